@@ -104,6 +104,7 @@ impl MethodReport {
 impl MethodOptions {
     /// Name of the method on the command line.
     pub const fn name(&self) -> &'static str {
+        // The same words as the JSON field `method`, so a method has one name in commands and in files.
         match self {
             Self::Rfc2544(_) => "rfc2544",
             Self::Convergence(_) => "convergence",

@@ -149,6 +149,8 @@ impl Bisection<f64> {
     pub(crate) fn lower_ceiling(&mut self, ceiling: f64) {
         let known = self.ceiling.unwrap_or(self.options.max);
         if ceiling < known {
+            // The resolution was chosen for the range up to `known`. Unchanged, it would be too coarse
+            // for the smaller range that is left.
             self.options.resolution *= ceiling / known;
             self.ceiling = Some(ceiling);
         }
@@ -184,6 +186,7 @@ impl<V: SearchedValue> Bisection<V> {
         let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
         let middle = V::middle_of(low, top);
         let relative = top.scale_permille(self.options.relative_resolution_permille);
+        // The ceiling may be below a load that passed earlier. The distance is then 0, and the search ends.
         let distance = V::distance_between(low, top);
         // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a fine resolution
         // never ends.
@@ -205,7 +208,9 @@ impl<V: SearchedValue> Bisection<V> {
 
     /// Applies a trial to the present value. A load that is beyond the rig is not tried again.
     fn apply_trial(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
+        // The search is over, so the trial belongs to no value.
         let Some(value) = self.next_value() else { return };
+        // A rig fault does not matter here: a faulty rig adds loss, and even so the loss is within the limit.
         if loss <= self.options.accepted_loss {
             self.passed += 1;
             if self.passed >= self.options.passes {
@@ -215,6 +220,7 @@ impl<V: SearchedValue> Bisection<V> {
             return;
         }
         self.failed += 1;
+        // One suspected trial is enough: without the rig's fault, the value might have passed in it.
         self.is_rig_suspected |= is_rig_fault;
         // A loss that may be the rig's proves nothing about the value, however great it is.
         let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;
@@ -238,6 +244,7 @@ impl<V: SearchedValue> Bisection<V> {
     }
 
     fn is_min_untried(&self) -> bool {
+        // A failed value at or below the minimum is the minimum itself: every middle lies above it.
         let is_failed = self.bounds.upper.is_some_and(|upper| upper <= self.options.min);
         self.bounds.lower.is_none() && self.options.min > V::NOTHING && !is_failed
     }

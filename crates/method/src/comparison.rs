@@ -85,6 +85,7 @@ struct TrialPlace {
 
 impl Comparison {
     pub fn new(options: ComparisonOptions) -> Self {
+        // Drawn for all pairs at once and from the seed alone, so a resumed test orders the same trials.
         let is_second_first = schedule::draw_orders(options.pairs, options.seed);
         Self { options, is_second_first, trials: Vec::new() }
     }

@@ -28,11 +28,14 @@ const STUDENT: [f64; 30] = [
 
 /// The quantile 0.975 of Student's t: a table, and beyond it the expansion in powers of `1 / degrees`.
 fn student_quantile(degrees: u32) -> f64 {
+    // The table begins with one degree of freedom.
     if let Some(quantile) = STUDENT.get(degrees.saturating_sub(1) as usize) {
         return *quantile;
     }
     let n = f64::from(degrees);
     let z = NORMAL;
+    // The first terms of the expansion in Abramowitz and Stegun, 26.7.5. The table ends at 30 degrees,
+    // because the expansion is good enough only for many of them.
     let first = (z.powi(3) + z) / 4.0;
     let second = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
     let third = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
@@ -41,6 +44,7 @@ fn student_quantile(degrees: u32) -> f64 {
 
 /// Confidence interval of a mean, for values that are about normal. `None` for fewer than two values.
 pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInterval> {
+    // A single value has no spread, and so no interval.
     let degrees = sample.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let half = student_quantile(degrees) * sample.standard_deviation / f64::from(sample.count).sqrt();
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
@@ -55,6 +59,8 @@ pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
     let n = f64::from(whole);
     let square = NORMAL.powi(2);
     let share = f64::from(part) / n;
+    // Wilson's centre is nearer to one half than the share itself. So the interval does not shrink to
+    // a point when no trial, or every trial, had the event.
     let middle = (share + square / (2.0 * n)) / (1.0 + square / n);
     let root = (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
     let half = NORMAL * root / (1.0 + square / n);

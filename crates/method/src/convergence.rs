@@ -42,6 +42,7 @@ impl ConvergenceOptions {
     pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
         first_problem(&[
             (self.frames_per_second == Load::ZERO, "frames_per_second", "must be above 0"),
+            // An event after the last frame costs no frame, so there would be nothing to measure.
             (self.trial_ns <= self.event_at_ns, "trial_ns", "must be longer than event_at_ns"),
             (self.repetitions == 0, "repetitions", "must be at least 1"),
         ])
@@ -146,6 +147,7 @@ impl Convergence {
 impl Convergence {
     /// True if a trial measured times between which the limit lies.
     fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
+        // Without a limit there is nothing to decide, so no repetition is made again.
         let Some(limit) = self.options.maximum_convergence_ns else { return false };
         let slowest = trial.slowest_stream_time().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
         slowest.is_some_and(|slowest| slowest.is_undecided(limit))
@@ -155,6 +157,8 @@ impl Convergence {
 impl ConvergenceTrial {
     /// Loss of connectivity of the stream that lost it for the longest time.
     fn slowest_stream_time(&self) -> Option<TimeRange> {
+        // The two ends may belong to different streams. The slowest stream lost at least the greatest least
+        // and at most the greatest most, whichever stream it is.
         let least = self.streams.iter().filter_map(|row| row.least_loss_of_connectivity_ns).max();
         let most = self.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
         least.zip(most).map(|(least, most)| TimeRange { least, most })
@@ -201,6 +205,7 @@ fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
         // The first arm takes precedence: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
+        // A trial without loss is a fact, even if the rig reports a fault.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),
     };
@@ -217,6 +222,7 @@ fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
         name: "all streams".to_owned(),
         sent: result.sent,
         lost: result.lost,
+        // The load of a trial is the sum over its streams.
         rate: load.frames_per_second(),
         ..StreamTrial::default()
     }
@@ -274,6 +280,7 @@ fn summarise_stream(name: &str, rows: &[&StreamConnectivity]) -> Option<StreamCo
     Some(StreamConvergence {
         stream: name.to_owned(),
         affected_trials: clamp_to_u32(affected),
+        // A stream without a rate has no times, so it gets no row.
         loss_of_connectivity_ns: SampleStatistics::from_values(&times(|row| row.loss_of_connectivity_ns))?,
         longest_outage_ns: SampleStatistics::from_values(&times(|row| row.longest_outage_ns)),
     })

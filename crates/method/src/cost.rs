@@ -61,6 +61,7 @@ impl CostRange {
     /// Returns the range if the rig can hold no trial at the first try, with the time that it needs between trials.
     #[must_use]
     pub fn with_repeats(self) -> Self {
+        // The session makes a trial once and repeats it up to `REPEATS` times.
         let times = u64::from(REPEATS) + 1;
         let often = |time: Nanos| Nanos::new(time.as_u64().saturating_mul(times));
         let trials = self.most.trials.saturating_mul(REPEATS + 1);
@@ -70,6 +71,7 @@ impl CostRange {
             sending: often(self.most.sending),
             waits: often(self.most.waits) + between,
         };
+        // The least stays: a rig that holds every trial repeats none.
         Self { least: self.least, most }
     }
 }
@@ -107,7 +109,10 @@ impl MethodOptions {
             RehearsedCost::from_orders(self, &orders)
         });
         let least = costs.into_iter().min_by_key(RehearsedCost::total_time);
+        // Both ends are chosen by time, because time is what a user plans with.
         let most = costs.into_iter().max_by_key(RehearsedCost::total_time).unwrap_or_default();
+        // The simulated devices repeat themselves exactly. MLRsearch needs the most trials with a device
+        // whose trials at a load differ, so such a device counts as well.
         let most = self.wavering_cost(method).map_or(most, |wavering| wavering.max_of(most));
         Ok(CostRange { least: least.unwrap_or_default(), most })
     }

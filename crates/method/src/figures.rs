@@ -45,6 +45,7 @@ fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     });
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
         // The first point of the curve is at the maximum load.
+        // The value is the most. The truth may be this far below it.
         let doubt = point.most_loss_percent - point.least_loss_percent;
         lower_is_better("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
             .with_uncertainty(Some(doubt))
@@ -75,7 +76,9 @@ fn bounds_figure(
     cause: BoundCause,
 ) -> ReportFigure {
     let lower = lower.map(Load::frames_per_second);
+    // If no load passed, the device carries nothing, and 0 is a value. Only a bound of the rig hides it.
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
+    // The search ended between the two bounds, so the truth may be this far above the value.
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
     higher_is_better(name, subject, value, RATE).with_uncertainty(doubt)
 }

@@ -45,6 +45,8 @@ pub fn read_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, Journ
             Ok(entry) => trials.push(entry),
             // The process ended while it wrote this line.
             Err(_) if is_last(text, index) && !text.ends_with('\n') => break,
+            // A line with its newline was written completely. That it does not parse is damage, and after
+            // damage trials may be missing, so the journal is refused.
             Err(source) => return Err(at(index)(source)),
         }
     }

@@ -5,6 +5,7 @@ use packetrig_units::{BitRate, FrameSize, Nanos};
 
 /// The most frames of one size that a line carries per second: `bits / (8 * (size + 20))`.
 pub fn theoretical_load(line: BitRate, size: FrameSize) -> Load {
+    // On the line, Ethernet adds 20 bytes to each frame: 8 of preamble and 12 of gap.
     Load::new(line.bits_per_second() as f64 / (8.0 * f64::from(size.l1_bytes())))
 }
 
@@ -29,6 +30,7 @@ pub fn percent_of(load: Load, whole: Load) -> f64 {
 
 /// Time from the first to the last bit of a frame on the line.
 pub fn transmission_time(line: BitRate, size: FrameSize) -> Nanos {
+    // Without preamble and gap: latency is defined by the bits of the frame (RFC 1242, 3.8).
     line.time_for(u64::from(size.bytes()))
 }
 

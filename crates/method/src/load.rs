@@ -17,6 +17,7 @@ impl Load {
 
     /// Makes a load of this many frames per second. Negative values and not-a-number become 0.
     pub fn new(frames_per_second: f64) -> Self {
+        // The comparison is false for not-a-number, too.
         Self(if frames_per_second > 0.0 { frames_per_second } else { 0.0 })
     }
 

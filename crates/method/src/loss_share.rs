@@ -98,6 +98,7 @@ impl LossShareOptions {
             return vec![highest];
         }
         // Not by repeated addition: rounding errors would add up.
+        // The limit keeps a tiny step from filling the memory with rates.
         let steps = crate::rounding::whole_part(((high - low) / step).floor()).min(100_000);
         let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
         if rates.last().is_some_and(|last| last.frames_per_second() < high) {
@@ -129,11 +130,13 @@ impl LossShare {
         sorted.sort_by(|a, b| {
             a.frames_per_second.frames_per_second().total_cmp(&b.frames_per_second.frames_per_second())
         });
+        // A rate without loss above a lossy one proves nothing, so the first lossy rate ends the search.
         let lossless = sorted.into_iter().take_while(|rate| self.is_lossless(rate));
         lossless.last().map(|rate| rate.frames_per_second)
     }
 
     const fn is_lossless(&self, rate: &RateLossShare) -> bool {
+        // Runs that the rig could not hold are not in `runs`. A rate that lacks one is not proven.
         rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
     }
 
@@ -164,6 +167,7 @@ impl LossShare {
     fn judge_lossless(&self, wanted: Load) -> JudgedCriterion {
         let criterion = format!("no run with loss up to {wanted}");
         let mut below = self.rates.iter().filter(|rate| rate.frames_per_second <= wanted);
+        // A single lossy run up to the wanted rate refutes the criterion, even before all runs are made.
         if let Some(lossy) = below.find(|rate| rate.runs_with_loss > 0) {
             let reason = format!(
                 "{}: {} of {} runs lost frames",
@@ -171,6 +175,7 @@ impl LossShare {
             );
             return JudgedCriterion { criterion, verdict: MethodVerdict::Fail, reason };
         }
+        // Rates below the wanted one do not prove it, even if none of them lost a frame.
         if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
             return JudgedCriterion::unknown(criterion, "no rate was as high");
         }
@@ -233,6 +238,7 @@ impl RateLossShare {
     }
 
     fn add_run(&mut self, result: &TrialResult) {
+        // A run without loss is a fact, even if the rig reports a fault.
         if result.rig_fault.is_some() && !result.is_without_loss() {
             self.unknown_runs += 1;
             return;
@@ -240,6 +246,7 @@ impl RateLossShare {
         self.runs += 1;
         self.runs_with_loss += u32::from(!result.is_without_loss());
         self.sent_frames += result.sent;
+        // The most, as in `is_without_loss`: a frame that may be lost already makes the run one with loss.
         self.lost_frames += result.lost.most;
         self.worst_run_loss_percent = self.worst_run_loss_percent.max(result.loss_share() * 100.0);
         self.share_with_loss = Some(f64::from(self.runs_with_loss) / f64::from(self.runs));

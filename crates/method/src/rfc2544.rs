@@ -69,6 +69,7 @@ impl Rfc2544 {
             options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
         let result = Rfc2544Result { shortfalls: options.find_shortfalls(), sizes, reset: None };
         let mut method = Self { queue: plan_parts(&options), part: None, result, options };
+        // Parts without a trial are passed over at once, so that the first order is that of a real trial.
         method.start_next_part();
         method
     }
@@ -169,6 +170,7 @@ impl TestMethod for Rfc2544 {
     fn on_result(&mut self, result: &TrialResult) {
         let Some(part) = &mut self.part else { return };
         part.work.on_result(result);
+        // After every trial, so that a benchmark that is interrupted still has the result so far.
         part.work.store_outcome(&mut self.result, part.size);
         if part.work.next_order().is_none() {
             self.start_next_part();
@@ -254,6 +256,7 @@ impl SizeBenchmark {
     /// Returns the load for tests at the throughput.
     fn throughput_basis(&self) -> Result<ThroughputBasis, SkippedPart> {
         let throughput = self.throughput.as_ref();
+        // A bound of the rig is a load that can be sent, but it is not the throughput. Results at it are marked.
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
             Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
             None => Err(SkippedPart::NotMeasured(

@@ -64,6 +64,7 @@ impl SimulatedDevice {
         let first = self.send_first_load(order);
         let mut streams = vec![first.stream];
         if let Some(step) = order.then {
+            // Only a lossy first load was an overload, and only after an overload the device needs to recover.
             streams.push(self.send_lower_load(
                 step.load.frames_per_second(),
                 step.time,
@@ -75,6 +76,7 @@ impl SimulatedDevice {
         TrialResult {
             intended: sent + first.unsent,
             sent,
+            // No stream loses more than it sent, so this does not underflow.
             received: sent - lost,
             lost: LostFrames { least: lost, most: lost },
             sending,
@@ -103,8 +105,10 @@ impl SimulatedDevice {
         // An event with an outage of 0 happens and costs no frame.
         let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
         let by_outage = outage.map_or(0, |outage| whole_part(rate * outage.as_secs_f64()));
+        // Two causes may claim the same frames, but no more than all of them are lost.
         let lost = (excess + self.draw_stall_loss(seconds) + by_outage).min(sent);
         let outage_end = order.event.zip(outage).map(|(event, outage)| event.at + outage);
+        // An overload costs frames until its end, an outage only until its own.
         let last_loss = if excess > 0 { Some(time) } else { outage_end };
         let lost = LostFrames { least: lost, most: lost };
         let stream = StreamTrial {

@@ -135,6 +135,7 @@ pub struct TimeRange {
 impl TimeRange {
     /// True if it is open whether the time is at most this limit.
     pub fn is_undecided(self, limit: Nanos) -> bool {
+        // The same comparisons as the verdict: a most that equals the limit passes.
         self.least <= limit && limit < self.most
     }
 }
@@ -186,6 +187,7 @@ impl TrialResult {
     /// The loss ratio from 0 to 1.
     pub fn loss_share(&self) -> f64 {
         let loss = self.loss_ratio();
+        // Nothing was due, so nothing is missing. `is_without_loss` still does not take this for a proof.
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 
@@ -193,6 +195,7 @@ impl TrialResult {
     /// half of the frames left.
     pub fn rig_ceiling(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
+        // Without a sent frame there is no load to search below.
         let is_far_beyond =
             self.rig_fault.is_some() && self.unsent_frames() > self.intended / 2 && self.sent > 0;
         (is_far_beyond && seconds > 0.0).then(|| Load::new(self.sent as f64 / seconds))
@@ -205,6 +208,7 @@ impl TrialResult {
 
     /// True if every frame that was due was sent in time and arrived.
     pub const fn is_without_loss(&self) -> bool {
+        // A trial that sent nothing lost nothing, and proves nothing.
         self.sent > 0 && self.lost.most == 0 && self.unsent_frames() == 0 && self.sent_late == 0
     }
 }

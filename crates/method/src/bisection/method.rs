@@ -56,6 +56,7 @@ impl FromStr for SearchResolution {
 
     /// Parses `0.1%` of the range, or `1000` frames per second.
     fn from_str(text: &str) -> Result<Self, BisectionPlanError> {
+        // `nan` and `inf` parse as numbers, but no search ends at such a distance.
         let number =
             |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
         let resolution = match text.trim().strip_suffix('%') {
@@ -70,9 +71,11 @@ impl BisectionPlan {
     fn check_plan(&self) -> Result<f64, BisectionPlanError> {
         let Self { min, max, .. } = *self;
         let range = max.frames_per_second() - min.frames_per_second();
+        // A range up to infinity has no middle, so it cannot be halved.
         if min > max || max.frames_per_second() <= 0.0 || !range.is_finite() {
             return Err(BisectionPlanError::Range { min, max });
         }
+        // With an accepted loss of 1, every trial would pass, even one in which nothing arrived.
         if !(0.0..1.0).contains(&self.accepted_loss) {
             return Err(BisectionPlanError::AcceptedLoss(self.accepted_loss));
         }
@@ -147,6 +150,7 @@ impl TestMethod for BisectionMethod {
     }
 
     fn on_result(&mut self, result: &TrialResult) {
+        // A load may be far beyond the rig. The search then stays below what the rig has sent.
         self.bisection.on_load_result(result);
     }
 

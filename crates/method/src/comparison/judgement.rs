@@ -47,6 +47,7 @@ impl Comparison {
             return JudgedCriterion::unknown(criterion, "no pair measured it");
         };
         match compared.confidence_95 {
+            // An interval exists from two pairs on. It decides only with as many pairs as a finding needs.
             Some(interval) if compared.finding != DifferenceFinding::TooFewPairs => {
                 let most = match limit.limit {
                     WorseningLimit::Absolute(most) => most,
@@ -109,6 +110,7 @@ fn describe_load(load: &LoadComparison) -> String {
 
 /// Returns the range of the worsening; it is positive if the second device is worse.
 const fn worsening_range(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
+    // The interval is of second minus first. For a rate, less is worse, so the interval is mirrored.
     if compared.measure.is_better_if_greater() {
         ValueRange { low: -interval.high, high: -interval.low }
     } else {

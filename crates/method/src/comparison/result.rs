@@ -141,6 +141,7 @@ fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
     let mut pairs = Vec::new();
     // A single trial at the end is half a pair, which proves nothing.
     for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
+        // Both trials of a chunk have the same pair and load. Only their devices differ.
         if let Some(place) = comparison.place_of_trial(index * 2).filter(|place| place.load == load) {
             let [first, second] = [&trials[0], &trials[1]].map(Clone::clone);
             let devices = if place.device == 0 { [first, second] } else { [second, first] };
@@ -163,6 +164,7 @@ fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison 
 }
 
 fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<MeasureComparison> {
+    // A difference needs both values. A pair in which one trial measured no latency does not count for it.
     let values: Vec<[f64; 2]> = pairs.iter().filter_map(|pair| read_pair(measure, pair)).collect();
     let of = |select: fn(&[f64; 2]) -> f64| {
         SampleStatistics::from_values(&values.iter().map(select).collect::<Vec<_>>())
@@ -170,6 +172,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
     let difference = of(|[first, second]| second - first)?;
     let interval = mean_interval(&difference);
     let finding = match interval {
+        // The interval is shown from two pairs on, but a single odd pair among so few would decide the finding.
         Some(interval) if difference.count >= LEAST_PAIRS => judge_difference(interval),
         _ => DifferenceFinding::TooFewPairs,
     };

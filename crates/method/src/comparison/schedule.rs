@@ -7,6 +7,7 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut orders = Vec::new();
     while orders.len() < pairs as usize {
         let is_second_first = next_random(&mut state) & 1 == 1;
+        // The opposite order in the next pair cancels a steady drift of the rig: A B B A.
         orders.extend([is_second_first, !is_second_first]);
     }
     // With an odd number of pairs, the last one has no opposite.
@@ -16,6 +17,8 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
 
 /// Returns the next random number of SplitMix64.
 const fn next_random(state: &mut u64) -> u64 {
+    // The journal holds only the seed. With another generator the same seed would order other trials,
+    // and a test that was interrupted before could not be resumed.
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -52,6 +52,7 @@ impl LoadTrials {
 
     /// True if the load is an upper bound only because of trials whose loss may be the rig's.
     pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
+        // As if the suspected losses had not happened. If the load is then no upper bound, only they made it one.
         let is_bad = |trial: &LoadTrial| trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault;
         self.classify_for_target(target) == BoundClass::Upper
             && classify_sums(&TrialSums::from_trials(&self.0, target, is_bad), target) != BoundClass::Upper
@@ -63,6 +64,7 @@ impl LoadTrials {
         // The best trials fill the guaranteed share of the trial time first: the conditional throughput of RFC 9971.
         long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
         let sums = TrialSums::from_trials(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio);
+        // Trial time beyond the goal's sum counts, too: the good share must cover all of it.
         let mut remaining = target.sum.max(sums.good_long + sums.bad_long) * (1.0 - target.exceed_ratio);
         let mut ratio = None;
         for equal in long.chunk_by(|one, other| one.loss_ratio.to_bits() == other.loss_ratio.to_bits()) {
@@ -90,6 +92,7 @@ impl TrialSums {
     fn from_trials(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
         let mut sums = Self::default();
         for trial in trials {
+            // Short trials are kept apart: they guide the search, but only long ones can make a lower bound.
             let sum = match (trial.seconds >= target.trial, is_bad(trial)) {
                 (true, false) => &mut sums.good_long,
                 (true, true) => &mut sums.bad_long,
@@ -105,15 +108,20 @@ impl TrialSums {
 /// Classifies sums of trial time. A load is decided when the rest of the trial time, all good or all bad, could not change
 /// its class. Short bad trials count only beyond the share of bad time that the short good ones excuse.
 fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
+    // `exceed_ratio` is below 1 (`Goal::check_ranges`), so this never divides by 0.
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
     let bad = sums.bad_long + (sums.bad_short - excused).max(0.0);
+    // As long as trial time is missing, `whole` includes it.
     let whole = (sums.good_long + bad).max(target.sum);
     let allowed = whole * target.exceed_ratio;
+    // As if all missing time were good.
     let can_be_lower = bad <= allowed;
+    // As if all missing time were bad.
     let must_be_lower = whole - sums.good_long <= allowed;
     match (can_be_lower, must_be_lower) {
         (true, true) => BoundClass::Lower,
         (false, false) => BoundClass::Upper,
+        // `(false, true)` cannot occur: all-bad is never better than all-good.
         _ => BoundClass::Undecided,
     }
 }
@@ -134,6 +142,8 @@ impl TrialsByLoad {
     /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
     pub(super) fn relevant_bounds(&self, target: &Target) -> KnownBounds {
         let mut bounds = KnownBounds::default();
+        // Loads come in ascending order. So the first upper bound is the smallest, and the last lower
+        // bound before it is the largest that counts.
         for (load, trials) in &self.0 {
             match trials.classify_for_target(target) {
                 BoundClass::Lower => bounds.lower = Some(*load),

@@ -25,6 +25,7 @@ impl MlrSearch {
     /// changes its limit meanwhile may need more.
     pub fn remaining_cost(&self) -> CostRange {
         let mut to_go: Option<CostRange> = None;
+        // Limits outside the known bounds are left out, so the estimate gets narrower with every trial.
         for limit in self.possible_limits() {
             let least = self.play_search(limit, AssumedDevice::Steady);
             let most = self.play_search(limit, AssumedDevice::Wavering);
@@ -44,6 +45,8 @@ impl MlrSearch {
         let mut high = -1;
         for selector in self.selectors() {
             let bounds = self.trials().relevant_bounds(selector.final_target());
+            // Without a bound, the limit may be anywhere on that side of the scale. -1 stands for a device
+            // that carries not even the lowest load.
             low = low.min(bounds.lower.unwrap_or(-1));
             high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top_index()));
         }
@@ -52,6 +55,7 @@ impl MlrSearch {
     }
 
     fn play_search(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
+        // On a copy, so that the running search stays where it is.
         let mut search = self.clone();
         let mut trials = 0;
         let mut seconds = 0.0;
@@ -74,6 +78,7 @@ impl MlrSearch {
         undecided.unwrap_or_else(|| match limit {
             ..0 => 1.0,
             _ if load <= limit => 0.0,
+            // An overloaded device still forwards as much as its limit.
             _ => 1.0 - self.scale().load_at(limit) / self.scale().load_at(load),
         })
     }
@@ -81,6 +86,7 @@ impl MlrSearch {
     /// Returns a loss ratio after which the load is still undecided, if there is one.
     fn undecided_loss(&self, load: i64, target: &Target, seconds: f64) -> Option<f64> {
         let known = self.trials().trials_at(load).cloned().unwrap_or_default();
+        // Two ratios are enough: a target asks only if the loss is above its limit, which is 0 or more and below 1.
         [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))
     }
 }
@@ -93,6 +99,7 @@ fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64
 /// The fewest trials of both, and the shortest time.
 fn least_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     RehearsedCost {
+        // The fewest trials and the shortest time may come from different devices.
         trials: one.trials.min(other.trials),
         sending: one.sending.min(other.sending),
         ..RehearsedCost::default()

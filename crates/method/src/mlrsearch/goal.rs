@@ -86,9 +86,11 @@ impl Goal {
     /// Checks the ranges that the search relies on.
     pub fn check_ranges(&self) -> Result<(), GoalError> {
         let out_of_range = |name, value: String, wanted| Err(GoalError::OutOfRange { name, value, wanted });
+        // With a loss of 1, a trial in which nothing arrived would be good.
         if !(0.0..1.0).contains(&self.loss_ratio) {
             return out_of_range("loss", self.loss_ratio.to_string(), "from 0 to less than 1");
         }
+        // With 1, all trial time may be bad. The classification also divides by the share that may not.
         if !(0.0..1.0).contains(&self.exceed_ratio) {
             return out_of_range("exceed", self.exceed_ratio.to_string(), "from 0 to less than 1");
         }
@@ -102,6 +104,7 @@ impl Goal {
         if self.duration_sum < self.final_trial {
             return out_of_range("sum", self.duration_sum.to_string(), "at least `duration`");
         }
+        // A factor of 1 would leave the step as it is, and the search would creep up to its bound.
         if self.expansion < 2 {
             return out_of_range("expansion", self.expansion.to_string(), "at least 2");
         }

@@ -22,6 +22,7 @@ pub(super) struct LoadScale {
 impl LoadScale {
     /// Makes a scale on which every width is nearly a whole number of units; `None` if there is none.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
+        // Not the logarithm of the quotient: the reference library subtracts, and the two may round differently.
         let whole = max.ln() - min.ln();
         // `-ln(1 - width)`: the logarithmic distance of two loads whose difference is this share of the upper one.
         let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
@@ -42,12 +43,14 @@ impl LoadScale {
 
     /// Returns the load of a number; numbers beyond the ends have the loads of the ends.
     pub(super) fn load_at(&self, index: i64) -> f64 {
+        // The ends are the numbers of the options, without the rounding of `exp`.
         if index <= 0 {
             return self.min;
         }
         if index >= self.top {
             return self.max;
         }
+        // The same halving as in `index_of`, so that each of the two undoes the other to the last bit.
         let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
             let (middle, load) = interval.split_middle();
@@ -84,8 +87,10 @@ impl LoadScale {
 
     /// Returns the number of units of a relative width, rounded down.
     pub(super) fn units_of_width(&self, relative: f64) -> i64 {
+        // A width is a share of the upper load of a pair. If the lower load is `min`, the upper one is this.
         let increased = self.min / (1.0 - relative);
         let width = self.index_of(increased);
+        // One unit less, if rounding made the pair wider than the goal allows.
         if self.load_at(width) > increased { width - 1 } else { width }
     }
 }
@@ -100,9 +105,11 @@ fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
         if !(LEAST_FIT..=MOST_FIT).contains(&fit) {
             let wanted = (units.floor() + 1.0) / MOST_FIT;
             let further = (wanted / units) * candidate;
+            // The width that asks for the most units decides. At least one more unit, so that the search moves on.
             next = Some(next.unwrap_or(candidate + 1.0).max(further));
         }
     }
+    // A scale has a whole number of units.
     next.map(f64::ceil)
 }
 
@@ -159,6 +166,7 @@ impl KnownBounds {
 
     /// Moves a load away from the bounds by the width. `None` if no load is worth a trial.
     pub(super) fn keep_away(self, load: i64, width: i64, top: i64) -> Option<i64> {
+        // Callers take steps of any size, with saturation. Only here do they return to the scale.
         let load = load.clamp(0, top);
         if self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high) {
             return None;
@@ -196,8 +204,10 @@ pub(super) fn split_point(low: i64, high: i64, width: i64) -> i64 {
         return low + width;
     }
     if whole < 2 * width {
+        // Halved widths keep the parts in powers of two. An odd width has no half, so the plain middle must do.
         return if width % 2 == 0 && width > 1 { split_point(low, high, width / 2) } else { low + whole / 2 };
     }
+    // A width of 0 would stay 0 however often it is doubled.
     let mut part = width.max(1);
     while whole - 2 * part > 2 * part {
         part *= 2;

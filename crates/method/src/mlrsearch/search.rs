@@ -80,6 +80,7 @@ impl MlrSearch {
         let scale = LoadScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
         let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| chain_targets(goal, &scale)).collect();
         let start = StartTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
+        // The search begins at the maximum: the load that the device forwards there shows where to go on.
         let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
         let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
         let selectors = chains.into_iter().map(Selector::new).collect();
@@ -105,6 +106,8 @@ impl MlrSearch {
     pub fn on_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
         match self.phase {
             SearchPhase::WarmUp(_) => {
+                // The device may still be learning addresses and routes. So this loss says nothing about the load,
+                // and the trial is not added.
                 self.phase = SearchPhase::Start { stage: StartStage::Max, load: self.scale.top_index() };
             }
             SearchPhase::Start { stage, load } => {
@@ -116,6 +119,8 @@ impl MlrSearch {
             }
             SearchPhase::Search { nomination, selector } => {
                 self.trials.add_trial(nomination.load, nomination.seconds, loss_ratio, is_rig_fault);
+                // The step of the trial counts for all goals. It grows only if the trial did not find the bound
+                // that it was made for.
                 self.step = nomination.step;
                 if let Some(step) = self.selectors[selector].note_trial(nomination.load, &self.trials) {
                     self.step = step;
@@ -139,6 +144,7 @@ impl MlrSearch {
     fn choose_nomination(&mut self) {
         let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
         let mut chosen: Option<(Nomination, usize)> = None;
+        // Every selector nominates, also those that are not chosen: a nomination moves it through its targets.
         for (index, selector) in self.selectors.iter_mut().enumerate() {
             let Some(nomination) = selector.nominate_load(view) else {
                 // The goal has no further load to try, and no lower bound: the lowest load is too high for it.
@@ -150,6 +156,7 @@ impl MlrSearch {
                 }
                 continue;
             };
+            // Of equal nominations the first stays, so ties go to the goal that the options name first.
             if chosen.is_none_or(|(best, _)| nomination.is_before(&best, view.top)) {
                 chosen = Some((nomination, index));
             }
@@ -191,6 +198,7 @@ impl TestMethod for MlrSearch {
     }
 
     fn on_result(&mut self, result: &TrialResult) {
+        // Frames that the rig did not send count as lost, so that a slow rig cannot make a high result.
         self.on_loss(result.loss_share(), result.rig_fault.is_some());
     }
 
@@ -206,6 +214,7 @@ impl TestMethod for MlrSearch {
     reason = "a cast saturates; seconds are not negative"
 )]
 pub(super) fn to_nanos(seconds: f64) -> Nanos {
+    // Rounded, not cut: a float may be a little below the whole nanosecond that it stands for.
     Nanos::new((seconds * 1e9).round() as u64)
 }
 
@@ -220,6 +229,7 @@ fn check_options(options: &MlrOptions) -> Result<(), MlrOptionsError> {
         }
     }
     let [min, max] = [options.min, options.max];
+    // The scale is logarithmic, so it cannot begin at 0.
     if min.frames_per_second() > 0.0 && min < max && max.frames_per_second().is_finite() {
         return Ok(());
     }

@@ -83,6 +83,7 @@ impl Selector {
     pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<Nomination> {
         loop {
             let bounds = view.trials.relevant_bounds(self.current_target());
+            // Only the nomination that is made now may let the step grow.
             self.grows_at = None;
             if let Some((load, step)) = self.choose_load(bounds, view) {
                 return Some(Nomination { load, seconds: self.current_target().trial, step });
@@ -92,6 +93,7 @@ impl Selector {
                 return None;
             }
             self.stage += 1;
+            // The finer target begins at the bounds of the coarser one, so it starts near the limit.
             self.start = bounds;
             self.restart_step();
         }
@@ -104,6 +106,7 @@ impl Selector {
             MissedBound::Lower => bounds.lower,
             MissedBound::Upper => bounds.upper,
         };
+        // The trial became the bound that the step was to leave behind, so the limit is further away than thought.
         (bound == Some(load)).then(|| {
             self.step = self.step.saturating_mul(self.current_target().expansion);
             self.step
@@ -112,9 +115,11 @@ impl Selector {
 
     fn restart_step(&mut self) {
         let distance = match self.start {
+            // The first trials, or the coarser target, were this far apart.
             KnownBounds { lower: Some(low), upper: Some(high) } => high - low,
             _ => 0,
         };
+        // Without both bounds the distance is 0, and `set_step` begins with the width of the target.
         self.set_step(distance);
     }
 
@@ -130,15 +135,19 @@ impl Selector {
             self.set_step(width);
             return Some((load, width));
         }
+        // Another goal may have found that the limit is far away. Its larger step saves trials here, too.
         let step = self.step.max(view.step);
+        // The start loads are tried before, so one of the bounds is known here.
         match (bounds.lower, bounds.upper) {
             (None, Some(high)) => {
+                // Saturation does no harm: `keep_away` clamps the load to the scale.
                 self.extend_range(bounds, high.saturating_sub(step), MissedBound::Upper, view)
             }
             (Some(low), None) => {
                 self.extend_range(bounds, low.saturating_add(step), MissedBound::Lower, view)
             }
             (Some(low), Some(high)) if high - low > width => self.bisect_range(low, high, view),
+            // The bounds are within the width: the target is reached.
             _ => None,
         }
     }
@@ -154,6 +163,7 @@ impl Selector {
             }
             _ => None,
         };
+        // The middle first: if it is a bound, one of the two ends needs no trial for this target.
         let loads = [half, self.start.lower, self.start.upper];
         loads.into_iter().flatten().find(|load| !bounds.is_worthless(*load, width))
     }
@@ -167,6 +177,7 @@ impl Selector {
         view: SearchView<'_>,
     ) -> Option<(i64, i64)> {
         let width = self.current_target().width;
+        // Without a load beyond the bound, the end of the range is reached, and so is the target.
         let load = bounds.keep_away(wanted, width, view.top)?;
         if bounds.is_worthless(load, width) {
             return None;

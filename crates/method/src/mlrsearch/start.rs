@@ -36,6 +36,7 @@ pub(super) enum StartStep {
 impl StartTarget {
     /// Combines the coarsest target of each goal.
     pub(super) fn from_targets<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
+        // The strictest loss, the longest trial and the coarsest width, so that one trial serves all goals.
         Self {
             loss_ratio: coarsest.clone().map(|target| target.loss_ratio).fold(1.0, f64::min),
             seconds: coarsest.clone().map(|target| target.trial).fold(0.0, f64::max),
@@ -56,12 +57,15 @@ impl StartTarget {
         let carried = scale.index_of(forwarded * (1.0 / (1.0 - self.loss_ratio)));
         let top = scale.top_index();
         match stage {
+            // The maximum is carried, so there is no overload to learn from: the search stays at the top.
             StartStage::Max if carried >= top => StartStep::Ready(load, load),
             StartStage::Max => {
                 let below = KnownBounds { lower: None, upper: Some(top) };
                 continue_at(below.keep_away(carried, self.width, top), StartStage::Forwarded, load)
             }
             StartStage::Forwarded => {
+                // If the forwarded load still loses too much, go down again to what it forwarded now. If not, one
+                // width up: the loss is expected just above.
                 let second = if loss_ratio > self.loss_ratio {
                     KnownBounds { lower: None, upper: Some(load) }.keep_away(carried, self.width, top)
                 } else {

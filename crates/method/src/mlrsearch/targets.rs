@@ -36,13 +36,16 @@ pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
     let last = Target::of_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
     let count = goal.preceding_targets;
+    // Without preceding targets the factor is not used. The 1 only avoids a division by 0.
     let factor = (initial / last.sum).powf(1.0 / f64::from(count.max(1)));
     let mut chain = vec![last];
     let mut width = last.width;
     for step in 1..=count {
         // By `powf`, as the reference library: `powi` rounds differently.
+        // The last sum is the initial time itself, not a product that rounding has changed.
         let sum = if step == count { initial } else { last.sum * factor.powf(f64::from(step)) };
         width = width.saturating_mul(2);
+        // A trial must not be longer than the sum that decides on a load.
         chain.push(Target { width, trial: last.trial.min(sum), sum, ..last });
     }
     chain.reverse();

@@ -31,10 +31,12 @@ impl BurstSearches {
         if basis.frames_per_second >= maximum {
             let what =
                 if maximum < theoretical { "highest load that was asked for" } else { "theoretical maximum" };
+            // RFC 9004: if the device forwards as fast as frames arrive, no frame ever waits in the buffer.
             let reason = format!("the throughput is the {what}: no burst fills the buffer");
             return Err(SkippedPart::NotApplicable(reason));
         }
         let seconds = options.durations.longest_burst_ns.as_secs_f64();
+        // At low rates the time may be too short for one frame, and a search needs a burst to try.
         let longest = whole_part(maximum.frames_per_second() * seconds).max(1);
         let options_of_search =
             BisectionOptions::without_retries(0, longest, options.burst_step_frames.max(1));
@@ -56,6 +58,7 @@ impl BurstSearches {
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
+        // Not `on_load_result`: all bursts have the same load, so a ceiling of the load does not limit their length.
         self.search.on_result(result);
         if let Some(found) = self.search.final_bounds() {
             self.searches.push(BurstSearch {
@@ -74,9 +77,12 @@ impl BurstSearches {
         let bursts: Vec<f64> = self.searches.iter().map(|search| search.burst_frames as f64).collect();
         let statistics = SampleStatistics::from_values(&bursts);
         let invalid = self.describe_invalid(statistics);
+        // An invalid mean is left out, because the true burst may be longer.
         let valid = statistics.filter(|_| invalid.is_none());
         let theoretical = self.theoretical.frames_per_second();
+        // RFC 9004 divides by the theoretical frame rate, also if the bursts had a lower one.
         let implied = valid.map(|bursts| bursts.mean * 1e9 / theoretical);
+        // The device forwards while the burst arrives. Only the rest of the frames waits in the buffer.
         let unused = 1.0 - self.basis.frames_per_second.frames_per_second() / theoretical;
         BackToBackBenchmark {
             basis: self.basis,
@@ -94,6 +100,7 @@ impl BurstSearches {
 
     fn describe_invalid(&self, bursts: Option<SampleStatistics>) -> Option<String> {
         let longest = self.options.max;
+        // The last search stands for all: the next one begins only after a search that the device limited.
         let cause = self.searches.last()?.limited_by;
         match cause {
             BoundCause::Rig => {

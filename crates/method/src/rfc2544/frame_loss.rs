@@ -29,12 +29,14 @@ impl FrameLossTrials {
 
     /// Returns the next share of the maximum load.
     fn next_percent(&self) -> Option<f64> {
+        // Computed from the number of points each time: with repeated subtraction, rounding errors would add up.
         let percent = self.points.len() as f64 * -self.step_percent + 100.0;
         // With steps that are no whole number, the last share may miss 0 by a rounding error.
         (!self.is_complete() && percent > self.step_percent * 1e-6).then_some(percent)
     }
 
     const fn is_complete(&self) -> bool {
+        // RFC 2544, 26.3: two successive trials without loss end the curve.
         self.lossless >= 2
     }
 
@@ -45,6 +47,7 @@ impl FrameLossTrials {
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
         let Some(percent) = self.next_percent() else { return };
+        // A trial that the rig could not hold is not without loss, so it never ends the curve.
         self.lossless = if result.is_without_loss() { self.lossless + 1 } else { 0 };
         self.points.push(FrameLossPoint {
             percent_of_maximum: percent,
@@ -52,6 +55,8 @@ impl FrameLossTrials {
             sent_frames: result.sent,
             received_frames: result.received,
             unsent_frames: result.unsent_frames(),
+            // RFC 2544, 26.3: of the frames that were sent. Unlike in a search, unsent frames are no loss here;
+            // they have a column of their own.
             least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
             most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
             rig_fault: rig_fault(result),

@@ -24,6 +24,7 @@ impl Rfc2544 {
         let criteria = &self.options.criteria;
         let tests = &self.options.tests;
         let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
+        // A limit for a test that nobody requested is not judged.
         let latency = criteria.maximum_latency_ns.filter(|_| tests.contains(&Rfc2544Test::Latency));
         let recovery = criteria.maximum_recovery_ns.filter(|_| tests.contains(&Rfc2544Test::Recovery));
         let latency = latency.map(|most| judge_latency(row, most));
@@ -131,6 +132,7 @@ fn measured_at_throughput<T>(
             Err(reason.clone())
         }
         Some(PartOutcome::Measured(value)) => {
+            // Below the throughput the device may be quicker. A limit that holds there proves nothing.
             let ThroughputBasis { frames_per_second, is_throughput } = basis(value);
             let reason = format!(
                 "it was measured at {frames_per_second}, the highest load that was carried: the throughput is unknown, \
@@ -143,6 +145,7 @@ fn measured_at_throughput<T>(
 
 fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let size = row.frame_size_bytes;
+    // A search in progress is not known, either. The whole benchmark reports that once, not every size.
     let throughput = row.throughput.as_ref().filter(|bounds| bounds.is_complete && !bounds.is_known());
     let throughput = throughput.map(|bounds| format!("{size} throughput: {}", describe_bounds(bounds)));
     let invalid =

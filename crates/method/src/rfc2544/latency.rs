@@ -58,6 +58,8 @@ impl LatencyTrials {
     }
 
     fn by_definition(&self, measured: Nanos) -> Nanos {
+        // A device that forwards before it has the whole frame may be quicker than the frame on the line.
+        // Its latency by this definition is 0.
         measured.saturating_sub(self.subtracted)
     }
 
@@ -70,7 +72,9 @@ impl LatencyTrials {
             subtracted_ns: self.subtracted,
             mean_latency_ns: SampleStatistics::from_values(&means),
             min_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.min)).min(),
+            // Extremes are over all frames of all trials. The mean is over the means, as RFC 2544, 26.2 wants it.
             max_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.max)).max(),
+            // The greatest bound holds for every trial, so it also holds for their mean.
             bound_ns: self.usable_latencies().map(|latency| latency.bound).max(),
             samples: self.samples.clone(),
             repetitions: self.repetitions,

@@ -63,6 +63,8 @@ impl Rfc2544Test {
 
     /// True if the load or the result of the test depends on the throughput.
     pub const fn needs_throughput(self) -> bool {
+        // RFC 9004 needs the throughput twice: bursts are pointless if it is the maximum, and the buffer time
+        // is corrected by it.
         matches!(self, Self::Throughput | Self::Latency | Self::BackToBack | Self::Recovery | Self::Reset)
     }
 }
@@ -111,11 +113,14 @@ pub struct Rfc2544Repetitions {
 impl Rfc2544Durations {
     /// The durations of RFC 2544 and RFC 9004.
     pub const STANDARD: Self = Self {
+        // RFC 2544, 24: a search may use shorter trials, but the final ones take at least 60 s.
         search_trial_ns: Nanos::from_secs(10),
         final_trial_ns: Nanos::from_secs(60),
+        // RFC 2544, 26.2: the stream lasts at least 120 s.
         latency_trial_ns: Nanos::from_secs(120),
         loss_trial_ns: Nanos::from_secs(60),
         longest_burst_ns: Nanos::from_secs(30),
+        // RFC 2544, 26.5: the overload lasts at least 60 s.
         recovery_overload_ns: Nanos::from_secs(60),
         recovery_after_ns: Nanos::from_secs(60),
         reset_trial_ns: Nanos::from_secs(300),
@@ -157,6 +162,7 @@ impl Rfc2544Options {
             frame_sizes_bytes: Self::SIZES.to_vec(),
             tests: Rfc2544Test::ALL.into_iter().filter(|test| *test <= Rfc2544Test::BackToBack).collect(),
             durations: Rfc2544Durations::STANDARD,
+            // RFC 2544: 20 trials of the latency (26.2), 50 of the bursts (26.4).
             repetitions: Rfc2544Repetitions { latency: 20, back_to_back: 50, recovery: 5 },
             maximum_frames_per_second: None,
             maximum_percent_of_line: None,
@@ -286,6 +292,7 @@ impl Rfc2544Options {
     fn short_waits(&self) -> Option<String> {
         let waits = self.durations.waits;
         let full = TrialWaits::RFC2544;
+        // RFC 2544, 23 asks for each of the waits, so a single short one is a shortfall.
         let is_full = waits.before_ns >= full.before_ns
             && waits.late_frames_ns >= full.late_frames_ns
             && waits.settle_ns >= full.settle_ns;

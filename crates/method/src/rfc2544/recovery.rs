@@ -36,6 +36,7 @@ impl RecoveryTrials {
             basis,
             overload,
             overload_time: options.durations.recovery_overload_ns,
+            // RFC 2544, 26.5: half of the overload, not half of the throughput.
             after: LoadStep { load: overload.scale_by(0.5), time: options.durations.recovery_after_ns },
             trials: Vec::new(),
             repetitions: options.repetitions.recovery,
@@ -64,6 +65,7 @@ impl RecoveryTrials {
             after_lost_frames,
             note: rig_fault(result),
         };
+        // The lost frames are shown, but the rig may have caused them, so they make no recovery time.
         if trial.note.is_some() {
             return trial;
         }
@@ -76,13 +78,16 @@ impl RecoveryTrials {
 
     fn read_last_loss(&self, after: &[StreamTrial], trial: RecoveryTrial) -> RecoveryTrial {
         if trial.after_lost_frames == 0 {
+            // The RFC wants an overload. If none was reached, a recovery of 0 means little, and the note says so.
             let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
+        // The stream that lost frames for the longest time decides.
         let Some(last) = after.iter().filter_map(|stream| stream.last_loss).max() else {
             let note = "it is not known when the last frame was lost".to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         };
+        // Divided first: multiplied first, a very long time would overflow.
         let end = self.after.time.as_u64() / 100 * END_PERCENT;
         let is_recovered = last.as_u64() < end;
         let note =

@@ -47,12 +47,14 @@ impl ResetTrial {
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
         let outcome = match (result.event_at, rig_fault(result)) {
+            // This arm is first: without the event nothing was reset, whatever the rig did.
             (None, _) => PartOutcome::NotMeasured {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
             (Some(event_at), None) => PartOutcome::Measured(self.read_reset(result, event_at)),
         };
+        // A device that does not come back has no upper bound in a repeated trial, either.
         let is_open = outcome
             .measured_value()
             .zip(self.limit)
@@ -74,6 +76,7 @@ impl ResetTrial {
         let outage_ns = outage_ns.unwrap_or(Nanos::ZERO);
         let least = streams.iter().filter_map(|stream| stream.least_longest_outage).max();
         ResetTime {
+            // Without an end, the outage so far is the least itself. A least above the most is impossible.
             least_outage_ns: least.filter(|_| is_back).unwrap_or(outage_ns).min(outage_ns),
             frame_size_bytes: self.size,
             basis: self.basis,
@@ -85,6 +88,7 @@ impl ResetTrial {
     }
 
     fn outage_by_frames(&self, result: &TrialResult) -> Option<Nanos> {
+        // Only frames that are lost for certain: the result is the least length of the outage.
         let of_streams =
             result.streams.iter().filter_map(|stream| time_of_frames(stream.lost.least, stream.rate));
         let rate = self.basis.frames_per_second.frames_per_second();

@@ -47,6 +47,7 @@ impl ThroughputSearch {
                 maximum.frames_per_second(),
                 resolution,
             )),
+            // A guide longer than the final trials would cost time and prove nothing more.
             guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
             final_time: options.durations.final_trial_ns,
             floors: floors.collect(),
@@ -69,23 +70,28 @@ impl ThroughputSearch {
     }
 
     fn next_final_load(&self) -> Option<f64> {
+        // Steps go down until a load passes. After that, halving is quicker.
         let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
         let reach = self.guide.search_reach();
+        // If nothing failed, the maximum was carried, and there is no higher load to try.
         let upper = self.lowest_failed()?.load.min(reach.top);
         let middle = f64::midpoint(carried, upper);
         if upper - carried > reach.resolution && carried < middle && middle < upper {
             return Some(middle);
         }
+        // A floor between the bounds would be neither carried nor refuted. One trial at it decides.
         self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
     }
 
     /// Returns the load that the guide found, then ever lower loads.
     fn next_unconfirmed_load(&self) -> Option<f64> {
+        // If no short trial passed, a long one would not pass either, so nothing is left to confirm.
         let found = self.guide.bounds().lower?;
         match self.failed {
             None => Some(found),
             Some(failed) if failed.load > self.guide.search_reach().resolution => {
                 let resolution = self.guide.search_reach().resolution;
+                // The lowest load is the resolution: below it, the search could not tell a load from none.
                 Some((failed.load - self.step.max(resolution)).max(resolution))
             }
             Some(_) => None,
@@ -94,11 +100,13 @@ impl ThroughputSearch {
 
     fn lowest_failed(&self) -> Option<FailedLoad> {
         let bounds = self.guide.bounds();
+        // Loads that failed in full length are below the bound of the guide, so they go first.
         self.failed.or_else(|| bounds.upper.map(|load| FailedLoad { load, cause: bounds.cause }))
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
+        // Trials of both lengths count, because both cost the user time.
         self.trials += 1;
         if self.guide.next_value().is_some() {
             self.guide.on_load_result(result);
@@ -113,6 +121,7 @@ impl ThroughputSearch {
             self.carried = Some(load);
             return;
         }
+        // Steps grow only until a load passes. From then on the search halves the interval.
         if self.carried.is_none() {
             // The first step is as fine as the search was when it began to confirm.
             self.step =
