@@ -63,6 +63,7 @@ impl DeviceAddress {
     /// True if `other` is in the same network.
     pub fn is_on_link(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
+            // The bits in which two addresses differ are those of their exclusive or.
             (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
             (IpAddr::V6(a), IpAddr::V6(b)) => self.is_host_part(a.to_bits() ^ b.to_bits(), 128),
             _ => false,

@@ -100,6 +100,7 @@ pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
         return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
+    // Comments would only make events that nobody reads.
     options.set_emit_comments(false);
     options.flow_nesting_limit = DEEPEST;
     options.block_nesting_limit = DEEPEST;
@@ -158,6 +159,7 @@ impl<'a> NodeBuilder<'a> {
             let PlacedEvent { event, place } = self.next_event()?;
             match event {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
+                // The reading goes on to the end of the stream, or a second document would stay unnoticed.
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
                     return Err(place
@@ -200,6 +202,7 @@ impl<'a> NodeBuilder<'a> {
         if anchor > 0 {
             // The copy for the anchor counts, too: with anchors inside anchors, each level copies all levels below it.
             self.count_nodes(self.nodes - before, place)?;
+            // An alias costs all nodes below the anchor, and the anchored node itself.
             let anchored = AnchoredNode { node: node.clone(), nodes: self.nodes - before + 1 };
             self.anchors.insert(anchor, anchored);
         }
@@ -271,6 +274,7 @@ fn find_repeated<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m Docume
     // Places in the order of names: a set of names would take more memory than the members.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();
     let member = |place: u32| &members[place as usize];
+    // The place breaks ties, so that of two equal names the second one is reported.
     order.sort_unstable_by(|one, other| member(*one).name.cmp(&member(*other).name).then(one.cmp(other)));
     let pairs = order.windows(2);
     let mut repeated = pairs.filter(|pair| member(pair[0]).name == member(pair[1]).name);
@@ -301,6 +305,7 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
             | ErrorKind::TabInIndentation
             | ErrorKind::TabInPlainScalar
     );
+    // `split_at_checked`: an offset inside a character would panic otherwise.
     let (before, after) = text.split_at_checked(error.marker().byte_offset()?).filter(|_| is_about_tab)?;
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let indentation = &before[line_start..];

@@ -243,6 +243,7 @@ fn varying_fields(header: &PacketHeader) -> Vec<VaryingField> {
                 format!("random from {min} to {max}, seed {seed}")
             }
         };
+        // A list or a step with a single value does not vary.
         let values = pattern.period();
         (values > 1).then(|| VaryingField { field: format!("{name}.{}", field.name), how, values })
     });

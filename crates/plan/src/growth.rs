@@ -20,6 +20,7 @@ pub struct PlanDocument {
 impl PlanDocument {
     pub fn read_text(text: impl Into<Arc<str>>, reading: ReadOptions) -> Result<Self, PlanProblems> {
         let text = text.into();
+        // Inside a process the plan travels with its document, so it must not be copied with each message.
         let plan = Arc::new(Plan::from_text_with(&text, reading)?);
         Ok(Self { text, reading, plan })
     }
@@ -48,6 +49,7 @@ impl SentDocument {
     /// The document with its plan. It is read here only if the sender is another process, or has read it with other options.
     pub fn read_document(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
+            // Other options give another plan: the seed, placeholders and locations depend on them.
             Some(read) if read.reading == reading => Ok(read.clone()),
             _ => PlanDocument::read_text(Arc::clone(&self.text), reading),
         }
@@ -77,6 +79,7 @@ impl Eq for SentDocument {}
 
 impl From<&str> for SentDocument {
     fn from(text: &str) -> Self {
+        // Text alone came from somewhere else. It is read when somebody asks for the plan.
         Self { text: text.into(), read: None }
     }
 }
@@ -138,6 +141,7 @@ impl GrowingPlan {
     /// Computes the effect of `newer`, which has the same ports. An earlier proposal that was neither accepted
     /// nor dropped is dropped.
     pub fn propose_plan(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
+        // On a copy: until the change is made everywhere, the current plan must stay as it is.
         let mut grown = Plan::clone(&self.current);
         let indices = grown.grow_with(newer);
         let grown = Arc::new(grown);
@@ -175,11 +179,13 @@ impl BoundPlan {
     /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not
     /// the one that grows: then indices would mean other streams.
     pub fn with_growth(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
+        // A rig that has missed a growth has fewer streams. The indices would then name other streams (decision 0021).
         if self.streams.len() != growth.known {
             return None;
         }
         let mut streams = self.streams.clone();
         for (index, stream) in growth.indices.iter().zip(&newer.streams) {
+            // New streams come in ascending order at the end, so the next one is always pushed at its own index.
             match streams.get_mut(*index) {
                 Some(own) => *own = *stream,
                 None => streams.push(*stream),

@@ -180,6 +180,7 @@ impl Stream {
         };
         // Only device flows that begin with Ethernet await an address, so the first header is the right one.
         let mut spec = template.spec().clone();
+        // All frames of the stream get the same address, so a constant replaces whatever pattern was there.
         if let Some(ethernet) = spec.headers.first_mut() {
             let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
             ethernet.set_field("dst", FieldSetting::Pattern(FieldPattern::Value(value)));
@@ -202,6 +203,7 @@ impl Stream {
     /// Copies that receivers should see of `sent` frames.
     pub fn expected_copies(&self, sent: u64) -> u64 {
         // 128 bits: the count of a long run times 1000 overflows 64.
+        // Rounded down: a fraction of a frame cannot arrive.
         let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
         clamp_to_u64(expected)
     }

@@ -39,12 +39,14 @@ fn shortest_expansion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 fn is_abbreviation(short: &str, long: &str) -> bool {
     let mut rest = long.chars();
     let starts_alike = short.chars().next() == long.chars().next();
+    // `any` consumes the letters that it passes, so the letters of `short` must come in the same order.
     short.chars().count() > 1 && starts_alike && short.chars().all(|letter| rest.any(|other| other == letter))
 }
 
 /// Optimal string alignment: the Levenshtein distance, with two swapped neighbours as one edit.
 fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
+    // Characters, not bytes: a letter with an accent is one mistake, not two.
     let b: Vec<char> = b.chars().collect();
     // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are needed.
     let mut before_last: Vec<usize> = Vec::new();
@@ -56,6 +58,7 @@ fn edit_distance(a: &str, b: &str) -> usize {
             row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
             let is_swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
             if is_swapped {
+                // The two letters before the swap were compared two rows ago.
                 row[j] = row[j].min(before_last[j - 2] + 1);
             }
         }

@@ -54,6 +54,7 @@ impl PlanParts {
         let mut flows_at = vec![Vec::new(); ports.len()];
         for (number, flow) in flows.iter().enumerate() {
             for port in &flow.ports {
+                // An index by port: each of many nodes asks for its few ports, and must not search all flows.
                 flows_at[*port].push(number);
             }
         }
@@ -68,10 +69,12 @@ impl PlanParts {
         let mut ports: BTreeSet<usize> =
             flows.iter().flat_map(|flow| &self.flows[*flow].ports).copied().collect();
         ports.extend(own);
+        // Devices, captures and layer 1 are sent whole, so every port that they name must be in the part.
         ports.extend(&self.named_by_rest);
         let mut text = format!("{{{}\"ports\":[", self.rest);
         let mut next = 0;
         for port in &ports {
+            // The set is sorted, so the difference is the number of ports that are left out.
             write_gap(&mut text, *port - next, None);
             text.push_str(&self.ports[*port]);
             text.push(',');
@@ -119,6 +122,7 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
 impl FlowText {
     fn from_node(flow: &DocumentNode<'_>, ports: &HashMap<String, usize>) -> Option<Self> {
         let NamedPorts { tx, rx } = ends_of(document::find_member(as_members(flow)?, "tx_rx")?)?;
+        // An end that is no known port makes the whole plan unsuitable: a part must not hide a mistake.
         let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
         Some(Self { text: to_json_text(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
     }
@@ -162,6 +166,7 @@ fn ends_of(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
     let mut tx = None;
     let mut rx = Vec::new();
     for member in as_members(port)? {
+        // Both forms of receivers, as `read_port_ends` accepts them.
         match (&*member.name, &member.node.value) {
             ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.to_string()),
             ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.to_string()),

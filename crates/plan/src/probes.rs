@@ -125,6 +125,7 @@ impl ProbePlan {
 
     /// Most probes that a line sends in 1000 s, if it lasts that long.
     pub fn probes_in_1000_s(&self) -> u64 {
+        // The reader refuses an interval of 0. The 1 only avoids a division by 0 in other callers.
         let rounds = 1_000_000_000_000 / self.interval.as_u64().max(1);
         rounds.saturating_mul(self.train.into())
     }
@@ -172,6 +173,7 @@ pub(crate) fn assign_turns(lines: &mut [PlannedProbeLine]) {
     for line in lines {
         let ends = [ProbeEnd::Port(line.from), line.to];
         line.turn =
+            // Each earlier line blocks at most one turn, so a free one comes long before the end of the range.
             (0..u32::MAX).find(|turn| ends.iter().all(|end| !busy.contains(&(*end, *turn)))).unwrap_or(0);
         busy.extend(ends.map(|end| (end, line.turn)));
     }

@@ -93,6 +93,7 @@ impl QuickPattern {
 pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
     /// Most copies in one document.
     const MOST: usize = 4096;
+    // The last star: a label could contain another one only by mistake, and is then refused as a label.
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
     // Copies of one interface would be the same port twice; copies of a label are different ports.
     if !location.starts_with("any-") {
@@ -150,6 +151,7 @@ impl SenderStream<'_> {
     /// Its share of the sender's load. The shares of all streams add up to it.
     fn share_of_load(&self, whole: u64) -> u64 {
         let streams = u64::from(self.of);
+        // The first streams send one more, so that the shares add up to the whole.
         whole / streams + u64::from(u64::from(self.n) < whole % streams)
     }
 }
@@ -252,6 +254,8 @@ impl QuickPlan {
             QuickSize::Range(min, max) => {
                 json!({"choice": "random", "random": {"min": min.bytes(), "max": max.bytes()}})
             }
+            // The smallest frames of the predefined mix have 64 bytes. If headers and the whole tag need more,
+            // the mix is written out with a larger size.
             QuickSize::Imix if self.least_imix_size() == FrameSize::MIN => {
                 json!({"choice": "weight_pairs", "weight_pairs": {"choice": "predefined", "predefined": "imix"}})
             }
@@ -272,6 +276,7 @@ impl QuickPlan {
         let slow = match self.rate {
             Rate::Frames(rate) => {
                 let whole = rate.frames_within(Nanos::from_secs(1));
+                // Only whole numbers that give every stream at least 1 pps can be written as `pps`.
                 if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
                     return StreamPace {
                         rate: pps_rate(stream.share_of_load(whole)),
@@ -298,6 +303,7 @@ impl QuickPlan {
                 return StreamPace { rate, duration: self.duration_value() };
             }
         };
+        // A rate that rounds to zero has a period without end.
         let period = slow.map_or(Nanos::MAX, |rate| rate.due_time(streams));
         if period > SLOT {
             return StreamPace {
@@ -319,6 +325,7 @@ impl QuickPlan {
             // OTG: 0 bursts means until stopped.
             QuickLength::Continuous => 0,
         };
+        // The frame has its own slot, so only the rest of the period is a pause.
         let pause = period.saturating_sub(SLOT).as_u64();
         json!({"choice": "burst", "burst": {"bursts": bursts, "packets": 1,
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})

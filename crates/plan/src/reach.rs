@@ -53,6 +53,7 @@ pub struct PlanReach {
 
 impl FieldValues {
     fn from_pattern(pattern: &FieldPattern, bits: u32) -> Self {
+        // A shift by 128 bits would overflow.
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         match pattern {
             // Values drawn within the field's width stay between the bounds.
@@ -68,6 +69,7 @@ impl FieldValues {
             FieldPattern::Step { start, step, count, down } => {
                 let distance = step.checked_mul(u128::from(count - 1));
                 let end = distance.and_then(|distance| {
+                    // A field is a ring of numbers. A step that leaves it has no end between its bounds.
                     if *down { start.checked_sub(distance) } else { start.checked_add(distance) }
                 });
                 // Steps that wrap around have values at both ends of the field's range.
@@ -135,6 +137,7 @@ impl PlanReach {
         ) {
             self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
         }
+        // Set after the header itself was looked at: an IP header has destinations of its own.
         let mut below_ip = false;
         for (index, header) in headers.iter().enumerate() {
             self.add_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);
@@ -160,6 +163,7 @@ impl PlanReach {
                     "dst"
                 ) | (HeaderKind::Arp, "target_protocol_addr" | "target_hardware_addr")
             );
+            // A field that the template computes has no values here: it describes its own headers.
             let Some(values) = field_values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
             if is_target {

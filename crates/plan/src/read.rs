@@ -103,6 +103,7 @@ impl<'a> UniqueNames<'a> {
         if name.is_empty() {
             item.add_error("a name must not be empty");
         }
+        // The path is kept beside the name, so that the message can say which object has it.
         if let Some(other) = self.0.insert(name, object.item.path.as_str().into()) {
             item.add_error(format!("`{name}` is already the name of {other}; names must be unique"));
         }

@@ -29,6 +29,7 @@ impl ProblemNotes {
             noted.push(problem);
             return;
         }
+        // A warning that an error replaces stays in this count: the number of all problems does not change.
         self.unlisted.set(self.unlisted.get() + 1);
         if is_warning || self.warnings.get() == 0 {
             return;
@@ -47,6 +48,7 @@ impl ProblemNotes {
     /// All problems, in document order.
     pub(crate) fn into_problems(self) -> Vec<PlanProblem> {
         let mut problems = self.noted.into_inner();
+        // Problems without a place come last. The sort is stable, so those of one place stay in order.
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
         if self.unlisted.get() > 0 {
             // An error is unlisted only if all listed problems are errors, so the worst listed is the worst.
@@ -91,6 +93,7 @@ impl<'a> DocumentItem<'a> {
     pub(crate) fn as_object(&self) -> Option<DocumentObject<'a>> {
         match &self.node.value {
             DocumentValue::Object(members) => Some(DocumentObject::new(self.clone(), members)),
+            // In YAML, a member without a value is null. All its members then have their defaults.
             DocumentValue::Null => Some(DocumentObject::new(self.clone(), &[])),
             _ if self.path.is_empty() => {
                 let problem = PlanProblem::error("", "a plan must be an object with ports and flows");
@@ -267,6 +270,7 @@ impl<'a> DocumentObject<'a> {
     /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts, else the default. A
     /// member that contradicts `choice` is an error. A word need not have a member of that name.
     pub(crate) fn read_choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
+        // All words count as read: a member that was not chosen is a conflict, and not an unknown field.
         self.asked.borrow_mut().extend(words);
         let given = self.present_words(words, false);
         // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another member, null is absent.

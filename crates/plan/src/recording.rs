@@ -203,6 +203,7 @@ impl PlannedRecording {
     pub fn mean_rate(&self) -> Option<FrameRate> {
         let ReplayTiming::Recorded(speed) = self.timing else { return None };
         let length = speed.scale_time(self.time_of_passes(1)).as_u64();
+        // A pass includes the pause to the next one, so the rate holds over any number of passes.
         FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
     }
 

@@ -53,6 +53,7 @@ impl ReplayRequest {
         }
         let mut document = json!({"ports": ports, "flows": [flow]});
         if let Some(hosts) = &self.hosts {
+            // The frames leave with this tag, so the hosts must ask and answer in the same VLAN.
             let vlan = match self.recording.rewrite.vlan {
                 Some(VlanEdit::Push(id) | VlanEdit::Set(id)) => Some(id),
                 Some(VlanEdit::Pop) | None => None,

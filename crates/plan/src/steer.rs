@@ -78,6 +78,7 @@ impl<D> PlanChange<D> {
 
 impl From<PlanChange<PlanDocument>> for PlanChange {
     fn from(change: PlanChange<PlanDocument>) -> Self {
+        // The error type has no value, so this pattern always matches.
         let Ok(sent) = change.try_map(|document| Ok::<_, Infallible>(document.into()));
         sent
     }
@@ -108,6 +109,7 @@ fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
     let mut keys = Vec::with_capacity(streams.len());
     for Stream { name, tx, rx, .. } in streams {
+        // Placeholders of other nodes have equal names and ports. Their order tells them apart.
         let count = alike.entry((name, *tx, rx)).or_default();
         *count += 1;
         keys.push(StreamKey { name, tx: *tx, rx, number: *count });
@@ -120,6 +122,7 @@ impl Plan {
     /// `newer` lacks stay. Returns the index of each stream of `newer`.
     // Not public: a plan that grows has one owner in its process, a `GrowingPlan`.
     pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
+        // A plan may have 65 536 streams, so each key is looked up in a map and not searched in a list.
         let known: HashMap<_, _> = stream_keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
         let mut places = Vec::with_capacity(newer.streams.len());

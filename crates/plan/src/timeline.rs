@@ -77,6 +77,7 @@ impl StreamTimeline {
             }
             _ => self.rate.frames_within(since),
         };
+        // The limit of frames may be reached before the time is.
         due.min(self.total_frames().unwrap_or(u64::MAX))
     }
 
@@ -88,6 +89,7 @@ impl StreamTimeline {
         let many = clamp_to_u64((1 << 40) / self.length_of(1, frames, pause).max(1)).max(1);
         let length = self.length_of(many, frames, pause).max(1);
         let mut burst = clamp_to_u64(since * u128::from(many) / length);
+        // Down first: the estimate may be beyond the time, and the second loop only goes up.
         while burst > 0 && self.due_time(burst.saturating_mul(frames)) >= elapsed {
             burst -= 1;
         }

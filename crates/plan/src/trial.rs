@@ -73,8 +73,10 @@ impl TrialTraffic {
         if !refusals.is_empty() {
             return Err(PlanProblems(refusals));
         }
+        // The tree as well as the plan: a trial changes members of the document, which the plan no longer has.
         let node = document::parse_document(text).map_err(|problem| PlanProblems(vec![*problem]))?;
         let speeds = speeds(&plan);
+        // The rates of the plan are the highest load, so they must fit the links before any trial is made.
         let bound = plan.bind_to_links(&speeds)?;
         let mut document = value_of(&node);
         // Hundreds of trials would write hundreds of files.
@@ -100,6 +102,7 @@ impl TrialTraffic {
         let whole = self.full_load();
         let mut following = Vec::new();
         for (flow, own) in flows.iter_mut().zip(&self.flows) {
+            // One direction's share: a flow in both directions sends its rate twice, and `full_load` has both.
             let share = own.rate / whole;
             let size = shape.size.or(own.size);
             if let Some(size) = shape.size {
@@ -125,6 +128,7 @@ impl TrialTraffic {
 
 /// The reason why a stream cannot be sent at another load.
 fn stream_refusal(stream: &crate::Stream) -> Option<PlanProblem> {
+    // A burst has two rates, its own and the mean. A load that is scaled could mean either.
     let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {
         "sends bursts; a test method needs a constant rate"
     } else if stream.rx.is_empty() {
@@ -146,6 +150,7 @@ fn follow_up(flow: &Value, rate: Value, first: &TrialAmount, time: Nanos) -> Val
     let name = flow.get("name").and_then(Value::as_str).unwrap_or("stream");
     next["name"] = json!(format!("{name}, then"));
     next["rate"] = rate;
+    // Only the recovery test has a second load, and its trials have a fixed time.
     let delay = match first {
         TrialAmount::Time(time) => time.as_u64(),
         TrialAmount::Frames(_) => 0,
@@ -175,6 +180,7 @@ fn duration_value(amount: TrialAmount, share: f64) -> Value {
             json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})
         }
         TrialAmount::Frames(frames) => {
+            // At least one frame: OTG has no flow of 0 frames.
             let packets = saturating_u64((frames as f64 * share).round()).max(1);
             json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}})
         }
@@ -188,6 +194,7 @@ const fn saturating_u64(value: f64) -> u64 {
 
 /// OTG's default size is 64 bytes.
 fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
+    // A trial without a size keeps that of the document. Only a single size can be turned into bits per second.
     let Some(size) = size else { return Some(FrameSize::new(64)) };
     let bytes = size.get("fixed").map(|fixed| fixed.as_u64().or_else(|| fixed.as_str()?.parse().ok()));
     match (bytes, size.get("choice").and_then(Value::as_str)) {

@@ -77,6 +77,7 @@ impl Plan {
     /// Problems of ports that would have to carry more than their speed.
     fn overload_problems(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
+            // Without a known speed nothing can be too much.
             let speed = (*speed)?;
             let load = self.port_load(streams, port);
             (load > speed).then(|| {
@@ -132,10 +133,12 @@ impl Stream {
             Rate::Frames(rate) => Some(rate),
             Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
             Rate::Share(share) => {
+                // A percentage has no meaning without a speed. An assumed one would send another load than asked.
                 let link = link.ok_or_else(|| self.needs_speed("rate.percentage", "a percentage"))?;
                 FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
             }
         };
+        // A rate of 0 would put every frame after the first at the end of time.
         let rate = rate.ok_or_else(|| self.problem_at("rate", "the rate rounds to zero"))?;
         self.check_gap(rate, link).map_err(|message| self.problem_at("duration", message))?;
         let shape = match self.duration.amount {
@@ -169,6 +172,7 @@ impl Stream {
 
     /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
     fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
+        // Frames at the requested rate already have Ethernet's own gap, so only a wider one needs a check.
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
         let size = MeanSize::from(self.frames.mean_size());
         // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
@@ -225,6 +229,7 @@ impl FlowShare {
                 SendPattern::Bursts { bursts, frames: frames / self.of, pause }
             }
         };
+        // The rate is an exact fraction, so a part keeps the times of the flow's own frames.
         let rate = whole.rate.part_of(self.of).ok_or_else(|| self.too_few())?;
         Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due_time(self.index), shape })
     }

@@ -104,6 +104,7 @@ impl QuickHosts {
             both_ways,
         };
         check_next_hop(&hosts.sender, &hosts.receiver, "--gateway")?;
+        // One way, the receiver only answers questions for its address, and for that it needs no route.
         if both_ways {
             check_next_hop(&hosts.receiver, &hosts.sender, "--rx-gateway")?;
         }
@@ -126,6 +127,7 @@ impl QuickHosts {
 fn usual_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
     let (sender, receiver, shared) = if ipv6 {
         let ip = |network| Ipv6Addr::new(0x2001, 2, 0, network, 0, 0, 0, 1);
+        // The shared networks are the whole reserved ranges, which contain both addresses.
         (IpAddr::V6(ip(0)), IpAddr::V6(ip(1)), 48)
     } else {
         (Ipv4Addr::new(198, 18, 0, 1).into(), Ipv4Addr::new(198, 19, 0, 1).into(), 15)
@@ -144,10 +146,12 @@ fn check_next_hop(from: &DeviceAddress, to: &DeviceAddress, flag: &str) -> Resul
         return Err(format!("sender and receiver cannot have the same address {other} (--src-ip, --dst-ip)"));
     }
     match (from.gateway, from.is_on_link(other)) {
+        // With the MAC address of the next hop, frames need no route, so any two addresses fit together.
         _ if from.gateway_mac.is_some() => Ok(()),
         (Some(_), true) => Err(format!(
             "no frame would go to {flag}: {other} is in the network of the {name} ({network}); name a smaller network"
         )),
+        // IPv6 routers have link-local addresses, which are in none of the networks that a user names.
         (Some(gateway), false) if !from.is_on_link(gateway) && !is_link_local(gateway) => {
             Err(format!("{flag} {gateway} is not in the network of the {name} ({network})"))
         }
@@ -165,6 +169,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 /// One host, on its port.
 fn host_value(host: &DeviceAddress, port: &str, mac: &str, vlan: Option<u16>) -> Value {
     let (list, no_gateway) = match host.ip {
+        // OTG requires a gateway. The unspecified address says that there is none.
         IpAddr::V4(_) => ("ipv4_addresses", IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
         IpAddr::V6(_) => ("ipv6_addresses", IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
     };

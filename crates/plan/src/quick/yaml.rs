@@ -31,6 +31,7 @@ pub(crate) fn write_yaml(value: &Value, indent: usize, out: &mut String) {
 fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &mut String) {
     // Names and choices first, as people write documents.
     let mut ordered: Vec<_> = members.iter().collect();
+    // A stable sort: all other members keep their order.
     ordered.sort_by_key(|(key, _)| ["name", "choice"].iter().position(|first| first == key).unwrap_or(2));
     for (index, (key, value)) in ordered.into_iter().enumerate() {
         if index > 0 || !begun {
@@ -40,6 +41,7 @@ fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &m
         let is_block = matches!(value, Value::Object(m) if !m.is_empty())
             || matches!(value, Value::Array(a) if !a.is_empty());
         out.push_str(if is_block { ":\n" } else { ": " });
+        // A list may begin at the indentation of its key, and people write it so.
         let deeper = if value.is_array() { indent } else { indent + 2 };
         write_yaml(value, deeper, out);
     }

@@ -83,6 +83,7 @@ fn capture_ports(
     let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
     for item in named {
         let Some(port) = port_named(&item, ports) else { continue };
+        // OTG fetches a capture by the name of its port, so a port can have only one.
         if let Some(other) = captured.get(&port) {
             item.add_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
         }

@@ -94,6 +94,7 @@ fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut Ta
     for (ip, owner) in twins {
         item.add_error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
     }
+    // The first owner stays, so that a third twin is compared with the same interface.
     for address in &found.addresses {
         network.entry(address.ip).or_insert_with(|| found.name.clone());
     }
@@ -151,6 +152,7 @@ fn read_address<'a>(
     let gateway_mac = object.read_object("gateway_mac").and_then(gateway_mac);
     object.refuse_unread();
     let gateway = gateway?;
+    // A multicast address names a group, so no single router would answer for it.
     if gateway.is_multicast() {
         item.add_error(format!("gateway {gateway} is a multicast address"));
     }
@@ -165,6 +167,7 @@ fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
     object.refuse_unread();
     match (choice, value) {
         ("value", Some(item)) => read_mac(&item),
+        // OTG's default of `value` is the address of zeros.
         ("value", None) => Some([0; 6]),
         _ => None,
     }

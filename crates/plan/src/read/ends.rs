@@ -48,6 +48,7 @@ impl<'a> NamedEnds<'a> {
     ) -> Self {
         let mut endpoints = HashMap::new();
         for (interface, found) in interfaces.iter().enumerate() {
+            // Names are unique over all objects (`UniqueNames`), so interfaces and addresses share one map.
             endpoints.insert(&*found.name, FlowEndpoint { interface, address: None });
             for (address, named) in found.addresses.iter().enumerate() {
                 endpoints.insert(&*named.name, FlowEndpoint { interface, address: Some(address) });
@@ -112,6 +113,7 @@ fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEn
     let mut seen = HashSet::new();
     for item in &named {
         match port_named(item, ports) {
+            // A receiver that is listed twice would count every frame twice.
             Some(port) if !seen.insert(port) => {
                 item.add_error(format!("port `{}` is listed twice", ports.names[port]));
             }
@@ -156,6 +158,7 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<Flow
     } else {
         tx.iter().flat_map(|from| rx.iter().map(|to| (*from, *to))).collect()
     };
+    // Such a frame would never leave its port, and nothing could be measured.
     if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
         object.item.add_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;

@@ -39,12 +39,14 @@ pub(super) fn read_flows<'a>(
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
         if let Some(gap) = flows_elsewhere(&item, options, known, streams.len()) {
+            // Placeholders keep every index as in the whole plan: messages between nodes name streams by it.
             streams.extend((0..gap.count).map(|number| stream_elsewhere(flow + number, &gap)));
             flow += gap.count;
         } else {
             read_flow(&item, flow, options, known, names, &mut streams);
             flow += 1;
         }
+        // Checked in the loop: a document must not fill the memory before it is refused.
         if streams.len() > MOST_STREAMS {
             config.item.add_error(format!("more than {MOST_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
@@ -74,6 +76,7 @@ fn read_flow<'a>(
         None => 0,
     };
     let metrics = read_metrics(&object, receivers);
+    // Problems of the schedule are about the rate, so they point at it if the document has one.
     let place = object.read_member("rate").map_or_else(|| item.place(), |rate| rate.place());
     let device = matches!(ends, Some(FlowEnds::Pairs(_)));
     let context = HeaderContext { options, flow: flow as u64, device };
@@ -108,6 +111,7 @@ fn read_flow<'a>(
                     known.endpoint_name(pair.to)
                 );
                 streams.push(if pairs.len() == 1 { stream } else { Stream { name, ..stream } });
+                // The caller reports it. Building the other pairs would only take memory.
                 if streams.len() > MOST_STREAMS {
                     break;
                 }
@@ -133,6 +137,7 @@ fn flows_elsewhere(
     streams: usize,
 ) -> Option<FlowGap> {
     let object = item.as_object()?;
+    // At most what is left, so that placeholders alone cannot exceed the limit of streams.
     let count = read_placeholder(&object, options, MOST_STREAMS - streams.min(MOST_STREAMS))?;
     let last_port = known.port_count().saturating_sub(1) as u128;
     let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
@@ -282,6 +287,7 @@ fn make_frames(
     metrics: WantedMetrics,
     streams: &[Stream],
 ) -> Option<FrameOrigin> {
+    // Only the last stream is compared: flows that differ would make a search through all of them quadratic.
     let last = match streams.last().map(|last| &last.frames) {
         Some(FrameOrigin::Made(template)) if *template.spec() == spec => Some(Arc::clone(template)),
         _ => None,
@@ -315,6 +321,7 @@ fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Want
     let path = format!("{}.size", item.path);
     let message = match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
+        // The short tag has 12 bits for the stream.
         Some(TagForm::Short) if stream < SHORT_STREAMS => {
             "the smallest frames leave room for the short test tag only: no latency for them"
         }

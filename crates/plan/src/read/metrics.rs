@@ -38,6 +38,7 @@ fn read_ratio(ratio: DocumentObject<'_>, receivers: usize) -> u64 {
         if let Some(inner) = ratio.read_object("rx_count") {
             inner.refuse_unread();
         }
+        // Each receiver is expected to get every frame.
         receivers as u64 * 1000
     } else {
         ratio.read_member("value").and_then(|item| parse_decimal(item.as_text()?, 3)).unwrap_or(1000)

@@ -26,6 +26,7 @@ pub(super) fn headers_for_pair(
 ) -> Result<PairHeaders, String> {
     let mut headers =
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
+    // Values are dealt before the direction is reversed: both directions of a pair have the same share.
     for header in &mut headers {
         *header = deal_values(header, pair.part)?;
     }
@@ -43,6 +44,7 @@ pub(super) fn headers_for_pair(
         headers[0].set_field("src", mac_setting(from.mac));
     }
     fill_addresses(&mut headers, pair, known)?;
+    // A MAC address in the document is the user's choice. It replaces the search for a next hop.
     let hop = if headers[0].field_setting("dst").is_some() {
         NextHop::default()
     } else {
@@ -105,6 +107,7 @@ fn reverse_direction(headers: &mut [PacketHeader]) {
 }
 
 fn swap_settings(header: &mut PacketHeader, one: &str, other: &str) {
+    // Both are copied first: setting one of them would overwrite the other.
     let first = header.field_setting(one).cloned();
     let second = header.field_setting(other).cloned();
     for (name, setting) in [(one, second), (other, first)] {
@@ -137,6 +140,7 @@ fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
         let mut header = PacketHeader::new(HeaderKind::Vlan);
         header.set_field("priority", fixed_setting(vlan.priority.into()));
         header.set_field("id", fixed_setting(vlan.id));
+        // The TPID field of a tag announces what follows it: the next tag, or the content of the frame.
         let next = vlans.get(index + 1).map(|next| fixed_setting(next.tpid));
         if let Some(follows) = next.or_else(|| innermost.clone()) {
             header.set_field("tpid", follows);
@@ -147,6 +151,7 @@ fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
 
 /// The index of the outermost IP header, if it directly follows Ethernet and its tags.
 fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
+    // Only the outermost IP header is between the two interfaces. Inner ones belong to a tunnel.
     let first = headers.iter().skip(1).position(|header| header.kind() != HeaderKind::Vlan)? + 1;
     matches!(headers[first].kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6).then_some(first)
 }
@@ -230,9 +235,11 @@ fn find_next_hop(
     if let Some(mac) = source.gateway_mac {
         return Ok(NextHop { is_router: direct.is_none(), ..NextHop::host(mac) });
     }
+    // A group has no neighbour that would answer: its MAC address follows from its IP address.
     if let Some(mac) = destination.and_then(group_mac) {
         return Ok(NextHop::host(mac));
     }
+    // Destinations that vary may be anywhere, so they go to the gateway, even if some are in the network.
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!(
             "`{}` has no gateway, and the destination is not in its network",
@@ -253,6 +260,7 @@ pub(super) fn direct_recording(
     let from = &known.interfaces[pair.from.interface];
     rewrite.src_mac.get_or_insert(from.mac);
     let address = pair.from.address.unwrap_or(0);
+    // A MAC address that the document gives stays, as it does in made frames.
     let Some(source) = from.addresses.get(address).filter(|_| rewrite.dst_mac.is_none()) else {
         rewrite.dst_mac.get_or_insert(known.interfaces[pair.to.interface].mac);
         return Ok(None);
@@ -261,6 +269,8 @@ pub(super) fn direct_recording(
         rewrite.dst_mac = source.gateway_mac;
         return Ok(None);
     }
+    // Frames of a file may go to any address, so nothing shows whether one is in the network. The gateway
+    // is the safe next hop.
     let ip = match source.gateway {
         Some(gateway) => gateway,
         None => address_of(pair.to, source.ip.is_ipv6(), known)?.address.ip,

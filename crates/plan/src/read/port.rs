@@ -62,6 +62,7 @@ pub(super) fn read_placeholder(
     options: ReadOptions,
     most: usize,
 ) -> Option<usize> {
+    // Only a part of a plan has placeholders. In other documents the member stays unread, and so it is refused.
     if !options.part {
         return None;
     }

@@ -57,6 +57,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let word = object.read_word("method", &words, words[0]);
     let method =
         PlannedMethod::ALL.iter().find(|(name, _)| *name == word).map_or(PlannedMethod::Ping, |m| m.1);
+    // One port for both kinds of ends, if the document gives one. The defaults differ.
     let given = object.read_member("port").and_then(|item| item.as_number(1, 65_535));
     let given = given.and_then(|port| u16::try_from(port).ok());
     let (port, host_port) = match method {
@@ -71,6 +72,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let interval = read_time(object, "interval", Nanos::from_millis(100));
     let wait = read_time(object, "wait", Nanos::from_secs(1));
     let mut lines = read_lines(object, ports, host_port);
+    // A capacity needs the path for itself. So a turn must be free at both ends of a line, not only at its sender.
     if method.is_alone() {
         probes::assign_turns(&mut lines);
     }
@@ -130,6 +132,7 @@ fn read_lines(
     if from.is_empty() || to.is_empty() {
         object.item.add_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
     }
+    // Counted before the lines are made, so that two long lists cannot fill the memory.
     if from.len().saturating_mul(to.len()) > MOST_LINES {
         object.item.add_error(format!(
             "{} x {} pairs are too many; at most {MOST_LINES} are possible",
@@ -153,6 +156,7 @@ fn read_port_list(object: &DocumentObject<'_>, list: &'static str, ports: &PortN
 fn read_target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
     let text = item.as_text()?;
     let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
+    // With a port first: an IPv6 address with brackets and a port is no address alone.
     text.parse().or(alone).map_err(|_| item.add_error(format!("`{text}` is not an IP address"))).ok()
 }
 
@@ -206,6 +210,7 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
         item.add_error("each port that probes or is probed needs its IP address in `addresses`");
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
+    // The port with the most lines decides, because records are kept on each node for itself.
     let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
     let first = if plan.method.is_alone() { FIRST_TRAINS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));

@@ -35,6 +35,7 @@ pub(super) fn read_source(
         timing::read_flow_rate(flow)?
     } else {
         flow.refuse_members(&["rate"], "the times come from `x_replay`");
+        // The rate is only for the estimates of load and time. The recorded times decide when a frame leaves.
         recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
     };
     let amount = match recording.send_pattern() {
@@ -120,6 +121,7 @@ fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     let bytes = required_number(&object, "bytes", 1);
     let span = required_number(&object, "span_ns", 0);
     let largest = object.read_number("largest", 1518, 14, LARGEST);
+    // Without the member, no tag is known that could be taken off.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
     let has_fcs = object.read_flag("has_fcs", false);
     object.refuse_unread();

@@ -45,6 +45,7 @@ pub(super) fn read_location(
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
     }
+    // A place that is taken is an error, but the port stays, so that references to it are no further errors.
     Some(found)
 }
 
@@ -73,6 +74,7 @@ fn parse_local(text: &str) -> Result<PortPlace, InvalidPlace> {
 }
 
 fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
+    // Only the first slash divides: behind it, a namespace may follow.
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY) else {
             let is_interface = text.parse::<PortLocation>().is_ok();

@@ -49,6 +49,7 @@ pub(super) fn read_size(flow: &DocumentObject<'_>, context: HeaderContext) -> Op
             check_order(&range, "min", min, "max", max)?;
             range.refuse_unread();
             // OTG gives sizes no seed. The run's seed is in the report, so the same sizes can be sent again.
+            // The flow is part of the draw, so that two flows of a run have different sizes.
             SizePattern::Random { min, max, seed: keyed_mix(context.options.seed, context.flow) }
         }
         "weight_pairs" => SizePattern::Weighted(read_weights(&object.chosen_object("weight_pairs")?)?),

@@ -118,6 +118,7 @@ fn read_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
 pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
+    // JSON writers may use an exponent: 1e3.
     let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
     let exponent = match text.split_once(['e', 'E']) {
         Some((_, exponent)) => exponent.parse::<i32>().ok()?,
@@ -128,6 +129,7 @@ pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
     let shift = i32::try_from(places).ok()? + exponent - i32::try_from(fraction.len()).ok()?;
     let power = 10u128.checked_pow(shift.unsigned_abs())?;
+    // Half of the divisor is added first, so the result is rounded to the nearest.
     let value = if shift >= 0 { digits.checked_mul(power)? } else { (digits + power / 2) / power };
     u64::try_from(value).ok()
 }

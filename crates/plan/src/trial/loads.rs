@@ -32,7 +32,9 @@ pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
             flows.resize(stream.flow + 1, FlowLoad::default());
         }
         let flow = &mut flows[stream.flow];
+        // Every part has 1/of of the rate, so any of them gives the rate of the flow.
         flow.rate = timed.timeline.rate.as_f64() * stream.part.of as f64;
+        // The first part of a direction stands for it.
         flow.directions += u32::from(stream.part.index == 0);
     }
     flows
@@ -71,6 +73,7 @@ impl TrialTraffic {
         let whole = self.full_load();
         let own = self.streams.iter().zip(&bound.streams);
         let of_document = own
+            // The stream that reaches its own rate first limits all, because the proportions stay.
             .map(|(stream, timed)| timed.timeline.rate.as_f64() * whole / stream.rate)
             .fold(f64::INFINITY, f64::min);
         let most = of_sender.map(|rate| self.load_on(&bound, rate)).transpose()?;
@@ -127,6 +130,7 @@ impl TrialTraffic {
         let fits_at = |bytes: u32| {
             self.bind_with_size(Some(FrameSize::new(bytes))).is_ok_and(|bound| has_room_for_tags(&bound.plan))
         };
+        // The common case first: it costs one reading of the document instead of about ten.
         if fits_at(FrameSize::MIN.bytes()) {
             return Ok(FrameSize::MIN);
         }
@@ -134,6 +138,7 @@ impl TrialTraffic {
             // The problem is another one than the size, so it is returned.
             return self.bind_with_size(Some(largest)).map(|_| FrameSize::MIN);
         }
+        // Invariant: `fits` has room, and `too_small` has not.
         while fits - too_small > 1 {
             let middle = too_small.midpoint(fits);
             if fits_at(middle) { fits = middle } else { too_small = middle }
