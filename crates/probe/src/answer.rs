@@ -117,6 +117,7 @@ pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>
 
 /// Returns whether the checksum of the IP payload is right. A UDP checksum of zero means "none", over IPv4 only (RFC 768; RFC 8200, 8.1).
 fn is_right(packet: &IpPacket<'_>) -> bool {
+    // Over IPv6 the sum must be present, because IPv6 has no header checksum that would protect the addresses.
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
         || sum_of(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
@@ -167,6 +168,7 @@ fn read_ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
         class: head[0] << 4 | head[1] >> 4,
         // Extension headers are not followed: hosts answer our probes without any.
         protocol: head[6],
+        // IPv6 has no header checksum. Its addresses are in the pseudo-header of the sum that IP carries.
         is_sound: true,
         carried: bytes.get(IPV6..end)?,
     })
@@ -176,6 +178,7 @@ fn read_content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
     let carried = packet.carried;
     match packet.protocol {
         PROTOCOL_UDP => {
+            // The datagram's own length ends the payload: IP may carry more bytes than UDP says.
             let length = usize::from(read_be16(carried, 4)?);
             let payload = carried.get(UDP..length)?;
             Some(AnswerContent::Udp { from: read_be16(carried, 0)?, to: read_be16(carried, 2)?, payload })

@@ -68,10 +68,12 @@ impl ProbeBudget {
         let mut late = full;
         let mut early = at;
         // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
+        // Halving instead of a formula: two buckets and the distances of the train make a sum without a simple inverse.
         while late.since(early) > FINE {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }
         }
+        // `at` itself was never tried. In the usual case the train fits at once, and must not begin late by `FINE`.
         Ok(if self.check_train(at, train).is_ok() { at } else { late })
     }
 
@@ -89,6 +91,7 @@ impl ProbeBudget {
     pub fn take_frame(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let at = at.as_nanos();
         let limits = self.limits;
+        // The total first: with it used up, no wait would help.
         if self.taken >= limits.most {
             return Err(BudgetExceeded::Most(limits));
         }
@@ -96,6 +99,7 @@ impl ProbeBudget {
         // which the bucket is full again is at most one burst ahead.
         let room = refill_ns(u64::from(limits.burst), limits.probes_per_s);
         let probes = self.probes_full_at.max(at).saturating_add(refill_ns(1, limits.probes_per_s));
+        // `refill_ns` divides by at least 1, so a rate of 0 must be refused here.
         if limits.probes_per_s == 0 || probes - at > room {
             return Err(BudgetExceeded::Probes(limits));
         }
@@ -115,6 +119,7 @@ impl ProbeBudget {
 
 /// The time in nanoseconds that it takes to refill `amount`.
 fn refill_ns(amount: u64, per_s: u64) -> u64 {
+    // Saturated, because the limits of `TargetLimits::NONE` are the largest numbers.
     Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1)
 }
 

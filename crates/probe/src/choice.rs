@@ -64,6 +64,7 @@ pub fn choose_mechanism(
                 of {spin} ns with spin"
             ),
         ),
+        // A calibration that lacks one of the two compares nothing.
         _ => (
             ReleaseMechanism::Spin,
             "the default; `packetrig probe calibrate` compares it with the others".into(),

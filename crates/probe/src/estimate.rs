@@ -93,6 +93,7 @@ impl PassedProbe {
             kind: record.kind,
             length: record.length,
             left: left.map(crate::ProbeStamp::middle),
+            // The middle of a stamp is off by its bound at most, and the bounds are in `doubt`.
             came: came.map(crate::ProbeStamp::middle),
             doubt,
             disturbed,

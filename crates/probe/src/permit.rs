@@ -74,6 +74,7 @@ impl TargetLimits {
 
     /// Returns whether a series must end because of its loss, counted among probes whose time to be answered is over.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
+        // A few lost probes of a few would be a large share by chance.
         sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
     }
 }
@@ -196,6 +197,7 @@ impl ProbePermit {
     /// it. Every program that sends asks here, at the latest by [`Self::permit_target`].
     pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
+        // A refusal of the owner wins, but "not named" is no refusal: the usual limits hold then.
         match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
             None => Ok(own),
             Some(Ok(word)) => Ok(own.narrowed_by(word)),
@@ -238,6 +240,7 @@ impl ProbePermit {
         if let Some(until) = ended.iter().filter_map(|target| target.until.as_deref()).max() {
             return Err(PermitRefusal::Ended(ip, until.to_owned()));
         }
+        // Also what the command line allows has the usual limits only: more is for the owner to grant (see the module).
         let needs_none = ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip));
         if needs_none { Ok(TargetLimits::USUAL) } else { Err(PermitRefusal::NotAllowed(ip)) }
     }

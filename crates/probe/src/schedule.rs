@@ -65,6 +65,7 @@ impl ProbeSchedule {
         if let Some(at) = planned.windows(2).position(|two| two[1].at < two[0].at) {
             return Err(ScheduleRefusal::Backwards(at + 1));
         }
+        // Records are found by this number, so the numbers of the caller are not trusted.
         for (number, probe) in (0..).zip(&mut planned) {
             probe.number = number;
         }
@@ -84,6 +85,7 @@ impl ProbeSchedule {
             (0..count)
                 .map(|train| {
                     let planned = PlannedProbe { number: 0, train, kind: ProbeKind::Single, at, length };
+                    // The draw depends on the number alone, so a schedule can be made again from its seed.
                     at += draw_exponential(seed, u64::from(train), mean);
                     planned
                 })

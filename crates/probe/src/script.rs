@@ -74,6 +74,7 @@ pub fn schedule_from_times(
         number: 0,
         train,
         kind: ProbeKind::Single,
+        // The smallest time comes first after the sort, so this does not underflow.
         at: Nanos::new(at - start),
         length,
     });
@@ -129,6 +130,7 @@ fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
         [train, kind] => [Some(*train), Some(*kind)],
         _ => return Err(format!("{} values", cells.len())),
     };
+    // The names of kinds are those of JSON, so both forms of rows know the same words.
     let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
         serde_json::from_value(serde_json::Value::from(kind))
             .map_err(|_| format!("`{kind}` is not a kind of probe"))

@@ -146,11 +146,13 @@ impl ProbeSeries {
     pub fn add_answer(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
+            // A number beyond the series came from somebody else, or from an earlier series.
             return AnswerMeaning::Stray;
         };
         if record.flags.contains(&ProbeFlag::Unsent) {
             return AnswerMeaning::Stray;
         }
+        // A damaged answer may have a damaged number, so it must not answer any probe.
         if !reply.is_sound {
             self.counts.corrupted += 1;
             return AnswerMeaning::Corrupted;
@@ -190,6 +192,7 @@ impl ProbeSeries {
     /// Reordering as in RFC 4737: an answer is reordered if a larger number was answered before it.
     fn note_order(&mut self, number: u32) {
         match self.latest {
+            // The largest number so far stays (RFC 4737), so a late answer does not make the next ones late.
             Some(latest) if latest > number => self.counts.reordered += 1,
             _ => self.latest = Some(number),
         }
@@ -197,6 +200,7 @@ impl ProbeSeries {
 
     /// The counts so far; a probe without an answer counts as lost.
     pub fn counts(&self) -> SeriesCounts {
+        // Each probe is in one state only, so the three never exceed what was sent.
         let lost = self.counts.sent - self.counts.answered - self.counts.refused;
         SeriesCounts { lost, ..self.counts }
     }

@@ -38,10 +38,12 @@ impl Agreement {
     pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
+        // A tenth of the spread. If the spread itself is tiny, all of it, so that equal rates are one group.
         let width = (NARROW * range).max(range.min(CLOSE * median(&sorted)));
         let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;
         let found = group.len() as f64;
+        // Of all pairs, not only of those that are candidates: rates that were left out disagree, too.
         if sorted.is_empty() || found < LEAST_PAIRS.max(LEAST_SHARE * all) {
             return Err(if sorted.is_empty() { 0.0 } else { found / all });
         }

@@ -71,6 +71,7 @@ impl ChirpEstimator {
                 at: clamp_to_nanos(at),
                 length,
             });
+            // The rate is in bits per second and the time in nanoseconds.
             at += f64::from(length) * 8e9 / rate;
             // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
             rate *= SPREAD;
@@ -111,6 +112,7 @@ impl RateEstimator for ChirpEstimator {
         let takes = probes.last().map(|last| last.at).unwrap_or_default();
         Some(TrainRequest {
             probes,
+            // A pause of the chirp's own length halves the mean load on the path.
             pause: self.settle.shape().pause.max(takes).max(settled.least_pause(self.sent == 1)),
         })
     }
@@ -134,6 +136,8 @@ impl RateEstimator for ChirpEstimator {
             (0..gaps.len()).map(|nth| whole.bits_between(nth, nth + 1) * 1e9 / gaps[nth]).collect();
         let noise = whole.gap_doubt(0, 1).max(NOISE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
         let last = open_excursion(&waits, noise);
+        // Only an excursion that stays open shows the available rate. One from the first probe on means that
+        // all rates of the chirp were too high.
         self.too_fast += usize::from(last == Some(0));
         self.never += usize::from(last.is_none());
         // The available rate cannot exceed what the path carries, whatever a bucket lets through for a moment.
@@ -184,6 +188,7 @@ impl RateEstimator for ChirpEstimator {
 /// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
 fn excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
+    // The longest wait so far, because a queue drains only after its peak.
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
         let above = wait - waits[from];
         most = most.max(above);
@@ -207,12 +212,14 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
     let mut all = Vec::new();
     let mut at = 0;
     while at + 1 < waits.len() {
+        // A rise within the noise begins no excursion, or every chirp would have some.
         if waits[at + 1] - waits[at] <= noise {
             at += 1;
             continue;
         }
         let end = excursion_end(waits, at);
         all.push(WaitExcursion { from: at, end });
+        // The search goes on at the end of the excursion, so excursions never overlap.
         at = end.unwrap_or(waits.len());
     }
     all
@@ -239,6 +246,7 @@ fn mean_available_rate(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<
         }
     }
     let weighted: f64 = each.iter().zip(gaps).map(|(rate, gap)| rate * gap).sum();
+    // Weighted by time: a chirp spends more time at slow rates than at fast ones.
     weighted / gaps.iter().sum::<f64>()
 }
 

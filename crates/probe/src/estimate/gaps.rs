@@ -6,6 +6,7 @@ use super::{DiscardedTrains, PassedProbe};
 
 /// Signed time from one stamp to another, in nanoseconds.
 pub(super) fn difference_ns(from: u64, to: u64) -> f64 {
+    // A difference beyond 63 bits is no real time between two probes.
     to.checked_signed_diff(from).unwrap_or(0) as f64
 }
 
@@ -49,6 +50,7 @@ impl<'a> WholeTrain<'a> {
 
     /// Bits of all probes after the one at `from`, to the one at `to`.
     pub(super) fn bits_between(self, from: usize, to: usize) -> f64 {
+        // Without the probe at `from`: the time between two probes is that of sending the later ones.
         self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
     }
 
@@ -68,6 +70,7 @@ impl<'a> WholeTrain<'a> {
 pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
+    // The nearest rank, so the result is one of the samples and not a mixture of two modes.
     let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
     sorted.get(at).copied().unwrap_or(0.0)
 }

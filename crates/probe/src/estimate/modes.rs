@@ -35,6 +35,7 @@ pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller's resolution.
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
+    // Each round takes out at least the densest window, so the search ends.
     while found.len() < MOST && !rest.is_empty() {
         let core = densest_window(&rest, width);
         // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
@@ -73,6 +74,7 @@ pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
 /// Goes down the bell's lower side, one width at a time, while it falls.
 fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
     while from > 0 {
+        // One more window below the present end. It belongs to the bell as long as it is not clearly denser.
         let next = sorted.partition_point(|value| *value < sorted[from] - width);
         let here = from - next;
         if here == 0 || here as f64 > count as f64 * AGAIN {

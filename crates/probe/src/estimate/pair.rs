@@ -116,6 +116,7 @@ impl PairEstimator {
         match self.pick {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < EARLY => false,
+            // If four fifths of all pairs differ by less than 2 %, more of them would not move the answer.
             PairPick::Mode => spread_range(&rates) / median(&rates) < 0.02,
             PairPick::LeastDelay => self.least_delayed().is_some_and(|least| least.excess <= 0.0),
         }
@@ -133,6 +134,7 @@ impl PairEstimator {
         sorted.sort_by(|one, other| one.delay_sum().total_cmp(&other.delay_sum()));
         let best = **sorted.first()?;
         let again = sorted.get(AGAIN - 1)?;
+        // The larger of two doubts: how long the best pair waited, and how far the next ones are from it.
         let waited = (best.delay_sum() - self.least_delay(0) - self.least_delay(1))
             .max(again.delay_sum() - best.delay_sum());
         Some(LeastDelayed { pair: best, excess: waited - (CONVERGED * best.gap).max(best.doubt) })
@@ -192,6 +194,7 @@ impl PairEstimator {
             .map_err(|share| NoAnswer::NoMode { pairs, share })?;
         let spread = range / agreed.rate;
         let mut quality = self.estimate_quality(settled, rates.len(), agreed.share, spread);
+        // Other modes are reported beside the answer, so that a reader can judge it.
         quality.modes = find_modes(&rates, 0.01 * median(&rates));
         quality.modes.retain(|mode| mode.share >= 0.05 && !agreed.contains_rate(mode.center));
         Ok(self.make_estimate(agreed.rate, agreed.low, agreed.high, quality))
@@ -231,6 +234,7 @@ impl PairEstimator {
     /// pairs take turns at four positions.
     fn primer_count(&self, settled: SettledTrains) -> u32 {
         let turn = small_count(self.sent / LENGTHS as usize) % PLACES;
+        // The whole burst stays within the length that the limits allow.
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
     }
 
@@ -242,6 +246,7 @@ impl PairEstimator {
             PairPick::LeastDelay => longest,
             PairPick::Mode => {
                 let turn = small_count(self.sent) % LENGTHS;
+                // A fifth of the longest length in all, divided into as many steps as there are lengths.
                 longest - longest / (5 * LENGTHS) * turn
             }
         }
@@ -268,6 +273,7 @@ impl RateEstimator for PairEstimator {
         self.sent += 1;
         let mut probes = probes_at_once(self.primer_count(settled), MEASURED, ProbeKind::Pair, shape.length);
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
+            // Primers keep the full length, because they have to empty the bucket.
             probe.length = length;
         }
         // The end of a burst comes too soon (see the module), so the last probe is not measured.

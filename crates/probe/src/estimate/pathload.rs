@@ -105,6 +105,7 @@ impl RateSearch {
         };
         if next.is_none() && !self.is_high_seen {
             // No stream ever queued, so `high` was only the first guess: the available rate may be above it.
+            // Rates below the old end are known, so the new range begins just below it.
             self.low = low.max(high - fine);
             self.high = high * 1.5;
             return Some(f64::midpoint(self.low, self.high));
@@ -125,11 +126,13 @@ impl RateSearch {
             }
         }
         // The available rate varies, so a later fleet may contradict an earlier one: the later one counts.
+        // This keeps the order of both ends, which the invariant of the module needs.
         self.low = self.low.min(self.high);
         let low = self.low;
         let high = self.high;
         self.grey = self
             .grey
+            // A grey region outside the range says nothing more.
             .filter(|grey| grey.low < high && grey.high > low)
             .map(|grey| GreyRegion { low: grey.low.max(low), high: grey.high.min(high) });
     }
@@ -147,6 +150,7 @@ impl StreamFleet {
         } else if level >= need {
             Some(DelayTrend::Level)
         } else {
+            // Even if all open streams agreed with the larger group, it would not decide any more.
             (rising.max(level) + open < need).then_some(DelayTrend::Unclear)
         }
     }
@@ -263,6 +267,7 @@ impl PathloadEstimator {
                 return;
             }
             let Some(verdict) = verdict else { return };
+            // The rate as it was measured at departure, not as it was asked for.
             search.add_verdict(mean(&self.fleet.rates), verdict);
         }
         self.tried += 1;
@@ -283,6 +288,7 @@ impl RateEstimator for PathloadEstimator {
             Some(Err(_)) => return None,
             Some(Ok(settled)) => settled.bits_per_s,
         };
+        // The first trains must be over: the search begins with the rate at which they came out.
         if self.search.is_none() {
             self.search = Some(RateSearch::new(dispersion_rate));
             self.advance_search();

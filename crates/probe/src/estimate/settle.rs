@@ -117,6 +117,7 @@ impl TrainSettler {
         let gaps = train.windows(2).filter_map(|two| Some(difference_ns(two[0].came?, two[1].came?)));
         // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
         self.over_ns = (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
+        // A train of a disturbed sender shows the sender and not the path.
         let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
         if unusable {
             self.discarded.disturbed += 1;
@@ -137,6 +138,7 @@ impl TrainSettler {
 
     fn judge_trains(&mut self) {
         let out = self.neighbour_distances(|probe| probe.came);
+        // Most trains lost their second or third probe, so no distance is known.
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
             self.result = Some(Err(self.too_few(0, lost)));
@@ -161,6 +163,7 @@ impl TrainSettler {
             if hidden > 0 { first + hidden } else { 0 }
         });
         let hidden = hidden[0].max(hidden[1]);
+        // A bucket that ends just before the steady part may as well reach into it.
         ((hidden as f64) < LATEST * from as f64).then_some(SteadyPart { hidden, pace, uneven })
     }
 
@@ -187,6 +190,7 @@ impl TrainSettler {
         SettledTrains {
             primers,
             hidden: small_count(hidden),
+            // Everything behind the hidden distances counts, because a longer part makes the rate more exact.
             bits_per_s: bits / self.rate_gap(hidden + 1).unwrap_or(pace),
             primed_ns: self.departure_offset(primers),
             over: clamp_to_nanos(self.over_ns),
@@ -205,6 +209,7 @@ impl TrainSettler {
         NoAnswer::NotSpread {
             train: self.shape.longest,
             gap_ns: clamp_to_nanos(into).as_u64(),
+            // The least of all trains, so that the claim holds for each of them.
             at_least: (is_as_sent && !rates.is_empty()).then(|| quantile(&rates, 0.0)),
             bucket_bytes,
         }
@@ -234,6 +239,7 @@ impl TrainSettler {
                     Some(difference_ns(stamp(train.get(place)?)?, stamp(train.get(place + 1)?)?))
                 })
                 .collect();
+            // The median of fewer than half of the trains would be chance.
             if all.len() <= TRAINS / 2 {
                 break;
             }
@@ -257,6 +263,7 @@ impl TrainSettler {
 
 /// Factor by which a part of a train took longer to arrive than to leave, up to its first lost probe.
 fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
+    // Only up to the first lost probe: behind a gap, the number of bits between two arrivals is unknown.
     let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
     let ((first_left, first_came), (last_left, last_came)) =
         here.first().copied().zip(here.last().copied())?;
@@ -271,6 +278,7 @@ fn rate_without(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
     let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
     let largest = came.windows(2).map(|two| difference_ns(two[0], two[1])).fold(0.0, f64::max);
     let took = difference_ns(*came.first()?, *came.last()?) + largest;
+    // If a bucket may have held all of it, nothing is known to have come at the path's own rate.
     (took > 0.0).then(|| (bits - 8.0 * bucket_bytes as f64).max(0.0) * 1e9 / took)
 }
 

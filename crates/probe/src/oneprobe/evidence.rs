@@ -47,6 +47,7 @@ pub struct ReverseOutcome {
 
 impl ReverseOutcome {
     pub fn lost_segments(self) -> u64 {
+        // An answer that was received was sent, so this does not underflow.
         self.sent - self.heard.iter().filter(|heard| **heard).count() as u64
     }
 }
@@ -146,6 +147,7 @@ impl ProbeEvidence {
         let nth = self.heard;
         let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
             // Data from before the probe is a retransmission of something older, so it proves nothing about this probe.
+            // Data that begins at none of the planned numbers makes the probe unclear.
             self.is_odd |= is_after(sequence, self.due[0]);
             return;
         };
@@ -165,6 +167,7 @@ impl ProbeEvidence {
 
     /// Adds a segment without data, which may acknowledge both of ours.
     pub(super) fn add_bare_segment(&mut self, acknowledgement: u32) {
+        // It is sent only when both of our segments have arrived, whatever their order.
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
 
@@ -180,6 +183,7 @@ impl ProbeEvidence {
     fn order_there(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
         let [first, second] = self.answers.map(|answer| Some(answer?.acknowledgement));
+        // The server answered the first segment alone before it had the second.
         if first == Some(between) {
             ArrivalOrder::Kept
         } else if first == Some(before) || second == Some(before) {
@@ -218,6 +222,7 @@ impl ProbeEvidence {
     /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
     pub(super) fn verdict_with_state(&self, expects: u32, will_send: u32) -> ProbeVerdict {
         let [before, between, behind] = self.sent;
+        // A number that is none of the three means that the server sent answers of another length.
         let Some(count) = self.due.iter().position(|due| *due == will_send) else {
             return ProbeVerdict::Ambiguous(AmbiguityReason::ServerQuiet);
         };
@@ -254,5 +259,6 @@ impl ProbeEvidence {
 
 /// Returns whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
 pub(super) const fn is_after(one: u32, other: u32) -> bool {
+    // In a ring of numbers, the nearer way decides: less than half of the range ahead is after.
     one != other && one.wrapping_sub(other) < 1 << 31
 }

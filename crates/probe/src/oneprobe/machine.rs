@@ -169,6 +169,7 @@ impl OneprobeMachine {
 
     /// Advances the state. `None`: the state or the queue has changed, so the caller must look again.
     fn advance_state(&mut self, now: u64) -> Option<OneprobeStep> {
+        // A copy, because the arms change the state while they still read it.
         match self.state.clone() {
             OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
@@ -219,6 +220,7 @@ impl OneprobeMachine {
     /// Sends a byte that the server has long had. An unacceptable segment is answered with an acknowledgement that has SND.NXT and RCV.NXT
     /// (RFC 9293, 3.10.7.4): the server's state.
     fn ask_for_state(&mut self) {
+        // A byte before what is acknowledged lies before RCV.NXT, so the server cannot accept it.
         let old = self.connection.acknowledged.wrapping_sub(2);
         let out = self.data_segment(old, 1, 0);
         self.queue.push_back(out);
@@ -244,6 +246,7 @@ impl OneprobeMachine {
             if let Some(probe) = probe {
                 self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::NoWord));
             }
+            // Without its state, nothing on this connection can be told apart any more.
             return self.reopen_connection(now, false);
         }
         let tries = tries + 1;
@@ -262,6 +265,7 @@ impl OneprobeMachine {
             self.state = OneprobeState::Finished;
             return None;
         };
+        // The first departure is far enough ahead that the pair can be handed over in time.
         let first = *self.first_at.get_or_insert(now + 2 * LEAD);
         // The next departure time of the schedule that can still be met. Missed ones are left out; the schedule does not move.
         let least = (now + LEAD / 2).max(self.next_at);
@@ -269,6 +273,7 @@ impl OneprobeMachine {
         let at = first + slot * self.options.every_ns;
         let length = u32::from(self.options.payload);
         let room = self.connection.acknowledged.wrapping_add(self.connection.peer_window.into());
+        // Both segments must fit the server's window, or it would drop the second one and that would look like loss.
         if room.wrapping_sub(self.connection.next) < 2 * length {
             // The server reads no more requests: a new connection has room again.
             return self.reopen_connection(now, false);
@@ -311,6 +316,7 @@ impl OneprobeMachine {
         if left.is_none() {
             let probe = probe.clone();
             self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::Unsent));
+            // Nothing was sent, so the numbers of the connection are still right.
             self.state = OneprobeState::Ready;
         }
     }
@@ -326,6 +332,7 @@ impl OneprobeMachine {
         if let Some(took) = round_trip_ns {
             self.connection.add_round_trip(took);
         }
+        // Every probe comes through here once, so that it is in exactly one account.
         self.report.add_outcome(OneprobeOutcome {
             number: probe.number,
             left: probe.left,
@@ -342,6 +349,7 @@ impl OneprobeMachine {
     fn conclude_probe(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
         self.record_verdict(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {
+            // An ambiguous probe leaves the server's state unknown.
             self.reopen_connection(now, verdict == ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
             return;
         };
@@ -358,6 +366,7 @@ impl OneprobeMachine {
             return;
         }
         let connection = &mut self.connection;
+        // What was lost is sent again with the next pair: the stream of requests has no gap.
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.due_after(reverse.sent);
         // Closes the window again, so that the server waits for the next pair.
@@ -379,6 +388,7 @@ impl OneprobeMachine {
     /// Ends this connection and has the next one opened. `by_server`: the server ended it.
     fn reopen_connection(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
         self.push_reset();
+        // A connection with a usable probe was worth its handshake.
         self.futile += u32::from(!self.connection.is_used);
         // 20 ms, so that the reset reaches the server before the next SYN from the same port.
         self.state = OneprobeState::Closed { again_at: now + 20 * MS };

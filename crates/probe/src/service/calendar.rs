@@ -73,6 +73,7 @@ impl ReleaseCalendar {
 
     /// Forgets reserved times that are over.
     pub fn forget_before(&mut self, now: MonoTime) {
+        // Reserved times do not overlap, so those that begin first also end first.
         while let Some(first) = self.reserved.first_entry().filter(|first| *first.get() <= now) {
             first.remove();
         }
@@ -89,6 +90,7 @@ impl ReleaseCalendar {
     ) -> Option<FreeOutletTime> {
         let spans = self.outlet_spans(due);
         let mut delay = earliest.since(*due.first()?);
+        // A client could fill the calendar so that every try meets another train. The work for one train is bounded.
         for _ in 0..MOST_TRIES {
             if latest.is_some_and(|latest| delay > latest) {
                 return None;

@@ -72,6 +72,7 @@ impl RequestMark {
         } else {
             (PROTOCOL_ICMPV6, ECHO_REQUEST_V6)
         };
+        // The checksum of the request is computed anew: type and checksum are the only fields that a reply changes.
         let mut request = vec![kind, 0, 0, 0];
         request.extend(identifier.to_be_bytes());
         request.extend(sequence.to_be_bytes());
@@ -81,6 +82,7 @@ impl RequestMark {
     }
 
     const fn new(kind: u8, sequence: u16, checksum: u16) -> Self {
+        // 0xffff and 0 are the same number in ones' complement, and a sum that is computed may be either (RFC 1624).
         Self { sequence, kind, checksum: if checksum == u16::MAX { 0 } else { checksum } }
     }
 }
@@ -233,10 +235,12 @@ fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTran
     let ports = ports.ok_or(WrongTransport::TooShort)?;
     let own_port = u16::from_be_bytes([ports[0], ports[1]]);
     let target_port = u16::from_be_bytes([ports[2], ports[3]]);
+    // TCP has no length of its own: the rest of the packet is the segment.
     if protocol == PROTOCOL_TCP {
         return Ok(PacketFlow::Tcp { own_port, target_port });
     }
     let length = carried.get(4..6).map(|length| usize::from(u16::from_be_bytes([length[0], length[1]])));
+    // A shorter length would hide bytes behind the datagram, which a receiver might read as something else.
     if length == Some(carried.len()) {
         Ok(PacketFlow::Udp { own_port, target_port })
     } else {

@@ -152,6 +152,7 @@ impl ReleaseQueue {
             packets <= queue.quota.packets.saturating_sub(queue.packets)
                 && bytes <= queue.quota.bytes.saturating_sub(queue.bytes)
         }) else {
+            // The caller gets the train back: it must report each of its packets.
             return Err(train);
         };
         queue.packets += packets;
@@ -205,6 +206,7 @@ impl ReleaseQueue {
         while packets < most {
             let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
             let (place, client) = first.remove_entry();
+            // Both maps change together, so this only guards against a mistake there.
             let Some(queue) = self.clients.get_mut(&client) else { continue };
             let Some(train) = queue.waiting.remove(&place) else { continue };
             queue.uncount_train(&train);

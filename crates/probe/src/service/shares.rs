@@ -82,6 +82,7 @@ impl TargetShares {
         let totals = self.totals.get(&client.user);
         let total = totals.and_then(|totals| totals.get(&target.ip())).copied().unwrap_or(0);
         let total = total.saturating_add(lengths.len() as u64);
+        // Checked before anything is taken: a refusal must leave all accounts as they are.
         if total > limits.most || !self.has_room(client, target.ip(), at) {
             return Err(BudgetExceeded::Most(limits));
         }
@@ -166,6 +167,7 @@ impl SharedTarget {
     ) -> Result<(), BudgetExceeded> {
         // A budget needs times that do not decrease, and another client may have taken its train ahead of time.
         let at = at.max(self.taken_at);
+        // The limits of the target hold whatever the shares are, so they are checked first.
         let all = budget_after(&self.budget, lengths, at)?;
         let others = self.users.iter().filter(|(user, share)| **user != client.user && share.is_active(at));
         let of_user = share_of(limits, others.count() as u64 + 1);
@@ -185,6 +187,7 @@ impl SharedTarget {
             budget_after(&with_half_burst(&user, of_user), lengths, at)
                 .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
+        // A share that is exceeded is not charged further: those frames came from what others left.
         self.users.insert(client.user, UsedShare { budget: user_after.unwrap_or(user), seen_at: at });
         self.clients.insert(key, UsedShare { budget: own_after.unwrap_or(own), seen_at: at });
         self.budget = all;
@@ -205,6 +208,7 @@ fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
 /// An equal share of the limits for one of `sharers`.
 fn share_of(limits: TargetLimits, sharers: u64) -> TargetLimits {
     TargetLimits {
+        // At least 1: a rate of 0 means "none allowed", and many sharers must not refuse each other.
         probes_per_s: (limits.probes_per_s / sharers).max(1),
         bits_per_s: (limits.bits_per_s / sharers).max(1),
         burst: u32::try_from(u64::from(limits.burst) / sharers).unwrap_or(limits.burst).max(1),

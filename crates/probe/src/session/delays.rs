@@ -219,6 +219,7 @@ impl FourStamps {
     /// The round trip without the reflector's own time. Both of its stamps are of one clock, so that clock need not be right.
     fn path_time(&self) -> Option<MeasuredTime> {
         let whole = time_between(self.left, self.answered)?;
+        // A reflector that answers before the request came is not believed.
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
         let bound_ns =
             whole.bound_ns.saturating_add(self.arrived.bound()).saturating_add(self.departed.bound());
@@ -229,6 +230,8 @@ impl FourStamps {
 fn direction_delays(taken: &[MeasuredTime], has_relation: bool) -> DirectionDelays {
     let smallest = taken.iter().map(|took| took.ns).min().unwrap_or(0);
     let above: Vec<MeasuredTime> =
+        // The unknown offset of the clocks is in every value. It cancels in the difference to the smallest,
+        // and only the variation stays.
         taken.iter().map(|took| MeasuredTime { ns: took.ns - smallest, ..*took }).collect();
     DirectionDelays {
         delay: time_statistics(taken, None).filter(|_| has_relation),

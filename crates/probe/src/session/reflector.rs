@@ -106,6 +106,7 @@ impl ReflectorSession {
         let ahead = number.wrapping_sub(self.highest);
         // Numbers may wrap: less than half of their range ahead means newer.
         if ahead != 0 && ahead < 1 << 31 {
+            // A jump of 64 or more leaves no number of the old window.
             self.seen = self.seen.checked_shl(ahead).unwrap_or(0) | 1;
             self.highest = number;
             return true;
@@ -163,6 +164,7 @@ impl StampReflector {
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
         let session = self.sessions.entry(name).or_default();
+        // Without a key, a refusal would protect nothing: anybody can send any number.
         if !session.note_number(request.sequence) && must_be_new {
             return Err(ReflectionRefusal::Repeated);
         }
@@ -186,6 +188,7 @@ impl StampReflector {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
         let room = interval.as_u64().saturating_mul(u64::from(self.settings.burst.saturating_sub(1)));
+        // The burst counts this request, so the room is one interval less.
         (full_at.since(arrived.at).as_u64() <= room).then(|| full_at + interval)
     }
 

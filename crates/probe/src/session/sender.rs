@@ -204,6 +204,7 @@ impl StampSender {
             return None;
         };
         let number = reflection.request.sequence;
+        // The time as well as the number: without having seen the request, a sender must guess both.
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
         if !is_ours {
             self.told.invalid.never_sent += 1;

@@ -71,6 +71,7 @@ impl ErrorEstimate {
         let multiplier = if parts > 255 {
             255
         } else if low == 0 {
+            // An error of 0 still gets the least multiplier: a multiplier of 0 would make the estimate invalid.
             1
         } else {
             low

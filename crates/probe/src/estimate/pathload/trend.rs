@@ -29,6 +29,7 @@ pub(super) fn stream_trend(delays: &[f64], noise: f64) -> DelayTrend {
     // About sqrt(n) groups of sqrt(n) delays, as in pathload: the median of a group hides single outliers.
     let size = ((delays.len() as f64).sqrt() as usize).max(1);
     let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
+    // Without a delay there is no group, and no trend.
     let Some((first, last)) = medians.first().zip(medians.last()) else { return DelayTrend::Unclear };
     let pairs = medians.len() - 1;
     let up = medians.windows(2).filter(|two| two[1] > two[0]).count() as f64 / pairs.max(1) as f64;
@@ -37,6 +38,7 @@ pub(super) fn stream_trend(delays: &[f64], noise: f64) -> DelayTrend {
     if last - first <= noise {
         return DelayTrend::Level;
     }
+    // `last - first` is above the noise, so at least one step is not zero and the sum is positive.
     let net = (last - first) / moves;
     combine_trends(compare_to_threshold(up, PCT), compare_to_threshold(net, PDT))
 }
@@ -53,6 +55,7 @@ fn compare_to_threshold(value: f64, threshold: f64) -> DelayTrend {
 
 fn combine_trends(one: DelayTrend, other: DelayTrend) -> DelayTrend {
     match (one, other) {
+        // One test may be silent where the other is sure (see the module).
         (DelayTrend::Unclear, trend) | (trend, DelayTrend::Unclear) => trend,
         (one, other) if one == other => one,
         _ => DelayTrend::Unclear,

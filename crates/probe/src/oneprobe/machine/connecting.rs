@@ -8,11 +8,13 @@ use super::{OneprobeFailure, OutgoingSegment, flags, initial_sequence};
 impl OneprobeMachine {
     pub(super) fn push_syn(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
+            // The last probe may have ended its connection. No new one is opened then.
             if self.report.probes >= u64::from(self.options.count) {
                 self.state = OneprobeState::Finished;
                 return None;
             }
             self.report.connections += 1;
+            // A number for each connection, so that segments of an earlier one are not taken for those of this one.
             let first = initial_sequence(self.options.seed, self.report.connections);
             self.connection = OpenConnection {
                 first,

@@ -30,6 +30,7 @@ impl OneprobeMachine {
         if let OneprobeState::Connecting { at: called_at, tries } = self.state {
             return self.on_handshake_answer(segment, at, called_at, tries);
         }
+        // In the closed state the reset would be for a connection that is already given up.
         let is_live = !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished);
         // RFC 9293, 3.10.7.1: a host without this connection answers with RST and no ACK, at SEG.SEQ = our ACK.
         if is_live
@@ -82,6 +83,7 @@ impl OneprobeMachine {
     fn on_handshake_answer(&mut self, segment: &IncomingSegment, at: u64, called_at: u64, tries: u32) {
         let first = self.connection.first;
         let is_for_us = segment.has_flag(flags::ACK) && segment.acknowledgement == first.wrapping_add(1);
+        // RFC 9293, 3.10.7.3: a reset counts only if it acknowledges our SYN.
         if is_for_us && segment.has_flag(flags::RST) {
             self.fail_series(OneprobeFailure::Refused);
         } else if is_for_us && segment.has_flag(flags::SYN) {
@@ -156,6 +158,7 @@ impl OneprobeMachine {
 
     /// Returns whether a segment can be the server's answer to a question of that time.
     fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
+        // An acknowledgement with an older number was sent before the question.
         segment.length == 0 && at > asked_at && !is_after(self.connection.expected, segment.sequence)
     }
 
@@ -164,6 +167,7 @@ impl OneprobeMachine {
             self.take_data(segment, at);
         } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected
         {
+            // What the server expects is what we send next, whatever of our requests was lost.
             self.connection.next = segment.acknowledgement;
             self.state = OneprobeState::Ready;
         }
