@@ -166,6 +166,7 @@ struct AskedProbe<'a, 'm> {
 impl AskedProbe<'_, '_> {
     fn into_outcome(self) -> LineOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
+        // With all probes recorded, a stop can only have come in the wait for late answers.
         let end = self.end.unwrap_or(if is_whole { LineEnd::Done } else { LineEnd::Stopped });
         LineOutcome { series: self.series, end }
     }
@@ -269,6 +270,7 @@ impl AskState<'_, '_, '_> {
             ear.wait_for_frames(within.min(piece))?;
         }
         self.heard_until = now();
+        // Lines are ended after the loop, because the closure borrows them.
         let mut prohibited = Vec::new();
         for ear in &mut *self.listeners {
             let lines = &mut self.lines;
@@ -302,6 +304,7 @@ impl AskState<'_, '_, '_> {
                 break;
             }
         }
+        // If this thread had no processor until the deadline, the answers are still in the rings.
         self.handle_arrivals(Nanos::ZERO)
     }
 }

@@ -121,6 +121,7 @@ pub fn calibrate_mechanisms(
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 rings.calibrate_one(*mechanism, dispatcher, extent, stop)?
             }
+            // What one mechanism lacks is a finding about it. Other errors concern the whole calibration.
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => {
                 FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::empty_for(*mechanism) }
             }
@@ -137,6 +138,7 @@ impl CalibrationRings {
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; LENGTH];
+        // Without a hardware address of the far end, a broadcast reaches it as well.
         frame[..6].copy_from_slice(&far_end.link.mac.unwrap_or([0xff; 6]));
         frame[6..12].copy_from_slice(&near_end.link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
         frame[12..14].copy_from_slice(&ETHER_TYPE);

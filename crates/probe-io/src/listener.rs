@@ -117,6 +117,7 @@ impl PacketListener {
             merges: false,
         };
         let ring = RxRing::open_filtered(&netns, index, &location.interface, options, filter)?;
+        // Compared after the ring is open, so the first frames already have a comparison before them.
         Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
     }
 
@@ -155,6 +156,7 @@ impl PacketListener {
 fn stamp_between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let one = to_stamp(before, realtime_ns);
     let other = to_stamp(after, realtime_ns);
+    // The hull of both conversions: the stamp contains the true time whichever of them was right.
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
@@ -176,6 +178,7 @@ impl SilencedPort {
         let netns = NetNs::open_or_current(namespace)?;
         let mut attempts = 0;
         loop {
+            // Port 0 lets the kernel choose. The socket keeps the port until this value is dropped.
             let tcp = HeldPort::hold_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
             // The kernel chose a port that is free for TCP. For UDP it may be in use: then try with another one.
             match HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {

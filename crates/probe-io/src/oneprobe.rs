@@ -58,6 +58,7 @@ impl OneprobeDriver<'_> {
             let outcomes = &machine.report().0.outcomes;
             outcomes[known..].iter().for_each(&mut *on_outcome);
             known = outcomes.len();
+            // The first reason stays: whatever comes after it is a consequence.
             early = early
                 .or_else(|| stop().then_some(OneprobeEnd::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
@@ -101,6 +102,7 @@ impl OneprobeDriver<'_> {
         // The pair is sent whole or not at all. Segments that the limits refuse are unsent, and the machine tries again later or counts the
         // probe as unsent. With half of a pair sent, the server would have data that the machine believes unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
+        // A later start would not do: the machine chose this time, and the schedule does not move.
         if !self.dispatcher.earliest_start(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![DepartedFrame::new_unsent(); due.len()]);
         }
@@ -152,6 +154,7 @@ impl OneprobeDriver<'_> {
                     };
                     machine.on_segment(&segment, heard.at.middle());
                 }
+                // The addresses and ports in the quotation must be ours: anybody can send such a message.
                 AnswerContent::Error { what: PathTrouble::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {
@@ -171,6 +174,7 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
 /// Departure of the first segment of a pair, if both departed.
 fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
     let [first, second] = gone else { return None };
+    // Without its second segment the pair is no probe.
     second.left_here()?;
     first.left_here().map(ProbeStamp::middle)
 }

@@ -51,6 +51,7 @@ pub fn find_path(
     let mut links = NamespaceLinks::open_in(&netns)?;
     let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
+    // The kernel's own look-up, so that probes take the way of ordinary packets, policy routing included.
     let route = links.find_route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
     let link = exit_link(&mut links, route)?;
     let source = route_source(&mut links, route, ip)?.ok_or_else(|| no_route(ip, through))?;
@@ -92,9 +93,11 @@ fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Err
 /// Returns the source that the kernel chooses. It must be an address of the interface, or of this machine if packets stay inside it.
 fn route_source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
+        // Packets to an own address come from that address unless the kernel says otherwise.
         return Ok(Some(route.source.unwrap_or(to)));
     }
     let addresses = links.list_addresses()?;
+    // The preferred source of a route may be an address of another interface. A probe from it would look forged.
     let chosen = route.source.filter(|ip| addresses.iter().any(|a| a.index == route.index && a.ip == *ip));
     Ok(chosen)
 }
@@ -126,6 +129,7 @@ fn hardware_addresses(
         match links.find_neighbour(link.index, next)? {
             NeighbourEntry::At(mac) => return Ok(HardwareAddresses { own, next: mac }),
             NeighbourEntry::Silent if has_asked => break,
+            // The kernel is asking already. Asking again would not make the answer come sooner.
             NeighbourEntry::Asked => {}
             NeighbourEntry::Unknown | NeighbourEntry::Silent => {
                 links.ask_for_neighbour(link.index, next)?;
@@ -143,6 +147,7 @@ fn hardware_addresses(
 /// Holds the settings of the loopback interface that a path needs: `None` unless it is IPv4 through that interface. All processes that need
 /// them share them; the last one restores them.
 pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
+    // Only for IPv4 does the kernel discard such frames as forged.
     if !way.is_loopback || !way.ends.target.is_ipv4() {
         return Ok(None);
     }

@@ -66,6 +66,8 @@ pub fn run_reflector(
             match reflector.reflect_request(&arrived, &mut out) {
                 Err(refused) => *counts.refused.entry(refused).or_default() += 1,
                 Ok(ready) => {
+                    // The clock is read last, right before the call that sends, so that little time passes between
+                    // the stamp and the departure.
                     reflector.finish_reflection(&ready, clock::wall_clock_ns(), &mut out);
                     match socket.send_datagram(&out, arrived.from) {
                         None => counts.unsent += 1,
@@ -115,6 +117,7 @@ fn note_departures(
     const BY_KERNEL: u8 = 2;
     socket.drain_reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };
+        // The reflection may have been given up before its stamp came.
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {

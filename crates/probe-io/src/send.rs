@@ -111,6 +111,7 @@ pub fn send_schedule_from(
         let probes = &schedule.probes()[range];
         // A train after a refusal or a stop is recorded as unsent, so each probe of the schedule has its record.
         let ended = sent.refused.is_some() || !wait_until_due(start + probes[0].at, lead, stop);
+        // Without a target, `get_mut` finds none, and the probes are recorded as unsent.
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {
             Some(aim) => sent.refused = send_batch(probes, start, aim, &mut sent.records, on_sent)?,

@@ -127,6 +127,7 @@ impl ReleaseService {
             location: location.clone(),
             index: link.index,
             mtu: link.mtu,
+            // An interface without a hardware address, like loopback, has zeros in its frames.
             mac: link.mac.unwrap_or_default(),
             mechanism: release.mechanism(),
             longest_frame: release.longest_frame(),
@@ -138,6 +139,7 @@ impl ReleaseService {
         let paths = TargetPaths::new(interface.clone(), permission);
         let ports = ClientPorts::new(netns.duplicate()?, options.user_count());
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
+        // Last, so that no program can connect before everything that serves it exists.
         let listener = SeqpacketListener::listen_at(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
     }

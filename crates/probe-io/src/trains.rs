@@ -112,6 +112,7 @@ impl<'a> TrainSender<'a> {
     ) -> Result<TrainSeriesEnd, Error> {
         while let Some(ask) = estimator.next_train() {
             let passed = self.pass_train(&ask, stop)?;
+            // A train that was cut short measures nothing, so the estimator does not get it.
             if stop() {
                 return Ok(TrainSeriesEnd::Stopped);
             }
@@ -183,6 +184,7 @@ impl<'a> TrainSender<'a> {
             .map(|(probe, frame)| DueFrame { at: begins + probe.at, frame })
             .collect();
         let mut gone = Vec::with_capacity(due.len());
+        // The budget was asked about the whole train, and nothing else uses it meanwhile.
         self.dispatcher.send_train(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = frame_length(due.frame);

@@ -43,10 +43,12 @@ pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
 
 /// Passes ICMP, TCP and UDP to all ports of each address.
 pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
+    // Both ways of the jump lead to PASS, so every port is ours.
     compile_addresses(&wanted.addresses, jump_if_equal(0, 0, 0))
 }
 
 fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
+    // One block after another: a frame for the second address falls through the first block.
     let mut program = Vec::new();
     for address in addresses {
         program.extend(match address {

@@ -49,6 +49,7 @@ impl ReleaseAccount {
     }
 
     pub(super) fn begin_train(&mut self) {
+        // Without stamps there is nothing to convert, so the clocks need not be compared.
         if self.wanted != WantedStamps::default() {
             self.before = clock::realtime_offset();
         }
@@ -85,6 +86,7 @@ impl ReleaseAccount {
             clock::sleep_until_ns((now() + LOOK).as_nanos());
         }
         self.add_stamps(&found, gone);
+        // Frames that the kernel did not get cannot lack a stamp.
         for gone in &mut gone[..given] {
             if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
                 && !gone.flags.contains(&ProbeFlag::Dropped)
@@ -117,6 +119,7 @@ impl ReleaseAccount {
             }
         }
         for gone in gone {
+            // Stamps come in any order. Records list them in the order of the stages.
             gone.departures.sort_by_key(|departure| departure.stage);
         }
     }
@@ -133,6 +136,7 @@ impl ReleaseAccount {
 fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let one = before.to_monotonic(at);
     let other = after.to_monotonic(at);
+    // The outer ends of both conversions, because the clock may have been set between them.
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
     ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
@@ -163,6 +167,7 @@ fn judge_frame(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     if let Some(left) = gone.released.or(left) {
         // The earliest upper bound of all stamps decides "early": a driver's stamp is often narrower than the call around it.
         let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
+        // Late only if even the earliest possible time is too late.
         if left.lo > (due + tolerance).as_nanos() {
             gone.flags.push(ProbeFlag::Late);
         } else if earliest < due.as_nanos().saturating_sub(tolerance.as_u64()) {
@@ -190,6 +195,7 @@ fn own_stamp(gone: &DepartedFrame, stage: DepartureStage) -> Option<ProbeStamp> 
 /// Returns whether one of the known stamps ended before the one in front of it began.
 fn is_backwards(stamps: &[Option<ProbeStamp>]) -> bool {
     let known: Vec<ProbeStamp> = stamps.iter().flatten().copied().collect();
+    // Intervals that overlap contradict nothing.
     known.windows(2).any(|two| two[0].lo > two[1].hi)
 }
 

@@ -39,6 +39,7 @@ fn try_mechanism(
         ReleaseMechanism::Gate => gate::GateRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Live => live::LiveRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
+            // The discipline first: without it, the socket opens all the same, and departure times are ignored.
             check_discipline(place, mechanism)?;
             open_release(location, mechanism, options).map(drop)
         }

@@ -78,6 +78,7 @@ impl ReleaseDispatcher {
         }
         let allowed = train
             .iter()
+            // The first refusal ends the train: later frames would leave without those in front of them.
             .take_while(|due| {
                 refused = self.budget.take_frame(due.at, frame_length(due.frame)).err();
                 refused.is_none()

@@ -53,6 +53,7 @@ impl GateRelease {
 
 /// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
 pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
+    // The program in the kernel sends a frame that is due later than this at once.
     ahead.min(Nanos::new(hold::MOST_HELD_NS - MARGIN.as_u64()))
 }
 
@@ -77,6 +78,7 @@ impl MechanismSender for GateRelease {
         let sent = send_each(gone, |index, gone| {
             let due = train.due_at(index);
             let early = due - self.ahead;
+            // A lead that is shorter than a wake-up may be late must be spun, not slept.
             let at = if self.sleeps { pace.sleep_and_warm(early, due).at } else { pace.spin_until(early).at };
             // Read before the call, because the program counts the frame while the call runs.
             let number = self.held_by.passed_count();

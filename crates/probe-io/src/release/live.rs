@@ -85,6 +85,7 @@ impl LiveRelease {
         // for others a batch of one keeps each departure time.
         let together = frames_within(train, from..given, Nanos::ZERO);
         let most = if together > 1 { together } else { frames_within(train, from..given, NEAR) };
+        // The program itself waits for the rest of the time, so the call only has to begin early enough.
         pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
         let began = now();
         let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
@@ -95,6 +96,7 @@ impl LiveRelease {
     /// Enters the record of frame `number`, one of those that this call sent.
     fn note_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
         let held = self.train.gated_frame(number);
+        // The program leaves a 0 for a frame that it could not make.
         if held.released_ns == 0 {
             gone.flags.push(ProbeFlag::Dropped);
             return;
@@ -143,6 +145,7 @@ impl MechanismSender for LiveRelease {
             let call = self.run_program(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
+            // Only the frames of this call: those before have their record, and the program reuses its slots.
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
                 self.note_sent_frame(number, &call, gone);
             }

@@ -73,6 +73,7 @@ pub(super) fn flag_if_no_room(
     gone: &mut DepartedFrame,
 ) -> Result<(), Error> {
     match sent {
+        // This frame is lost, but the next one may have room again.
         Err(error) if error.errno() == Some(NO_ROOM) => {
             gone.flags.push(ProbeFlag::Dropped);
             Ok(())

@@ -118,11 +118,13 @@ impl MechanismSender for QueuedRelease {
         let mut times = std::mem::take(&mut self.times);
         times.clear();
         times.extend((0..train.len()).map(|index| self.release_time(train.due_at(index), tai_ahead)));
+        // The list goes back, so its memory serves the next train, too.
         self.times = times;
         let sent = send_each(gone, |index, gone| {
             let early = train.due_at(index) - self.ahead;
             // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
             let room = index.checked_sub(self.most).map(|before| train.due_at(before) + self.slack);
+            // Both must be true: it is early enough for the hold, and the discipline has room.
             let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
@@ -130,6 +132,7 @@ impl MechanismSender for QueuedRelease {
             gone.handed_over = Some(call);
             Ok(())
         });
+        // The frames are still in the discipline. Their stamps come when it lets them go.
         if let Some(last) = sent.count.checked_sub(1) {
             sleep_until(train.due_at(last) + self.slack);
         }

@@ -75,9 +75,11 @@ impl MechanismSender for RingRelease {
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
         self.account.begin_train();
+        // The ring counts over all trains, so only the difference belongs to this one.
         let refused = self.slots.counts().refused;
         self.fill_slots(train)?;
         let waited = pace.spin_until(train.due_at(0));
+        // A call takes only what the driver has room for. The limit keeps a stuck driver from holding the thread.
         for _ in 0..KICKS {
             self.slots.kick_kernel()?;
             if self.slots.pending_frames() == 0 {

@@ -101,6 +101,7 @@ impl ReleaseWorker {
         };
         match is_ready.recv() {
             Ok(remarks) => worker.remarks = remarks,
+            // The thread has ended during its preparation. Its result says why.
             Err(_) => return Err(worker.join_thread()),
         }
         // Live frames get no stamp of the card, so its stamping stays as it is for them.
@@ -115,6 +116,7 @@ impl ReleaseWorker {
 
     /// Joins the thread and returns why it ended.
     fn join_thread(&mut self) -> Error {
+        // The thread ends when its channel closes, so the sender goes before the join.
         self.jobs = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error.into(),
@@ -139,6 +141,7 @@ impl ReleasePipeline for ReleaseWorker {
 
     fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let Ok((mut job, result)) = self.done.recv() else { return Err(self.join_thread()) };
+        // Also after an error: the frames that left before it have their stamps.
         gone.append(&mut job.gone);
         self.idle.push(job);
         result
@@ -182,6 +185,7 @@ impl FrameRelease for ReleaseWorker {
 
 impl Drop for ReleaseWorker {
     fn drop(&mut self) {
+        // Without this the thread would wait for work for ever, and so would the join.
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
             // Errors of a train were returned by `release_train`; errors of the preparation by `start_thread`.

@@ -59,6 +59,7 @@ pub(super) fn serve_clients(
         allowed: BTreeMap::new(),
         refused: Vec::new(),
     };
+    // A service without its outlet would only collect packets.
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
         if let Some(stream) = listener.accept_within(PIECE_NS)? {
@@ -100,6 +101,7 @@ impl ClientAdmission<'_> {
             let text = format!("{user} may not use this service; its owner can add --allow-user");
             return self.refuse_connection(stream, ProtocolErrorCode::NotAllowed, text);
         };
+        // Counted for each user, so that one user's waiting connections do not keep others out.
         let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
         if of_user >= MOST_WAITING_OF_USER {
             let text = "programs of this user connect too often; keep one connection open".to_owned();
@@ -119,7 +121,9 @@ impl ClientAdmission<'_> {
     /// Serves connections that have waited long enough. Returns whether all were served.
     fn admit_waiting(&mut self) -> Result<bool, Error> {
         self.refused.retain(RefusedConnection::is_open);
+        // Otherwise the list would grow with every connection that there ever was.
         self.threads.retain(|thread| !thread.is_finished());
+        // Taken out first: those that must wait on are put back in order.
         for waiting in std::mem::take(&mut self.waiting) {
             // One that has gone meanwhile costs no thread.
             if !waiting.stream.wait_without_reading(false, 0).unwrap_or(false) {
@@ -190,6 +194,7 @@ impl RefusedConnection {
 
     /// Returns whether it still has to get its answer.
     pub(super) fn is_open(&self) -> bool {
+        // Only that a message came counts, so it may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
             Ok(ReceivedMessage::Message(_)) => {

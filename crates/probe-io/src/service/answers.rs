@@ -102,6 +102,7 @@ fn deliver_answer(heard: &HeardFrame<'_>, shared: &ServiceShared) {
     let Some(answered) = answered_packet(&answer) else { return };
     let within = if answered.is_prohibited { PROHIBITED_WITHIN } else { ANSWERED_WITHIN };
     let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
+    // All senders are of one user: `find_senders` gives no others.
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
     // A damaged error must not close a target.
     if answered.is_prohibited && answer.is_sound {
@@ -176,6 +177,7 @@ fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
 
 /// The mark of a request that an error quotes.
 fn quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
+    // An error quotes at least eight bytes of what IP carried, and a mark needs no more.
     let [kind, code, high, low] = about.first;
     let [a, b, c, d] = about.second;
     let is_request = matches!(about.protocol, ICMP | ICMPV6);

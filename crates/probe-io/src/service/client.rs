@@ -98,6 +98,7 @@ impl ClientSession<'_> {
         let message = match ClientMessage::from_bytes(bytes) {
             Ok(message) => message,
             Err(broken) => {
+                // The number of the request is at a fixed place, so even a broken message usually gets its answer.
                 let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 let place = Some(ErrorPlace { packet: broken.packet, byte: broken.byte });
                 return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
@@ -155,6 +156,7 @@ impl ClientSession<'_> {
     /// Sets the filter of answers, and acknowledges when the listener is open, so that the client misses no answer.
     fn set_filter(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
+        // Set before the listener opens: an answer that comes at once is not missed.
         self.client.lock_state().filter = filter;
         if is_off || self.wait_for_listener() {
             self.client.send_message(&ServiceMessage::Listening { id });

@@ -62,6 +62,7 @@ impl ClientConnection {
     /// Takes the cost of work from its allowance and that of its user.
     pub(super) fn spend_units(&self, units: u64) {
         let now = now();
+        // One lock after the other, never both at once, so no order of locks can be wrong.
         self.lock_allowance().spend_units(units, now);
         self.lock_user_allowance().spend_units(units, now);
     }
@@ -154,6 +155,7 @@ impl ClientConnection {
         let mut state = self.lock_state();
         let Some(filter) = state.filter else { return };
         let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
+            // Errors have no port of their own: they pass, whatever port is wanted.
             && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
             && filter.from.is_none_or(|wanted| wanted == from);
         if !is_wanted {
@@ -168,6 +170,7 @@ impl ClientConnection {
         let mut answer = answer;
         answer.bytes.truncate(most);
         state.counts.packets.answers += 1;
+        // The count is cumulative, so an answer that is dropped later loses no information.
         answer.lost = state.lost_answers;
         state.send_bytes(&self.stream, ServiceMessage::Answer(answer).to_bytes());
     }

@@ -122,6 +122,7 @@ impl SentFlows {
         let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWERED_WITHIN), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
+            // The very request is known, so other programs with the same identifier get nothing.
             return vec![last.sender];
         }
         let of_flow = known.flows.get(flow).into_iter().flatten();
@@ -144,6 +145,7 @@ impl KnownFlows {
         let senders = self.flows.entry(flow).or_default();
         // A user has one entry for each flow, whichever of its programs sent last.
         let before = senders.iter().filter(|last| is_of_user(last)).map(|last| last.sent_at).max();
+        // Entries that are too old go here as well, so the list of a flow stays short.
         senders.retain(|last| last.sender != sender && last.is_within(ANSWERED_WITHIN, now));
         senders.push(LastPacket { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().flows;
@@ -161,6 +163,7 @@ impl KnownFlows {
     }
 
     fn note_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
+        // `is_distinct` has allowed the packet, so an entry of another user is too old to be answered.
         let before = self.requests.insert(request, LastPacket { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().requests;
         if let Some(before) = before.filter(|before| before.sender.user == sender.user) {

@@ -52,6 +52,7 @@ pub(super) fn take_batch(
         first += train.len();
     }
     client.report_packets(&reports);
+    // Read after the reports: the client sees the queue as it is now.
     let queued = shared.lock_state().queue.queued_packets(client.id);
     ServiceMessage::Accepted { batch, accepted, refused: small_count(reports.len()), queued }
 }
@@ -203,6 +204,7 @@ impl BatchIntake<'_> {
         let CheckedBytes { macs, ends, ip_byte } = self.check_bytes(packet)?;
         let ServiceShared { paths, interface, ports, .. } = self.shared;
         let ip = IpFields::for_address(ends.source);
+        // The source is checked before the path, because a forged source must not cost a look-up.
         if !paths.is_own(ends.source) {
             return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, ip_byte + ip.source));
         }
@@ -273,6 +275,7 @@ fn wrong_in_train(
     target: IpAddr,
     latest: Option<Nanos>,
 ) -> Option<usize> {
+    // The first packet decides what the train is, so it always fits.
     let (Some(first), Some(last)) = (train.packets.first(), train.packets.last()) else { return None };
     if packet.due < last.due || packet.due.since(first.due) > LONGEST_TRAIN {
         return Some(RELEASE_AT);
@@ -301,6 +304,7 @@ fn frame_of(
         }
         Some(_) => packet.bytes.clone(),
     };
+    // Ethernet's least frame is 60 bytes without FCS. Drivers that do not pad would send a runt.
     if frame.len() < SHORTEST {
         frame.resize(SHORTEST, 0);
     }

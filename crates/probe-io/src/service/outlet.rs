@@ -105,6 +105,7 @@ impl<'a> ServiceOutlet<'a> {
 
     /// Next time at which there is work even if nothing is queued.
     fn next_time(&self) -> Option<MonoTime> {
+        // With the mechanism full, nothing can begin until a slice has left.
         let first = self.committed.first_key_value().filter(|_| self.begun.len() < MOST_BEGUN);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
         let end = self.begun.front().map(|frames| last_departure(frames));
@@ -113,12 +114,14 @@ impl<'a> ServiceOutlet<'a> {
 
     fn forget_client(&mut self, client: ClientId) {
         self.shares.remove_client(client);
+        // Its frames have times in the calendar. Those stay empty, because others were placed around them.
         self.committed.retain(|_, frame| frame.client != client);
     }
 
     fn commit_trains(&mut self, mut trains: Vec<DueTrain>) {
         let now = now();
         self.calendar.forget_before(now);
+        // By rank: of two trains that clash, the first one here keeps its time.
         trains.sort_by_key(|due| due.rank);
         for DueTrain { train, .. } in trains {
             if let Err(why) = self.commit_train(&train, now) {
@@ -155,6 +158,7 @@ impl<'a> ServiceOutlet<'a> {
                 cookie: packet.cookie,
                 train: train.train,
                 planned: packet.due,
+                // Only what the calendar added. Being overdue is the client's own doing.
                 shifted: Nanos::new(later.as_u64().saturating_sub(overdue.as_u64())),
             };
             // The flow is recorded first: an answer may come before the mechanism reports the departure, and no other user may send
@@ -235,6 +239,7 @@ impl<'a> ServiceOutlet<'a> {
             return;
         };
         let now = now();
+        // A single failure may be an interface that is down for a moment.
         if now.since(*self.failing_since.get_or_insert(now)) >= FAILS_FOR {
             self.shared.fail_service(error);
         }
@@ -254,6 +259,7 @@ impl<'a> ServiceOutlet<'a> {
     fn report(&self, frames: impl Iterator<Item = (CommittedFrame, PacketReport)>) {
         let now = now();
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
+        // One call for each client, so that its reports share messages.
         for (frame, report) in frames {
             reports.entry(frame.client).or_default().push(report);
         }

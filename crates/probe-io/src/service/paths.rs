@@ -67,6 +67,7 @@ impl TargetPaths {
         let mut known = self.lock_known();
         known.open_again(now);
         // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
+        // A second refusal for the same user only prolongs the time: it must not be counted twice.
         let before = known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_FOR);
         if before.is_none() {
             *known.closed_of_user.entry(user).or_default() += 1;
@@ -93,6 +94,7 @@ impl TargetPaths {
 
     /// The path to a target, if it was looked up lately.
     pub(super) fn known_path(&self, target: IpAddr, user: u32) -> Option<Result<ProbePath, PacketRefusal>> {
+        // Before the cached path: a permission can end, or a target can close, while the path is still known.
         if !self.is_permitted(target, user) {
             return Some(Err(PacketRefusal::NotPermitted));
         }
@@ -125,6 +127,7 @@ impl TargetPaths {
         // The thread is in the namespace of the interface.
         let way = path::find_path(None, permitted, Some(&self.interface.location.interface));
         let way = way.map_err(|_| PacketRefusal::NoRoute)?;
+        // Packets would leave through another interface, where this service neither listens nor keeps limits.
         if way.index == self.interface.index { Ok(way) } else { Err(PacketRefusal::NoRoute) }
     }
 
@@ -135,6 +138,7 @@ impl TargetPaths {
         // Every packet asks for this, so the answer of the kernel is kept for a while.
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
+            // Without an answer of the kernel no address is known, so every source is refused.
             known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
             known.sources_until = now + ADDRESSES_HOLD;
         }

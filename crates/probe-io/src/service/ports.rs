@@ -158,6 +158,7 @@ impl ClientPorts {
             }
             HoldOutcome::Taken => {
                 drop(known);
+                // The lock is free here, because reading the kernel's tables of sockets takes time.
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
                 self.lock_known().note_taken(user, port, TakenPort { is_allowed, until: now + PORT_HOLDS });
                 is_allowed
@@ -222,6 +223,7 @@ impl KnownPorts {
     fn note_taken(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
         let of_user = self.taken.entry(user).or_default();
         if of_user.len() >= MOST_KNOWN_OF_USER {
+            // Forgetting costs new look-ups only, and the client pays for those.
             of_user.clear();
         }
         of_user.insert(port, taken);

@@ -61,6 +61,7 @@ impl ClientCounts {
         packets.shifted += u64::from(report.flags.has_flag(ReportFlags::SHIFTED));
         if let Some(left) = report.departed_at() {
             let middle = left.lo + (left.hi - left.lo) / 2;
+            // Wrapping: a client may plan any 64-bit time, and a difference must not end the service.
             self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
             if self.errors_ns.len() > MOST_ERRORS {
                 self.errors_ns.pop_front();
@@ -101,6 +102,7 @@ pub(super) fn departure_report(
     let outcome = if gone.flags.contains(&ProbeFlag::Dropped) {
         PacketOutcome::Dropped
     } else if gone.handed_over.is_none() {
+        // The mechanism did not get to this frame.
         PacketOutcome::Failed
     } else {
         PacketOutcome::Sent

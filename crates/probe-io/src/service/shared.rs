@@ -130,6 +130,7 @@ impl ServiceShared {
         let mut state = self.lock_state();
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
+        // The outlet frees what it has of the client: only its thread touches the calendar and the shares.
         state.gone.push(client.id);
         if has_room_for_past(&state.past, past.user, self.options.user_count()) {
             state.past.push(past);
@@ -167,6 +168,7 @@ impl ServiceShared {
             return Err(PacketRefusal::Ended);
         }
         state.queue.push_train(train).map_err(|_| PacketRefusal::QueueFull)?;
+        // Released first: otherwise the outlet would wake up only to wait for the lock.
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -184,6 +186,7 @@ impl ServiceShared {
         while !self.is_ending() {
             let now = now();
             let due = state.queue.next_due();
+            // An overdue train has no wait, because `since` is never negative.
             let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // Overdue trains leave together with those that are due next.
@@ -204,6 +207,7 @@ impl ServiceShared {
     pub(super) fn close_target(&self, target: IpAddr, user: u32) {
         if self.paths.close_target(target, user) {
             let is_closed = |user| self.paths.is_closed(target, user);
+            // This refusal may be the one that closes the target for all users, so all of them are asked about.
             let cancelled = self.lock_state().queue.cancel_target(target, is_closed);
             self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
         }
@@ -221,6 +225,7 @@ impl ServiceShared {
     /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
         let state = self.lock_state();
+        // Under the lock: a train is queued before the end, or it is refused. None is forgotten.
         self.is_ending.store(true, Ordering::Relaxed);
         drop(state);
         self.changed.notify_all();
@@ -237,6 +242,7 @@ impl ServiceShared {
 
     /// Ends the service because of an error.
     pub(super) fn fail_service(&self, error: Error) {
+        // The first error is the cause, later ones its consequences.
         self.lock_state().error.get_or_insert(error);
         self.stop_intake();
     }
