@@ -40,6 +40,7 @@ impl<T: Copy + Ord> Bounded<T> {
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
+            // The maximum lies between the greater of both lower bounds and the greater of both upper bounds.
             value: self.value.max(other.value),
             least: self.least.max(other.least),
             most: self.most.max(other.most),
@@ -104,6 +105,7 @@ impl BoundReason {
     ];
 
     const fn bit_mask(self) -> u16 {
+        // A bit for each variant, so that a set of reasons takes two bytes and is copied freely.
         1 << self as u16
     }
 }

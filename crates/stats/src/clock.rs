@@ -34,12 +34,14 @@ impl ClockFit {
     /// The node's clock less the controller's at a time of the controller's clock.
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
+        // In 128 bits, because a distance of years times a rate does not fit 64.
         nearest_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
     /// Returns the bound of the error of [`Self::offset_at`].
     pub fn bound_at(&self, at: MonoTime) -> Nanos {
         let distance = u128::from(at.signed_since(self.at).unsigned_abs());
+        // Rounded up: a bound may be too wide, but never too narrow.
         let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
         self.bound + Nanos::new(clamp_to_u64(grown))
     }
@@ -74,6 +76,7 @@ impl ClockFit {
 
     /// Returns whether both fits can be true.
     pub fn agrees_with(&self, other: &Self) -> bool {
+        // Both fits hold within their bounds, so at one time they may differ by both bounds together.
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
         Nanos::new(apart) <= self.bound_at(other.at) + other.bound
     }
@@ -89,6 +92,7 @@ pub struct ClockLead {
 }
 
 fn shift_time(at: MonoTime, by: i128) -> MonoTime {
+    // A time before the start of the monotonic clock does not exist, so 0 is the earliest.
     let moved = (i128::from(at.as_nanos()) + by).max(0).unsigned_abs();
     MonoTime::from_nanos(clamp_to_u64(moved))
 }
@@ -143,6 +147,7 @@ impl ClockRecord {
     /// Returns whether the fit after the run is possible by the fit before it. If not, a clock ran less evenly than its fit
     /// allows, and no bound can be relied on.
     pub fn is_consistent(&self) -> bool {
+        // Both ways, because the bounds grow by the drift of the fit that is asked, and the two drifts differ.
         self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
     }
 
@@ -167,6 +172,7 @@ impl ClockRecord {
         }
         // The bound grows on both sides of the time of a fit, so it is widest at an end.
         let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
+        // Both bounds are true, so the smaller one is, too.
         Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
@@ -178,6 +184,7 @@ impl ClockRecord {
         // middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
         let at_from = on_line(&self.before, &after, from);
+        // Outside the two fits there is no line, only their own bounds.
         let at_to = on_line(&self.before, &after, to);
         let by_line = at_from.zip(at_to).map(|(one, other)| {
             let strayed = stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
@@ -193,6 +200,7 @@ impl ClockRecord {
 
     /// Converts a time of the node's clock to the controller's clock, with the bound of the error.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
+        // The first conversion only has to find the fit. A small error of it changes the bound hardly at all.
         let fit = self.best_fit_near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
         Some((at, fit.bound_at(at)))
@@ -227,6 +235,7 @@ fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit
     // Each end counts the more, the nearer it is; so do the doubts about both ends.
     let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
+    // The numbers come from another machine. With impossible ones there is no line.
     let offset = i128::from(before.offset_ns) + step.checked_mul(gone.cast_signed())? / whole.cast_signed();
     let rate = step.checked_mul(BILLION)? / whole.cast_signed();
     Some(ClockFit {

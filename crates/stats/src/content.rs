@@ -22,6 +22,7 @@ impl ContentCounts {
     }
 
     pub fn add_frame(&mut self, hash: u64) {
+        // Known contents first: when the room is used up, they are still counted.
         if let Some(frames) = self.frames.get_mut(&hash) {
             *frames += 1;
         } else if self.frames.len() < MOST_CONTENTS {

@@ -45,6 +45,7 @@ impl ClockExchange {
         }
         let asked = self.back.since(self.sent);
         let rested = self.answered.since(self.heard);
+        // A controller that claims to have held the question for longer than it was away is wrong or lies.
         (asked >= rested).then(|| asked.saturating_sub(rested))
     }
 
@@ -59,6 +60,7 @@ impl ClockExchange {
         // The two limits are of different instants, between which the clocks may have run apart.
         let under_way = round_trip.saturating_add(rested);
         let drift = (u128::from(under_way) * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
+        // Rounded up and with the drift, so that the true offset surely lies within it.
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
         Some(OffsetMark {
             at: self.heard + Nanos::new(rested / 2),
@@ -129,6 +131,7 @@ impl ClockComparison {
         if self.in_window == WINDOW {
             self.kept.extend(self.best.take());
             self.in_window = 0;
+            // The oldest goes: its bound has grown most.
             if self.kept.len() > WINDOWS {
                 self.kept.pop_front();
             }
@@ -151,6 +154,7 @@ impl ClockComparison {
         let now = marks.iter().map(|mark| mark.at).max()?;
         // The mark that is best now: that of an old one may have been narrower, but its bound has grown since.
         let anchor = marks.iter().min_by_key(|mark| mark.doubt_at(now))?;
+        // All pairs: far apart marks give a good rate, but a narrow mark may be worth more than a distant one.
         let pairs = marks.iter().flat_map(|early| marks.iter().filter_map(|late| early.rate_to(late)));
         let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MOST_PPB };
         let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);

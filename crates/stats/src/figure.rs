@@ -53,6 +53,7 @@ impl ReportFigure {
         unit: impl Into<String>,
         better: BetterDirection,
     ) -> Self {
+        // Not-a-number and infinity come from a division by 0. They are no known values.
         let value = value.filter(|value| value.is_finite());
         Self {
             name: name.into(),

@@ -25,6 +25,7 @@ impl JitterMeter {
     /// Takes in the delay of the next frame to arrive.
     pub fn record_delay(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
+            // `abs_diff`, because the distance of two signed times may need all 64 bits.
             let change = delay_ns.abs_diff(last);
             // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
             self.smoothed = self.smoothed - self.smoothed / 16 + (change << FRACTION) / 16;
@@ -108,6 +109,7 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
             break;
         }
         sum += weight * (1.0 + 15.0 / 16.0) * error;
+        // Each error takes two places of the series, so the next one weighs two steps of 15/16 less.
         weight *= (15.0 / 16.0) * (15.0 / 16.0);
     }
     rounded_up(sum)

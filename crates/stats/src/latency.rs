@@ -119,6 +119,7 @@ impl Latency {
     /// Adds another distribution to this one; the coarser resolution of the two is kept.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
+            // The end of the last bucket may lie above the longest time that is told apart.
             self.times.counting_mut().saturating_record_n(value.as_u64().min(LONGEST), count);
         }
         // Figures from a file of another program may be as large as their types allow.

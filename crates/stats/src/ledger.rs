@@ -170,6 +170,7 @@ impl FrameLedger {
 
     /// Moves frames that were added to one account to another.
     pub fn move_between(&mut self, from: LedgerAccount, to: LedgerAccount, frames: u64) {
+        // Never more than there is, so that the sum of both accounts stays.
         let moved = frames.min(self.get(from).unwrap_or(0));
         // An account that was not measured stays absent.
         if let Some(sum) = self.counts.get_mut(&from).filter(|_| moved > 0) {
@@ -182,6 +183,7 @@ impl FrameLedger {
     pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
             Some(frames) => self.add_frames(account, frames),
+            // An unknown count is absent and never 0. It also spoils the sum of the other parts.
             None => drop(self.unknown.insert(account)),
         }
     }
@@ -250,6 +252,7 @@ impl FrameLedger {
         let whole = self.get(rule.whole)?;
         let mut parts: u64 = 0;
         for part in rule.parts {
+            // An account that no part has does not concern this ledger: a sender alone has no rules of a receiver.
             parts = parts.saturating_add(self.get(*part)?);
         }
         Some((whole != parts).then(|| LedgerImbalance {

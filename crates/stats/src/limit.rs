@@ -33,6 +33,7 @@ pub struct RigLimit {
 impl RigLimit {
     /// Returns whether this many frames per second come near it.
     pub fn is_near(&self, frames_per_second: u64) -> bool {
+        // 128 bits, and no division: the comparison is exact.
         u128::from(frames_per_second) * 1000 >= u128::from(self.frames_per_second) * u128::from(NEAR)
     }
 }

@@ -19,10 +19,12 @@ impl LiveLoss {
     /// Computes the losses from the frames that receivers should see, those that arrived, and the gaps between these. Once no
     /// frame can be on its way, every frame that has not arrived is lost.
     pub fn new(expected: u64, arrived: u64, gaps: u64, may_be_in_flight: bool) -> Self {
+        // Receivers may have counted frames that the sender has not reported yet.
         let missing = expected.saturating_sub(arrived);
         if may_be_in_flight {
             Self { lost: gaps, in_flight_or_lost: missing.saturating_sub(gaps) }
         } else {
+            // The larger one: a gap is a proven loss, even if the difference of the counts does not show it.
             Self { lost: missing.max(gaps), in_flight_or_lost: 0 }
         }
     }

@@ -58,6 +58,7 @@ pub struct OutageList {
 impl OutageList {
     /// A list with room for this many outages, at least two.
     pub fn with_room(room: usize) -> Self {
+        // Joining needs a neighbour.
         let room = room.max(2);
         Self { outages: Vec::with_capacity(room), gaps: 0, longest: None, room }
     }
@@ -65,6 +66,7 @@ impl OutageList {
     /// Adds a run of lost frames; its numbers are above all earlier ones. A run that continues the last one extends it.
     pub fn push_outage(&mut self, outage: StreamOutage) {
         if let Some(last) = self.outages.last_mut()
+            // Lost frames leave the window one by one, so a run of them comes in parts.
             && last.last + 1 == outage.first
         {
             last.last = outage.last;
@@ -74,6 +76,7 @@ impl OutageList {
             return;
         }
         self.gaps += 1;
+        // Kept beside the list: a joined outage has no length any more.
         self.longest = self.longest.max(outage.length());
         if self.outages.len() == self.room {
             self.join_neighbours();
@@ -86,6 +89,7 @@ impl OutageList {
     fn join_neighbours(&mut self) {
         let mut kept = 0;
         for from in (0..self.outages.len()).step_by(2) {
+            // In place: the list has fixed room, and this may run while frames arrive.
             let mut joined = self.outages[from];
             if let Some(next) = self.outages.get(from + 1) {
                 joined.join_next(next);
@@ -169,6 +173,7 @@ impl OpenGaps {
 
     /// Frames `first..end` are missing after the last arrival of the stream.
     pub(crate) fn open_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
+        // This may be one more than the limit. The stream is over, so no other follows.
         self.gaps.push_back(OpenGap { first, end, before, after: None, longest: None });
     }
 
@@ -185,6 +190,7 @@ impl OpenGaps {
             outage.begin = gap.before;
             outage.end = gap.after;
             match gap.longest {
+                // The longest of the joined gaps has kept its own arrivals, so its outage is exact.
                 Some(longest) if (longest.first..longest.end).contains(&first) => {
                     (outage.begin, outage.end) = (Some(longest.before), Some(longest.after));
                 }
@@ -200,6 +206,7 @@ impl OpenGaps {
 fn narrow_outage(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
     outage.begin = Some(interpolate_arrival(gap, before, after, outage.first));
+    // The outage ends with the frame behind it, and the function counts from the frame in front of a number.
     outage.end = Some(interpolate_arrival(gap, before, after, outage.last + 2).min(after));
 }
 
@@ -207,6 +214,7 @@ fn narrow_outage(outage: &mut StreamOutage, gap: &OpenGap) {
 /// behind it at `after`.
 fn interpolate_arrival(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
+    // From the frame in front of the gap to the one behind it: one step more than there are missing frames.
     let steps = u128::from(gap.end + 1 - gap.first);
     before + Nanos::new(clamp_to_u64(span * u128::from(number - gap.first) / steps))
 }

@@ -149,6 +149,7 @@ impl RxCounters {
     pub fn unseen_beyond(&self, explained: u64) -> u64 {
         // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
+        // A link can explain frames that the interface counted. It cannot explain those that our own ring dropped.
         self.ring_dropped.max(unseen.saturating_sub(explained))
     }
 }

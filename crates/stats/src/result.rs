@@ -82,7 +82,9 @@ impl CountSample {
         self.captures.extend(other.captures.iter().cloned());
         self.pings.extend_from_slice(&other.pings);
         self.receivers_behind = self.receivers_behind.max(other.receivers_behind);
+        // `None` only if no node has probes: an unknown number must not become 0.
         self.probes = self.probes.into_iter().chain(other.probes).reduce(ProbeProgress::plus);
+        // The later time, so that the sample is not older than any of its counts.
         Self { at: self.at.max(other.at), latency: other.latency.or(self.latency), ..self }
     }
 }

@@ -180,10 +180,12 @@ impl SequenceWindow {
                 self.gaps.open_gap(self.next, number, before, at);
             }
             self.advance_window(number, second_of);
+            // Before this frame is counted, so that arrivals are numbered from 0.
             self.leaders.add_leader(number, self.counts.unique);
             self.count_unique(number);
             return SequenceArrival::New;
         }
+        // Also for a copy or a stale frame: the path carried something, so an outage begins only after it.
         self.last_arrival = Some(at);
         if self.next - number > WINDOW {
             self.counts.stale += 1;
@@ -211,6 +213,7 @@ impl SequenceWindow {
     /// Moves the window's end to just behind `number`, and retires the numbers that fall out at the other end.
     fn advance_window(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
+        // At most one window of steps, however far the number jumps.
         for entering in start..=number.min(start + WINDOW - 1) {
             // A number and the one a window before it share a bit: the old one is judged before the bit is cleared.
             if let Some(leaving) = entering.checked_sub(WINDOW) {
@@ -279,6 +282,7 @@ impl SequenceWindow {
 
     /// Ends the stream: every frame that was sent and not seen is lost. A second call changes nothing.
     pub fn finish_stream(&mut self, sent: u64, second_of: impl Fn(u64) -> u64) {
+        // The window's bits were judged by the first call. Judged again, they would be lost a second time.
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
@@ -302,6 +306,7 @@ impl SequenceWindow {
 
     /// Returns [`Self::counts`] without the density: cheap enough to be called ten times a second for thousands of streams.
     pub fn live_counts(&self) -> SequenceCounts {
+        // Every number below `next` was either seen once or is missing.
         SequenceCounts { lost: self.next - self.counts.unique, ..self.counts.clone() }
     }
 

@@ -33,6 +33,7 @@ impl RateSeries {
         if second >= self.seconds.len() && second < self.room {
             self.seconds.resize(second + 1, (0, 0));
         }
+        // Counts beyond the room are kept in one place, so that no frame is missing from the total.
         let entry = self.seconds.get_mut(second).unwrap_or(&mut self.beyond);
         entry.0 += frames;
         entry.1 += bytes;
@@ -104,6 +105,7 @@ impl QualitySeries {
             seconds: Vec::with_capacity(seconds),
             percentiles: Vec::with_capacity(seconds),
             room: seconds,
+            // Without room for their results, the buckets of two seconds would only take memory.
             latest: (seconds > 0).then(|| Box::new(LatestDelays::new())),
         }
     }
@@ -119,6 +121,7 @@ impl QualitySeries {
     pub fn percentiles_of(&self, second: usize) -> Option<(Nanos, Nanos)> {
         let longest = self.seconds.get(second)?.delay_max;
         let found = self.percentiles.get(second)?;
+        // A bucket's end may lie above the longest delay that was measured.
         Some((found.p50()?.min(longest), found.p99()?.min(longest)))
     }
 
@@ -132,6 +135,7 @@ impl QualitySeries {
 
     /// Counts a delay of a frame that arrived at `at`.
     pub fn add_delay(&mut self, origin: MonoTime, at: MonoTime, delay: Nanos) {
+        // The second of the arrival and not of the schedule, because a delay belongs to when it was seen.
         let number = at.since(origin).as_u64() / 1_000_000_000;
         let Some(second) = self.second_mut(number) else { return };
         second.delayed += 1;
@@ -152,6 +156,7 @@ impl QualitySeries {
     /// Adds another series, second by second. Percentiles of a second are kept only if all of its delays are from one of the
     /// two.
     pub fn merge(&mut self, other: &Self) {
+        // Percentiles first: they need to know which seconds had delays before the merge.
         self.merge_percentiles(other);
         if self.seconds.len() < other.seconds.len() {
             self.seconds.resize(other.seconds.len(), QualitySecond::default());

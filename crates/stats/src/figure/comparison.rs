@@ -129,6 +129,7 @@ pub fn compare_figures(
 ) -> FigureComparison {
     let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_as(figure));
     let in_both = before.iter().map(|figure| compare_figure(Some(figure), later(figure), limits));
+    // Figures that only the later result has are listed, too, so that none disappears.
     let only_later = after.iter().filter(|figure| !before.iter().any(|other| other.is_same_as(figure)));
     let only_later = only_later.map(|figure| compare_figure(None, Some(figure), limits));
     let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
@@ -141,6 +142,7 @@ pub fn compare_figures(
     // A figure that a limit asks for and that is missing must not pass.
     let of_missing = (!missing.is_empty()).then_some(FigureVerdict::Unknown);
     let verdicts = figures.iter().filter_map(|figure| figure.verdict).chain(of_missing);
+    // The worst verdict counts: the variants go from PASS to FAIL.
     let verdict = verdicts.max().unwrap_or(FigureVerdict::Pass);
     FigureComparison { figures, missing, verdict }
 }
@@ -175,6 +177,7 @@ fn compare_figure(
         difference,
         percent: difference
             .zip(from)
+            // A share of 0 is not defined.
             .filter(|(_, from)| from.abs() > 0.0)
             .map(|(by, from)| by * 100.0 / from.abs()),
         uncertainty,
@@ -210,6 +213,8 @@ fn judge_change(
     let limit = before.and_then(|before| allowed.allowed_amount(before, unit));
     match worse.zip(limit) {
         None => FigureVerdict::Unknown,
+        // Decision 0032: what is within the limit passes, also if the uncertainty is larger than the limit.
+        // Otherwise a result would not pass beside itself.
         Some((worse, limit)) if worse <= limit => FigureVerdict::Pass,
         Some((worse, limit)) if worse - doubt <= limit => FigureVerdict::Unknown,
         Some(_) => FigureVerdict::Fail,
@@ -225,6 +230,7 @@ fn classify_change(
     let Some(difference) = difference else {
         return if is_new { FigureChange::New } else { FigureChange::Unknown };
     };
+    // A change within the doubt may be no change at all.
     if difference.abs() <= doubt {
         return FigureChange::Same;
     }

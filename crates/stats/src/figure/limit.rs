@@ -59,6 +59,7 @@ fn read_allowed(text: &str) -> Option<AllowedChange> {
     if text == "any" {
         return Some(AllowedChange::Any);
     }
+    // A negative limit would ask for an improvement.
     let number = |text: &str| {
         let number: f64 = text.trim().parse().ok()?;
         (number.is_finite() && number >= 0.0).then_some(number)
@@ -69,6 +70,7 @@ fn read_allowed(text: &str) -> Option<AllowedChange> {
     if text.parse::<f64>().is_ok() {
         return number(text).map(AllowedChange::Amount);
     }
+    // Numbers were tried before, so only texts with a unit of time are left.
     text.parse().ok().map(AllowedChange::Time)
 }
 
@@ -95,6 +97,7 @@ impl FigureLimits {
 
     /// Returns the allowed change of a figure; `None` if it is not judged.
     pub(super) fn allowed_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
+        // From the end, because of several limits the last counts.
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         let common = || {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());

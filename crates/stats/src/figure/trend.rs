@@ -30,6 +30,7 @@ impl FigureTrend {
 /// The trends of all figures of `results`, the oldest first. They are in the order of the newest result that has them.
 pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
     let mut figures: Vec<&ReportFigure> = Vec::new();
+    // The newest result first, because its order of figures is kept.
     for figure in results.iter().rev().flatten() {
         if !figures.iter().any(|known| known.is_same_as(figure)) {
             figures.push(figure);

@@ -23,6 +23,7 @@ pub struct StampErrors<'a> {
 impl StampErrors<'_> {
     /// Returns the figure with the doubts of the clocks, starting from `least`, its lower bound by the departure stamps.
     fn widen(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
+        // Without a bound of the stamps, a delay may be anything from 0 on.
         let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
             let nothing = Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps);
             return nothing.or_most(value + self.clocks, BoundReason::Clocks);
@@ -30,6 +31,7 @@ impl StampErrors<'_> {
         let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
         let stamped = Bounded::exactly(value).or_least(least, BoundReason::SendStamps);
         without.into_iter().fold(stamped, |figure, (error, why)| {
+            // The errors add up, because each of them may be at its largest for the same frame.
             figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
         })
     }
@@ -56,6 +58,7 @@ impl<'a> BoundedLatency<'a> {
             (Nanos::new(upper.as_u64() - upper.as_u64() / width), samples)
         });
         let classes = classes.collect();
+        // Of all frames that were sent: the bounds of those that arrived are not known apart.
         let all = errors.leaving.map_or(0, Latency::count);
         let mut below = 0;
         let bounds = errors.leaving.into_iter().flat_map(Latency::buckets);
@@ -71,7 +74,9 @@ impl<'a> BoundedLatency<'a> {
     pub fn quantile(&self, millionths: u32) -> Option<Bounded<Nanos>> {
         let value = self.times.quantile(millionths)?;
         let rank = u128::from(self.times.count()) * u128::from(millionths);
+        // Rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        // `min`: a lower bound above the value would only show how coarse the buckets are.
         Some(self.errors.widen(value, self.least_at(rank.max(1)).min(value)))
     }
 
@@ -84,6 +89,7 @@ impl<'a> BoundedLatency<'a> {
 
     pub fn min(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.min()?;
+        // The shortest delay may be of the frame with the largest bound.
         let most = self.errors.leaving.and_then(Latency::max).unwrap_or(value);
         Some(self.errors.widen(value, value.saturating_sub(most)))
     }
@@ -100,6 +106,7 @@ impl<'a> BoundedLatency<'a> {
     /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.
     fn least_at(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
+            // Frames beyond this bound may be shortened by any amount, so as many ranks are given up for them.
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
             Some(self.reached_at(rank).saturating_sub(*bound))
         });
@@ -109,6 +116,7 @@ impl<'a> BoundedLatency<'a> {
     fn reached_at(&self, rank: u64) -> Nanos {
         let class = self.classes.partition_point(|(_, samples)| *samples < rank);
         let reached = self.classes.get(class).map_or(Nanos::ZERO, |(reached, _)| *reached);
+        // No sample is below the exact minimum, however wide its bucket is.
         reached.max(self.times.min().unwrap_or(Nanos::ZERO))
     }
 }

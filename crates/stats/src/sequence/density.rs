@@ -59,6 +59,7 @@ impl LossDensity {
         // A displacement d counts in slot THRESHOLD + d; one beyond the threshold counts at its end.
         let late = clamp_to_usize(self.next.saturating_sub(oldest)).min(THRESHOLD);
         let early = clamp_to_usize(oldest.saturating_sub(self.next)).min(THRESHOLD);
+        // One of the two is always 0.
         self.frames[THRESHOLD + late - early] += 1;
         self.next += 1;
     }

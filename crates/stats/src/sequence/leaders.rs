@@ -42,6 +42,7 @@ impl SequenceLeaders {
     /// Returns the arrival of the first leader above `number`; there is one, because `number` is late.
     pub(super) fn first_above(&self, number: u64) -> u64 {
         // RFC 4737 section 4.2.2: the extent counts from the earliest frame with a higher number, which is always a leader.
+        // Older runs are overwritten in the ring.
         let mut low = self.begun.saturating_sub(RUNS);
         let mut high = self.begun - 1;
         // Runs ascend, so a binary search finds the first one whose last number is above.
@@ -52,6 +53,7 @@ impl SequenceLeaders {
         }
         let run = self.runs[low % RUNS];
         // Within the run, numbers and arrivals go up together.
+        // If the whole run is above the number, its first frame is the one.
         run.arrival + (number + 1).saturating_sub(run.number)
     }
 }

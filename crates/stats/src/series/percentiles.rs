@@ -15,6 +15,7 @@ const BUCKETS: usize = bucket_of(u64::MAX) as usize + 1;
 /// Returns the bucket of a delay.
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 1000 buckets")]
 const fn bucket_of(ns: u64) -> u16 {
+    // Below this value, a sixteenth of a power of two is no wider than a nanosecond.
     if ns < EXACT {
         return ns as u16;
     }
@@ -113,6 +114,7 @@ impl LatestDelays {
     /// Places the earlier second. Those before it that have no percentiles get none.
     fn close_first(&mut self, closed: &mut Vec<DelayPercentiles>) {
         if !self.delays[0].is_empty() {
+            // Two seconds are open, `second` and the one before it, which is closed here.
             closed.resize(self.second - 1, DelayPercentiles::NONE);
             closed.push(self.delays[0].take_percentiles());
         }
@@ -141,6 +143,7 @@ impl SecondDelays {
     fn add_delay(&mut self, delay: Nanos) {
         let bucket = bucket_of(delay.as_u64());
         let count = &mut self.counts[usize::from(bucket)];
+        // No link carries as many frames in a second as 32 bits count.
         *count = count.saturating_add(1);
         self.total = self.total.saturating_add(1);
         self.low = self.low.min(bucket);
@@ -160,6 +163,7 @@ impl SecondDelays {
 
     /// Returns the bucket at or below which `part` of `whole` delays are.
     fn quantile(&self, part: u64, whole: u64) -> u16 {
+        // The rank ceil(p * n), as for all percentiles of a report.
         let wanted = (u64::from(self.total) * part).div_ceil(whole);
         let mut seen = 0;
         // The last bucket needs no test: it holds the rest.
