@@ -16,6 +16,7 @@ impl ChecksumSum {
 
     /// Adds a piece of `len` bytes whose own folded sum is known.
     pub fn add_folded(&mut self, folded: u16, len: usize) {
+        // RFC 1071, 2(B): the sum of swapped bytes is the swapped sum.
         self.total += u64::from(if self.odd { folded.swap_bytes() } else { folded });
         self.odd ^= len % 2 == 1;
     }

@@ -53,6 +53,7 @@ impl FieldPattern {
         match self {
             Self::Value(_) => Some(self.clone()),
             Self::Step { start, step, count, down } if count % of == 0 => {
+                // Wrapping, because a field wraps at its width. `value_at` masks the result.
                 let distance = step.wrapping_mul(u128::from(index));
                 let start = if *down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) };
                 let step = step.wrapping_mul(u128::from(of));

@@ -148,6 +148,7 @@ impl TagStamp {
     /// The tag of frame `n` in this form.
     #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
     pub(crate) fn make_tag(&self, n: u64, form: TagForm) -> FrameTag {
+        // Only the low bits travel. The receiver restores the number from those that came before.
         let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
@@ -179,6 +180,7 @@ pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTa
     // The end of the frame first, where nearly every tag is. The end of the IP packet is looked for only if that fails.
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
+        // Lazily, because the full form matches nearly always, and the receiver does this for every frame.
         let short = std::iter::once_with(move || short_ending_at(frame, end, key));
         std::iter::once_with(move || full_ending_at(frame, end, key)).chain(short).flatten()
     })

@@ -217,6 +217,7 @@ impl FrameTemplate {
         let FrameIndex { number, index } = nth.into();
         let size = self.frame_size(index);
         let len = size.kernel_len();
+        // `min`: a false tag may claim a form that is longer than the payload.
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
         // Counted from the end: headers that were pushed or popped move the start of the payload, not its end.
         let Some(start) = found.end.checked_sub(len - self.header_len) else {
@@ -232,6 +233,7 @@ impl FrameTemplate {
         }
         // A device may pad a short frame to the minimum length. Other bytes behind the tag were added on the way.
         let padded = frame.len() > found.end && frame.len() != PADDED;
+        // With other headers in front, the fields are elsewhere and cannot be compared.
         if start != self.header_len || padded {
             return FrameComparison::Altered;
         }
@@ -239,6 +241,7 @@ impl FrameTemplate {
         let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::LONGEST];
         let tail = self.render_tag(number, size, stamp, &mut tail);
+        // Fields, then what routers changed, then checksums: the last cover both.
         self.write_fields(index, len, head);
         self.expect_routing(frame, head);
         self.write_checksums(len, tail, head);
@@ -248,6 +251,7 @@ impl FrameTemplate {
     /// Replaces what routers change in the headers `head` by what arrived.
     fn expect_routing(&self, frame: &[u8], head: &mut [u8]) {
         if let Some(at) = self.hop_limit {
+            // Each router writes its own address and that of the next hop.
             head[..MAC_ADDRESSES].copy_from_slice(&frame[..MAC_ADDRESSES]);
             // Routers only lower it.
             head[at] = head[at].min(frame[at]);
@@ -257,6 +261,7 @@ impl FrameTemplate {
     /// Reports whether a frame has this stream's headers wherever they do not vary. It finds the stream of a frame with a
     /// damaged tag, unless a device has rewritten the headers.
     pub fn has_headers_of(&self, frame: &[u8]) -> bool {
+        // `zip` ends with the shorter one, so a frame that is cut would match by its first bytes alone.
         frame.len() > self.header_len
             && frame
                 .iter()
@@ -321,6 +326,7 @@ impl FrameTemplate {
             // Half of the bits are flipped. The result is neither the right one nor zero, which for UDP means "none".
             (true, 0x5555) => 0xaaaa,
             (true, good) => good ^ 0x5555,
+            // RFC 768: a computed checksum of zero is sent as all ones, because zero means that there is none.
             (false, 0) if check.never_zero => 0xffff,
             (false, good) => good,
         }

@@ -27,6 +27,7 @@ pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> 
                 next = if machine.condition_holds(condition, with) { yes } else { no };
             }
             op => {
+                // A load beyond the frame ends a classic BPF program with "no match". So does a division by 0.
                 if machine.run_operation(op, bytes, full_len).is_none() {
                     return 0;
                 }
@@ -46,6 +47,7 @@ impl BpfMachine {
                 self.a = read_field(bytes, width, self.x.checked_add(at)?)?;
             }
             BpfOperation::LoadHeaderLength(at) => {
+                // The low four bits of an IPv4 header's first byte count words of four bytes (RFC 791, 3.1).
                 self.x = (read_field(bytes, LoadWidth::Byte, at)? & 0xf) * 4;
             }
             BpfOperation::Set(register, value) => {
@@ -92,6 +94,7 @@ impl BpfMachine {
     fn compute_alu(&self, alu: AluOperation, by: u32) -> Option<u32> {
         let a = self.a;
         Some(match alu {
+            // 32 bits that wrap, as in the kernel: a filter may rely on it.
             AluOperation::Add => a.wrapping_add(by),
             AluOperation::Sub => a.wrapping_sub(by),
             AluOperation::Mul => a.wrapping_mul(by),

@@ -44,6 +44,8 @@ pub(super) fn translate_program(
             flow = code.emit_op(at, *op);
         }
     }
+    // The endings come last, so that jumps to them go forward like all others.
+    // The endings come last, so that jumps to them go forward, too.
     let on_match = code.emit_ending(CodeLabel::Match, endings.on_match);
     let on_mismatch = code.emit_ending(CodeLabel::Mismatch, endings.on_mismatch);
     code.resolve_jumps(|label| match label {
@@ -108,6 +110,7 @@ impl TranslatedCode {
     }
 
     fn emit_load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
+        // No frame that the program sees is longer than that, so such a load never succeeds.
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= REACH) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
@@ -148,6 +151,7 @@ impl TranslatedCode {
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
             LoadWidth::Byte => EbpfInsn::load(0x10, into, SCRATCH, -1),
         });
+        // Classic BPF reads fields in network byte order. eBPF reads them in that of the machine.
         if width != LoadWidth::Byte {
             self.emit(EbpfInsn::alu(alu::TO_BIG_ENDIAN, into, 8 * width.bytes()));
         }
@@ -172,6 +176,7 @@ impl TranslatedCode {
         let shifts = matches!(operation, AluOperation::ShiftLeft | AluOperation::ShiftRight);
         let code = operation_code(operation);
         match operand {
+            // The verifier refuses a constant division by 0, and classic BPF ends with "no match" there.
             SecondOperand::K(0) if divides => return self.emit_jump_away(CodeLabel::Mismatch),
             SecondOperand::K(32..) if shifts => self.emit(EbpfInsn::alu(alu::MOV, A, 0)),
             SecondOperand::K(k) => self.emit(EbpfInsn::alu(code, A, k)),
@@ -183,6 +188,7 @@ impl TranslatedCode {
                 self.emit(EbpfInsn::alu(alu::MOV, A, 0));
             }
             SecondOperand::X => {
+                // eBPF gives a result for a division by 0, but a classic program has to end there.
                 if divides {
                     self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
                 }

@@ -94,6 +94,7 @@ impl FilterCode {
     fn emit_type_search(&mut self) {
         /// Instructions of one step over a tag.
         const STEP: u8 = 7;
+        // X stays as it is between conditions, so the first search serves all of them.
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }

@@ -150,6 +150,7 @@ fn skip_extensions(
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
     for _ in 0..MOST_EXTENSIONS {
+        // Even the shortest header that may come here has more than four bytes.
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {
             // Hop by hop, routing, destination options. With segments left, the header has the address of the next stop, and

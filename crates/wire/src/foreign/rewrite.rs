@@ -108,6 +108,7 @@ impl VlanEdit {
     }
 
     fn edit_tags(self, frame: &mut Vec<u8>) {
+        // Eighteen bytes: both addresses, the tag, and the type behind it.
         let is_tagged =
             frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
         match self {
@@ -184,6 +185,7 @@ impl AddressMap {
         if (old ^ from) & network != 0 {
             return false;
         }
+        // Host bits stay, so different hosts stay different.
         let new = to & network | old & !network;
         address.copy_from_slice(&new.to_be_bytes()[..len]);
         true

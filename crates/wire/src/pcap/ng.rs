@@ -88,6 +88,7 @@ impl PcapngSection {
         if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE | ENHANCED) {
             return Ok(DecoderStep::Skip(length));
         }
+        // The body of such a block is read into memory, so its length is limited.
         let used = usize::try_from(length).ok().filter(|length| *length <= MOST_BLOCK);
         let used = used.ok_or(CaptureDamage::Length(length))?;
         let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
@@ -117,6 +118,7 @@ impl PcapngSection {
         if version != 1 {
             return Err(CaptureDamage::Version(version));
         }
+        // Numbers of interfaces begin again with each section, so the old ones must not answer for them.
         *self = Self { order, interfaces: Vec::new() };
         check_length(length).map(DecoderStep::Skip)
     }
@@ -135,6 +137,7 @@ impl PcapngSection {
             (RESOLUTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
             // The format specifies bits; many writers give bytes.
             (FCS_LENGTH, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
+            // Whole seconds, with a sign.
             (OFFSET, value) => {
                 interface.offset = self.order.read_u64(value, 0).map_or(0, u64::cast_signed);
             }
@@ -198,7 +201,9 @@ impl PcapngSection {
         rest: &'a [u8],
     ) -> Result<CaptureRecord<'a>, CaptureDamage> {
         let interface = self.interface_at(0)?;
+        // A snap length of 0 means that nothing was cut.
         let kept = if interface.snap_len == 0 { full_len } else { full_len.min(interface.snap_len) };
+        // The block is padded, so its body may be longer than the packet, and a damaged one is shorter.
         let kept = usize::try_from(kept).map_or(rest.len(), |kept| kept.min(rest.len()));
         Ok(interface.to_record(&rest[..kept], full_len, None))
     }

@@ -45,6 +45,7 @@ impl FrameTemplate {
         let prefix_sums = prefix_sums(&fill);
         let hop_limit = if spec.routed { outer_hop_limit(&spec.headers) } else { None };
         let mut constant = layout.constant_bits();
+        // Routers change these bytes, so they do not identify the stream.
         if let Some(at) = hop_limit {
             constant[..MAC_ADDRESSES].fill(0);
             constant[at] = 0;
@@ -215,6 +216,7 @@ impl TemplateLayout {
 
     fn pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
         let protocol = kind.ip_protocol()?;
+        // The innermost IP header so far is the one that carries this header.
         self.ip.map(|(ip, at)| match ip {
             HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
             _ => PseudoHeader { addresses: at + 12, len: 8, protocol },
