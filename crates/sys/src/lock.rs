@@ -52,6 +52,7 @@ impl NameLock {
         let path = path_of(netns, name)?;
         let locked = LockFile::lock_at(&path)
             .map_err(|error| Error::from_call("lock", path.display().to_string(), error))?;
+        // The number in the file is a hint for the message. Only the lock itself decides.
         let Some(file) = locked else {
             return Err(Error::Busy { object: object.to_owned(), holder: noted_holder(&path) });
         };
@@ -73,6 +74,7 @@ impl NameLock {
 
 /// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take_name`] this does not keep others from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
+    // A file that cannot be opened shows no holder. Then only the listeners count.
     let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_holder(netns, name)?)
 }
@@ -108,6 +110,7 @@ impl LockFile {
             let is_same = std::fs::symlink_metadata(path)
                 .is_ok_and(|found| found.dev() == own.dev() && found.ino() == own.ino());
             if is_same {
+                // The file may be that of a process that was killed, with its number in it.
                 file.set_len(0)?;
                 write!(file, "{}", process::own_id())?;
                 return Ok(Some(Self { path: path.to_owned(), _file: file }));
@@ -120,6 +123,7 @@ impl LockFile {
 /// Reads the process number that the holder wrote into the file.
 fn noted_holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
+    // A process number is far shorter than 16 digits, so a file of any other content costs nothing.
     open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
@@ -127,6 +131,7 @@ fn noted_holder(path: &Path) -> Option<i32> {
 /// Lock on a whole file, for writing. It belongs to the open file description, so it also excludes other threads of this process
 /// (`F_OFD_SETLK`; a classic POSIX lock belongs to the process).
 const fn whole_file() -> libc::flock {
+    // A length of 0 is the whole file, whatever it grows to. The kernel requires `l_pid` to be 0 for these locks.
     libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
@@ -151,6 +156,7 @@ fn is_locked(file: &File) -> bool {
     let mut lock = whole_file();
     // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel writes the structure, which is ours alone.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    // The kernel answers with the lock that is in the way, or with `F_UNLCK` if there is none.
     done == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 

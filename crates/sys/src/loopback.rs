@@ -81,7 +81,9 @@ struct LoopbackRecord {
 impl LoopbackRecord {
     fn for_netns(netns: NetNs) -> Result<Self, Error> {
         let inode = netns.inode()?;
+        // Before Linux 5.14 there is no cookie, and boot and inode must do.
         let cookie = netns.cookie()?.unwrap_or_default();
+        // Inode numbers are used again, so boot and cookie tell whether the record is of this very namespace.
         let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
         let path = runtime_directory::path_for(KIND).join(inode.to_string());
         Ok(Self { netns, identity, path })
@@ -116,10 +118,12 @@ impl LoopbackRecord {
     fn restore_settings(&self) -> Result<(), Error> {
         let Some(before) = self.read_recorded() else { return Ok(()) };
         for (key, value) in SETTINGS.into_iter().zip(before) {
+            // Another value is somebody's later decision, which must not be undone.
             if kernel::read_setting(&self.netns, key)? == OPEN {
                 kernel::write_setting(&self.netns, key, &value)?;
             }
         }
+        // The record goes last: a process that is killed before this leaves something to restore from.
         for path in [&self.path, &self.holders_path()] {
             runtime_directory::remove_file(path)
                 .map_err(|error| Error::from_call("unlink", path.display().to_string(), error))?;

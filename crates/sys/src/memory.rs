@@ -124,6 +124,7 @@ const LARGE: usize = 1 << 16;
 
 /// Asks for large pages for memory that has not been touched yet. Returns true if the kernel accepts.
 pub fn request_large_pages<T>(memory: &mut [T]) -> bool {
+    // Advice for a part of a page is refused, so only whole pages inside the memory are named.
     let start = memory.as_mut_ptr().addr().next_multiple_of(LARGE);
     let end = (memory.as_ptr().addr() + size_of_val(memory)) / LARGE * LARGE;
     let Some(length) = end.checked_sub(start).filter(|&length| length > 0) else { return false };

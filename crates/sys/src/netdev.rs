@@ -61,6 +61,7 @@ fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     });
     match (asked, found) {
         (Ok(_), Some(id)) => Ok(u16::from_ne_bytes(id)),
+        // ENOENT: the kernel has no such family. Any other error is a real one.
         (Err(error), _) if error.raw_os_error() != Some(libc::ENOENT) => {
             Err(Error::from_call("CTRL_CMD_GETFAMILY", "netdev", error))
         }
@@ -107,6 +108,7 @@ impl GenericMessage {
     fn find_attribute(&self, wanted: u16) -> Option<&[u8]> {
         let mut rest = self.bytes.get(4..)?;
         loop {
+            // A length below four ends the search, because `get` refuses the range.
             let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
             let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
             let value = rest.get(4..length)?;

@@ -54,6 +54,7 @@ impl NetlinkConversation {
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
+        // A number for each request, so that answers that are left over from an earlier one are recognised.
         self.sequence = self.sequence.wrapping_add(1);
         let mut header = NetlinkHeader::default();
         header.sequence_number = self.sequence;
@@ -88,6 +89,7 @@ impl NetlinkConversation {
                 Ok(answer) if answer.header.sequence_number != self.sequence => {}
                 Ok(answer) => match answer.payload {
                     NetlinkPayload::InnerMessage(message) => each(message),
+                    // An error of 0 is the acknowledgement, which ends the conversation.
                     NetlinkPayload::Error(error) => return result_of(&error).map(|()| true),
                     NetlinkPayload::Done(_) => return Ok(true),
                     _ => {}

@@ -86,6 +86,7 @@ impl NetNs {
         private_files::create_public_directories(Path::new(DIRECTORY))
             .map_err(|error| Error::from_call("mkdir", DIRECTORY, error))?;
         let object = path.display().to_string();
+        // Fails if the name is taken: two namespaces must not get the same one.
         private_files::create_new(&path)
             .map_err(|error| Error::from_call("create", object.clone(), error).with_rights(RIGHTS))?;
         let mounted = in_thread(|| {
@@ -105,6 +106,7 @@ impl NetNs {
     /// Runs `work` inside this namespace, on a thread of its own unless the caller's is inside already. Its result (sockets,
     /// above all) may be used anywhere. A panic of `work` goes on in the caller.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        // The usual case. It needs no thread and no rights.
         if self.is_callers()? {
             return Ok(work());
         }
@@ -114,6 +116,7 @@ impl NetNs {
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
             return resident.run_job(work);
         }
+        // Given back before `work` runs, which may take long, and others may have to change the list.
         drop(residents);
         in_thread(|| {
             self.enter_namespace()?;
@@ -167,6 +170,7 @@ impl NetNs {
     /// Returns true if the calling thread is in it.
     fn is_callers(&self) -> Result<bool, Error> {
         let callers = std::fs::metadata(CALLERS).map_err(|error| Error::from_call("stat", CALLERS, error))?;
+        // All namespaces are files of one file system, so the inode number alone tells them apart.
         Ok(callers.ino() == self.inode()?)
     }
 
@@ -185,11 +189,13 @@ impl NetNs {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         })?;
         let socket = opened.map_err(|errno| Error::from_call("socket", self.label.clone(), errno))?;
+        // The cookie can only be read from a socket that is in the namespace.
         Ok(crate::packet::socket::get_option(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
     }
 
     /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
     pub fn find_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
+        // In the order of cost. The iterator is lazy, so most searches end at the first one.
         let candidates = std::iter::once_with(|| Self::current().ok())
             .chain(list_named().into_iter().map(|name| Self::open_named(&name).ok()))
             .chain(process.map(|process| Self::of_process(process).ok()));
@@ -274,6 +280,7 @@ pub fn keep_entered(names: &[String]) {
     for name in names.iter().take(MOST_RESIDENTS) {
         let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
+        // On doubt the namespace is left out. Work in it then reports the reason.
         if netns.has_resident().unwrap_or(true) || netns.is_callers().unwrap_or(true) {
             continue;
         }

@@ -95,6 +95,7 @@ impl Pktgen {
         let object = format!("pktgen's {device}: {option}");
         // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
         let written = file.write_all(format!("{option}\n").as_bytes());
+        // The same file tells how the kernel took the last option.
         let result = self.read_progress(device)?.result;
         match written {
             Ok(()) if result.starts_with(TAKEN) => Ok(()),

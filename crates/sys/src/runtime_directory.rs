@@ -43,6 +43,7 @@ pub fn runtime_directory() -> PathBuf {
         return PathBuf::from(directory);
     }
     let rights = ThreadRights::current();
+    // Root of a user namespace is an ordinary user outside of it, and cannot write in the system's directory.
     if rights.user == 0 && !rights.in_user_namespace {
         return PathBuf::from(DIRECTORY);
     }
@@ -135,6 +136,7 @@ pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     if !found.is_file() || found.len() > LONGEST_FILE {
         return Err(ownership_error(path));
     }
+    // The opened file is checked and not its name, which may belong to another file by now.
     check_owner(path, &found)?;
     let mut bytes = Vec::new();
     file.take(LONGEST_FILE).read_to_end(&mut bytes)?;
@@ -208,6 +210,7 @@ fn file_name_of(path: &Path) -> io::Result<&OsStr> {
 }
 
 fn open_file(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<File> {
+    // A link could lead to a file that another user has chosen, and opening a pipe would wait for its other end.
     let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
@@ -240,6 +243,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
     let removed = directory
         .and_then(|directory| Ok(rustix::fs::unlinkat(&directory, file_name_of(path)?, AtFlags::empty())?));
     match removed {
+        // Somebody may have removed the file, or the whole directory, in the meantime.
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -59,6 +59,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
 /// Finds the holder of the name beside `own`.
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
+    // The own listener is told apart by its inode, because it has the same name and the same user.
     let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
         // Our own socket has the name, if nobody else has.
@@ -135,7 +136,9 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
 fn ask_listener(name: &str, own: u32) -> NameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
+        // A full queue shows that somebody listens, but not who. Held is the safe answer.
         Err(Errno::AGAIN) => return NameHolder::Trusted(None),
+        // As a rule the connection is refused, because nobody listens at the name.
         Err(_) => return NameHolder::Nobody,
     };
     let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else { return NameHolder::Nobody };
@@ -183,6 +186,7 @@ impl NetlinkDeserializable for UnixDiagMessage {
         };
         let mut listener = NameListener { inode: read_number(&payload[4..8]), ..NameListener::default() };
         while let [low, high, kind_low, kind_high, ..] = *rest {
+            // The length includes the four bytes of the attribute's own header.
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };
             match u16::from_ne_bytes([kind_low, kind_high]) {
@@ -198,5 +202,6 @@ impl NetlinkDeserializable for UnixDiagMessage {
 }
 
 fn read_number(bytes: &[u8]) -> u32 {
+    // No user has the largest number, so an attribute of another length is nobody's.
     bytes.try_into().map_or(u32::MAX, u32::from_ne_bytes)
 }

@@ -142,6 +142,7 @@ impl RxRing {
         let area = SharedArea::map_shared(socket.as_fd(), shape.block * shape.blocks, name)?;
         // From here on frames arrive: filter and ring are in place.
         socket::bind_interface(&socket, index, libc::ETH_P_ALL, name)?;
+        // The membership ends with the socket, so a process that dies does not leave the interface promiscuous.
         if options.promiscuous {
             promiscuous::join_promiscuous(&socket, index)
                 .map_err(|e| Error::from_call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
@@ -167,11 +168,13 @@ impl RxRing {
     /// Waits until frames are at hand, at most `within_ns`. An interface that goes down does not end the wait with an
     /// error: it may come up again.
     pub fn wait_for_frames(&mut self, within_ns: u64) -> Result<(), Error> {
+        // Without a system call if a block is there already.
         if self.blocks.is_ready() {
             return Ok(());
         }
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
         match rustix::event::poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
+            // A signal ends the wait early. The caller looks at its own reasons to stop.
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::from_call("ppoll", self.object.clone(), errno)),
         }
@@ -198,6 +201,7 @@ impl RxRing {
     /// `false` if the ring cannot be used again: its interface is gone or was down, or frames come faster than they can be thrown
     /// away for `within_ns`.
     pub fn restart_ring(&mut self, within_ns: u64) -> Result<bool, Error> {
+        // The kernel unbinds the socket when the interface is removed. Such a ring would stay empty for good.
         if !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
@@ -264,6 +268,7 @@ fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<
         libc::PACKET_IGNORE_OUTGOING,
         &ignores_outgoing,
     ));
+    // Only the software stamp: a stamp of the card is of another clock.
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     socket::set_option(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
         .map_err(call_error("setsockopt(SO_TIMESTAMPING)", name))?;

@@ -79,6 +79,7 @@ impl TxRing {
             &libc::tpacket_versions::TPACKET_V2,
         )
         .map_err(call_error("setsockopt(PACKET_VERSION)", name))?;
+        // Past the queueing discipline, frames leave in the order and at the time of the call.
         if options.bypass_queue {
             socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
                 .map_err(call_error("setsockopt(PACKET_QDISC_BYPASS)", name))?;
@@ -102,6 +103,7 @@ impl TxRing {
     /// pending, or its interface is gone. The MTU stays the one of its opening.
     pub fn restart_ring(&mut self) -> Result<bool, Error> {
         self.slots.reap_slots();
+        // A frame that is still pending would leave in the next run.
         if self.slots.filled > 0 || !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
@@ -129,6 +131,7 @@ impl TxRing {
     /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
     pub fn kick_kernel(&mut self) -> Result<(), Error> {
+        // An empty message makes the kernel look at the ring. DONTWAIT: a full queue must not stop the caller.
         let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
         self.slots.reap_slots();
         match sent {

@@ -33,13 +33,16 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     });
     // The handler is installed after the request: the first signal finds it complete.
     REQUEST.open_handlers();
+    // SA_RESTART: system calls of other threads must not fail because of this signal.
     signal::set_handler(request_signal(), follow_request, libc::SA_RESTART)?;
     // The calling thread follows at once, without a signal.
     follow_request(request_signal());
     let process = std::process::id();
     for _ in 0..ROUNDS {
+        // Read anew in each round: a thread that was started meanwhile has the rights of the one that started it.
         let threads =
             threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
+        // The kernel's report decides and not the handler, whose calls may have been refused.
         let mut behind =
             threads.iter().filter(|thread| !has_followed(thread, kept, user.as_ref())).peekable();
         if behind.peek().is_none() {

@@ -143,6 +143,7 @@ pub(super) fn abi_version() -> Result<u32, MissingWall> {
 
 /// Rights for files that this version knows.
 const fn known_file_rights(version: u32) -> u64 {
+    // Version 2 (Linux 5.19) adds REFER, version 3 (6.2) TRUNCATE, and version 5 (6.10) ioctl of devices.
     let bits = match version {
         0 | 1 => 13,
         2 => 14,
@@ -169,6 +170,7 @@ pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, Missin
     // A device node that a program makes could lead to any disk.
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     for path in &files.write {
+        // What a program may write, it may not execute by the same rule.
         allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
     }
     for path in &files.execute {

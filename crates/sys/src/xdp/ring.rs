@@ -70,6 +70,7 @@ impl InterfaceRings {
         sink: &mut dyn FnMut(XdpFrame<'_>),
     ) -> usize {
         let used = self.read_written();
+        // A single ring is in order by itself, so its records need not settle.
         let settled = if used > 1 { now.saturating_sub(SETTLED_NS) } else { u64::MAX };
         let mut given = 0;
         while given < most {
@@ -120,6 +121,7 @@ impl InterfaceRings {
         settled: u64,
         sink: &mut dyn FnMut(XdpFrame<'_>),
     ) -> usize {
+        // Up to the oldest record of the other rings, so that one choice of a ring serves several frames.
         let others = self.cursors.iter().enumerate().filter(|(i, c)| *i != ring && c.read < c.written);
         let until = others.map(|(_, c)| c.next).min().unwrap_or(u64::MAX).min(settled);
         let mut given = 0;

@@ -43,6 +43,7 @@ impl SlotShape {
     pub(super) const PAGE: usize = 4096;
 
     pub(super) fn new(slots: usize, longest: usize) -> Self {
+        // The kernel takes chunks of 2048 or 4096 bytes here. A longer frame needs several.
         let chunk = if longest <= Self::SMALL { Self::SMALL } else { Self::PAGE };
         Self { chunk, pieces: longest.div_ceil(chunk).max(1), slots }
     }
@@ -57,6 +58,7 @@ impl SlotShape {
 
     /// Entries of the rings.
     pub(super) fn ring_entries(self) -> usize {
+        // The kernel wants a power of two.
         (self.slots * self.pieces).next_power_of_two()
     }
 }
@@ -101,6 +103,7 @@ impl FrameSlots {
             done,
             shape,
             mtu,
+            // The list is used from its end, so slots are first used in ascending order.
             free: (0..slots).rev().collect(),
             lengths: vec![0; shape.slots],
             due: vec![0; shape.slots],
@@ -119,6 +122,7 @@ impl FrameSlots {
         if self.free.is_empty() || !self.has_room() {
             self.reap_slots();
         }
+        // Not taken from the list yet: the frame may be refused when it is committed.
         let slot = *self.free.last().filter(|_| self.has_room())?;
         let at = slot as usize * self.shape.slot_bytes();
         Some(self.memory.bytes_mut(at, self.shape.slot_bytes()))
@@ -126,6 +130,7 @@ impl FrameSlots {
 
     /// Returns true if one more whole frame fits the ring. Withdrawn frames are in it until the kernel has skipped them.
     fn has_room(&self) -> bool {
+        // The counters wrap, and so does their difference.
         let used = self.produced.wrapping_sub(self.reached) as usize;
         used + self.shape.pieces <= self.shape.ring_entries()
     }
@@ -143,6 +148,7 @@ impl FrameSlots {
         let entries = self.entries_of(slot);
         self.write_entries(self.produced, slot);
         self.produced = self.produced.wrapping_add(entries);
+        // The kernel completes each entry by itself, so a frame in pieces needs as many completions.
         self.due[slot as usize] += entries;
         self.waiting.push_back(PendingSlot { slot: Some(slot), entries });
         self.pending += 1;
@@ -224,6 +230,8 @@ impl FrameSlots {
     /// The kernel has stopped at a frame that the interface dropped: enters it again, before all others.
     pub(super) fn enter_again(&mut self) {
         let shown = self.note_reached().and_then(|last| last.slot);
+        // If nothing but drops happened, the counter in the ring is behind (see the module). Then the next frame
+        // in order is the one at which the kernel stopped.
         let Some(slot) = shown.or_else(|| self.pass_next()) else { return };
         let entries = self.entries_of(slot);
         self.make_way(entries);
@@ -254,6 +262,7 @@ impl FrameSlots {
             moved.copy_from_slice(self.tx.entry(from));
             self.tx.entry_mut(from.wrapping_add(by)).copy_from_slice(&moved);
         }
+        // Shown at once, because the counter and the moved entries belong together.
         self.produced = self.produced.wrapping_add(by);
         self.tx.publish_produced(self.produced);
     }
@@ -265,6 +274,7 @@ impl FrameSlots {
         while self.consumed != produced {
             let address = self.done.entry_address(self.consumed);
             self.consumed = self.consumed.wrapping_add(1);
+            // Pieces of a frame lie in one slot, so the division finds it from any of them.
             let Ok(slot) = u32::try_from(address / self.shape.slot_bytes() as u64) else { continue };
             // A completion that is not expected must not free a slot: its frame may still be on its way.
             let Some(due) = self.due.get_mut(slot as usize).filter(|due| **due > 0) else { continue };
@@ -315,6 +325,7 @@ impl FrameSlots {
     /// Frees a withdrawn slot, at once or when the completion of an earlier attempt has come; then it counts as no frame.
     fn forget_slot(&mut self, slot: u32, entries: u32) {
         let due = &mut self.due[slot as usize];
+        // Skipped entries get no completion.
         *due -= entries;
         if *due == 0 {
             self.free.push(slot);

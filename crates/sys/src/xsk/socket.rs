@@ -114,6 +114,7 @@ impl XskTx {
                     clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS);
                 }
                 // A driver that announces zero copy may still refuse it, for instance for this frame size.
+                // On the next round without zero copy, within the same time limit.
                 Err(_) if options.zero_copy => options.zero_copy = false,
                 other => return other,
             }
@@ -154,6 +155,7 @@ impl XskTx {
             // As much as the kernel allows: a smaller buffer only means fewer frames in each call.
             best_effort(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
+        // The kernel takes no more rings once the socket is bound.
         bind_queue(&socket, index, shape, options.zero_copy, name)?;
         let chosen = get_option(&socket, libc::SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 });
         let flags = chosen.map_err(call_error("getsockopt(XDP_OPTIONS)", name))?.flags;
@@ -185,6 +187,7 @@ impl XskTx {
             if !self.slots.show_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
                 break;
             }
+            // Progress is what decides whether another call is worth making.
             let before = self.slots.kernel_position();
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
@@ -201,6 +204,7 @@ impl XskTx {
                     self.slots.enter_again();
                     break;
                 }
+                // The frames stay pending, and the next kick tries again.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR | Errno::NOMEM) => break,
                 Err(errno) => {
                     self.slots.reap_slots();
@@ -258,6 +262,7 @@ impl XskTx {
 impl Drop for XskTx {
     /// Waits a little for frames on their way: while one is, the kernel keeps the queue.
     fn drop(&mut self) {
+        // What the kernel has not taken would otherwise be waited for in vain.
         self.slots.withdraw_unreached();
         let until = clock::monotonic_ns() + CLOSE_TIMEOUT_NS;
         while self.slots.pending > 0 && clock::monotonic_ns() < until {
@@ -328,6 +333,7 @@ fn bind_queue(
     name: &str,
 ) -> Result<(), Error> {
     let in_pieces = shape.pieces > 1;
+    // With this flag the kernel says when it needs a call, so most calls can be left out.
     let mut flags = libc::XDP_USE_NEED_WAKEUP;
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
     flags |= if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };

@@ -170,6 +170,7 @@ impl RxBlocks {
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
+        // Counted also if the frame is not delivered, so that it compares with the kernel's count of arrivals.
         self.read += 1;
         self.frame += self.area.number(at + NEXT) as usize;
         let is_outgoing = self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING;
@@ -188,12 +189,14 @@ impl RxBlocks {
             _ => ArrivalStamp::Ring,
         };
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
+        // A frame that was cut within its addresses has no place for the tag.
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES;
         let tag = if has_tag { VLAN_TAG } else { 0 };
         // Read before the tag is put back, which takes the place of this header's end.
         let merged = if self.has_vnet { self.read_merged(start, tag) } else { None };
         let bytes =
             if has_tag { self.restore_tag(at, start, kept, status) } else { self.area.bytes(start, kept) };
+        // The length on the wire has the tag, which the kernel does not count.
         let full_len = length + tag;
         Some(RawFrame { bytes, full_len, realtime_ns, stamp, lacks_checksum, is_outgoing, merged })
     }

@@ -44,6 +44,7 @@ pub(super) struct TxRingShape {
 impl TxRingShape {
     pub(super) fn new(slots: usize, longest: usize) -> Self {
         let slot = (TO_FRAME + longest).next_multiple_of(SLOT_ALIGNMENT);
+        // Slots do not cross blocks, so a block has to hold at least one.
         let block = slot.next_power_of_two().max(BLOCK);
         let per_block = block / slot;
         Self { slot, block, per_block, slots: slots.max(2).next_multiple_of(per_block) }
@@ -99,6 +100,7 @@ impl TxSlots {
     }
 
     pub(super) fn commit_frame(&mut self, len: usize) {
+        // The caller's mistake would write over the next slot, which may be the kernel's.
         assert!(self.filled < self.shape.slots && len <= self.shape.slot - TO_FRAME, "commit of {len} bytes");
         let offset = self.shape.slot_offset(self.head);
         if !self.is_sendable(offset + TO_FRAME, len) {
@@ -127,6 +129,7 @@ impl TxSlots {
 
     pub(super) fn reap_slots(&mut self) {
         while self.filled > 0 {
+            // In order only: a slot that comes back early waits for those in front of it.
             match self.slot_owner(self.tail) {
                 libc::TP_STATUS_AVAILABLE => {
                     self.counts.taken += 1;
@@ -145,6 +148,7 @@ impl TxSlots {
         for _ in 1..self.filled {
             let next = self.slot_after(slot);
             self.copy_frame(next, slot);
+            // Release: the moved frame is seen before the request for it.
             self.area
                 .word(self.shape.slot_offset(slot))
                 .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
@@ -161,6 +165,7 @@ impl TxSlots {
         let mut slot = self.head;
         for untaken in 0..self.filled {
             slot = self.slot_before(slot);
+            // The kernel has taken this one, and so all before it.
             if matches!(self.slot_owner(slot), libc::TP_STATUS_SENDING | libc::TP_STATUS_AVAILABLE) {
                 return untaken;
             }
