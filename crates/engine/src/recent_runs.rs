@@ -31,6 +31,7 @@ fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     let _held = runtime_directory::hold_file(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
+    // A run that begins again has one entry, the newest.
     recent.retain(|earlier| earlier.run != run);
     let earlier =
         recent.iter().map(|earlier| EarlierRun { name: earlier.run.clone(), key: TagKey(earlier.key) });

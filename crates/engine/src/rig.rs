@@ -234,6 +234,7 @@ impl TestRig {
             .send
             .iter()
             .map(|sent| SentTotal { stream: sent.stream, frames: sent.counts.numbered_frames() });
+        // This node's own counts come last, so that no message of another node replaces them.
         for SentTotal { stream, frames } in sent_elsewhere.iter().copied().chain(sent_here) {
             if let Some(total) = totals.get_mut(stream) {
                 *total = frames;

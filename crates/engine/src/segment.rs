@@ -33,6 +33,7 @@ impl StreamSegment {
     pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         // Due times come from the timeline's own origin and are shifted, so a frame keeps its place in its burst and
         // the rounding of the exact schedule after a pause.
+        // The difference may be negative. It wraps here and back in `due_time`.
         let shift = at.as_u64().wrapping_sub(timeline.due_time(first.index).as_u64());
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }

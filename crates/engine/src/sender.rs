@@ -99,6 +99,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
             return;
         }
+        // The stop is dated to when the lease expired, so that frames due later do not count as unsent.
         let Some(since) = self.gate.shut_since(now, start) else { return };
         self.stopped.get_or_insert(since);
         for Reverse((_, lane)) in self.due.drain() {
@@ -109,6 +110,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     /// Builds the frames that are due, up to a batch.
     fn build_batch(&mut self, start: MonoTime) {
         let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
+        // Frames that the kernel has not taken yet stay in this list, so they limit the next batch.
         let room = BATCH - unconfirmed.len();
         let before = unconfirmed.len();
         port.fill_slots(room, &mut |slot| {
@@ -118,6 +120,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 // Read for every frame, although it costs about 30 ns: the value becomes the send time in the tag.
                 let now = clock.now();
                 let lane = &mut lanes[index];
+                // Also with frames due: a time limit ends the stream, and the rest is unsent.
                 if lane.is_over(start, now) {
                     lane.counts.is_sending = false;
                     PeekMut::pop(top);
@@ -138,6 +141,8 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                     *top = Reverse((lane.next_due(start, now), index));
                     continue;
                 }
+                // Without a frame the batch ends: the reader of the file is behind. The lane keeps its place
+                // in the heap.
                 let len = lane.build_frame(*key, start, instant, now, slot)?;
                 if is_scheduled {
                     ahead.add_frame(instant, now);
@@ -161,6 +166,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         // A frame is stamped when it is built and leaves when the kernel takes it. The time between is recorded as the
         // uncertainty of the stamp.
         self.port.flush_frames()?;
+        // Only an empty ring shows that all of these frames have been taken.
         if self.port.pending_frames() == 0 {
             let taken = self.clock.now();
             for (lane, stamped) in self.unconfirmed.drain(..) {
@@ -185,6 +191,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
 
     fn apply_control(&mut self, control: StreamControl) {
         match control {
+            // A second start would move the schedule, and a stopped sender stays stopped.
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
                 let lanes = self.lanes.iter_mut().enumerate().filter(|_| !self.steered);
@@ -213,6 +220,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         self.stop_without_lease(start, now);
         self.build_batch(start);
         self.hand_over()?;
+        // Frames that wait in the ring need another call, whatever the schedule says.
         if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
             return Ok(NextStep::Busy);
         }
@@ -282,6 +290,7 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         let all_stopped = self.stopped;
         let streams: HashSet<u16> = streams.iter().copied().collect();
         let lanes = &self.lanes;
+        // Out of the heap first, so that no frame leaves while the lanes are settled.
         self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
             // A stream that ended by itself was not cut short; after a lease, all streams were, when it expired.
@@ -301,6 +310,8 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
             let found = self.lanes.binary_search_by_key(number, |lane| lane.spec.number);
             let Ok(index) = found else { continue };
             let lane = &mut self.lanes[index];
+            // A stream that still sends, or has sent another number of frames than announced, would use numbers that
+            // receivers do not expect.
             if !lane.counts.is_sending && segment.first_number() == lane.counts.frames {
                 lane.begin_segment(segment.clone());
                 self.due.push(Reverse((lane.next_due(start, now), index)));

@@ -97,7 +97,9 @@ impl TapLossLog {
             join_oldest(&mut file.losses);
             self.lost = lost;
         }
+        // An older look takes back nothing of what is known.
         file.told = file.told.max(looked);
+        // A loss is written at once: a tap that is killed later has told it.
         if more > 0 || file.told >= self.written + TELL_EVERY {
             self.written = file.told;
             self.write_file()?;

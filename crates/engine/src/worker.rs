@@ -157,6 +157,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
         }
+        // A panic is returned as such. Without one, the missing answer is a fault of this program.
         self.quit_and_join()?;
         Err(Error::Bug("a worker ended before it answered"))
     }
@@ -261,8 +262,10 @@ fn work_until_quit<W: WorkerTask>(
             }
             Ok(WorkerOrder::Ask(request)) => {
                 let reply = request(work);
+                // Before the reply, so that the caller finds the effect in the published counts.
                 let published = publish_latest(work, clock, shared);
                 reply();
+                // After the reply: the caller gets its answer even if the counters cannot be read.
                 published?;
             }
             Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
@@ -281,6 +284,7 @@ fn work_until_quit<W: WorkerTask>(
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
+            // From the present time: a worker that was held up leaves periods out and does not make up for them.
             publish_at = next_publication(now, W::PUBLISH_AFTER);
             publish_latest(work, clock, shared)?;
         }

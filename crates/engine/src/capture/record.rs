@@ -113,6 +113,7 @@ pub fn record_with_rotation(
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
     let started = clock.now();
+    // Series are told only when nothing is written, so a recording reserves no memory for them.
     let room = if recorder.is_none() { DAY } else { 0 };
     let mut session = RecordSession {
         recorder,
@@ -221,6 +222,7 @@ impl RecordSession {
     }
 
     fn finish_session(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<RecordSummary, Error> {
+        // Before the last file ends: its statistics include the frames that the kernel lost.
         let port = rx.read_rx_counters()?;
         self.update_counts(port, now);
         let recorded = self.recorder.take().map(|recorder| recorder.finish_recording(now)).transpose()?;

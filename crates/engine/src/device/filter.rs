@@ -33,6 +33,7 @@ pub(crate) fn protocol_filter() -> Vec<ClassicInsn> {
             classic_insn(IF_EQUAL, 9, 0, 0x9200),
             classic_insn(IF_EQUAL, 8, 0, 0x9300),
             classic_insn(RETURN, 0, 0, 0),
+            // From the EtherType on, byte 11 is the protocol of IPv4, and byte 8 the next header of IPv6.
             classic_insn(LOAD_BYTE, 0, 0, at + 11),
             classic_insn(IF_EQUAL, 4, 0, 1),
             classic_insn(RETURN, 0, 0, 0),

@@ -124,6 +124,7 @@ fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
     }
+    // The packet's own length, because a short frame has padding behind it.
     let message = bytes.get(head..length)?;
     // A one's-complement sum over data that includes its own checksum is all ones (RFC 1071).
     if checksum::ones_complement_sum(bytes.get(..head)?) != 0xffff

@@ -71,6 +71,7 @@ impl DeviceHost {
         machine: DeviceMachine,
         gate: SendGate,
     ) -> Result<Self, Error> {
+        // Few frames pass the filter. A block is handed over after a millisecond, so that an answer is not late.
         let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
         let rx = RxRing::open_filtered(
             &site.netns,
@@ -215,6 +216,7 @@ impl WorkerTask for DeviceHost {
         let taken = rx.receive_frames(BATCH, &mut |frame| machine.on_frame(frame.bytes, now, out));
         machine.handle_timeouts(now, out);
         self.send_frames(now)?;
+        // A worker looks at the lease and at its orders once per step, so no step waits longer.
         let until = self.machine.next_deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
         Ok(if taken == BATCH { NextStep::Busy } else { NextStep::IdleUntil(until) })
     }

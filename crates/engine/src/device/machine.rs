@@ -257,6 +257,7 @@ impl DeviceMachine {
         let Some(message) = frame.parse_message() else { return };
         match &message {
             DeviceMessage::Asks { sender, mac, target } => {
+                // As in RFC 826, a request updates a known neighbour whatever address it asks for.
                 if let Some(mac) = mac {
                     self.learn_neighbour(&frame, *sender, *mac, now);
                 }
@@ -291,6 +292,7 @@ impl DeviceMachine {
 
     /// Finds the interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
     fn find_owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
+        // A frame of this interface may come back through the device under test. It is not answered.
         self.interfaces.values().find(|interface| {
             is_on_vlan(interface, frame)
                 && interface.mac != frame.from

@@ -85,6 +85,7 @@ impl KeptPorts {
         let kept =
             self.take_unused(port, wish).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
         let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
+        // Read after the interface was made quiet: later runs compare with this state.
         let link = NamespaceLinks::open_in(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
         let parts = Arc::default();
         let kept = KeptPort { wish, link, parts: Arc::clone(&parts) };
@@ -99,6 +100,7 @@ impl KeptPorts {
 
     /// Closes the port at this location, unless a run holds it.
     pub(crate) fn close_port(&self, location: &PortLocation) {
+        // The lock is free again before the port is closed, which takes the kernel a while.
         let kept = self.lock_ports().remove(location);
         drop(kept);
     }
@@ -147,6 +149,7 @@ impl UnusedPort {
         // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
         let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
+        // The cheap check first. A port that fails any of them is closed, so a half-reset one is never used.
         if !is_same || !self.hold.reset_for_run()? || !self.tx.reset_for_run()? || !self.rx.reset_for_run()? {
             return Ok(None);
         }

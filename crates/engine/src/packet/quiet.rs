@@ -90,6 +90,7 @@ impl QuietInterface {
                     saved: {error}"
             ));
         }
+        // The MTU first: it is the only one of these settings that fails the run.
         quieted.set_mtu(links, wish.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.silence_ipv6(links)?;
@@ -279,6 +280,7 @@ impl QuietInterface {
         }
         NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, up)?;
         if up {
+            // The link is up again, so a process that is killed now leaves nothing to restore here.
             self.changes.retain(|change| *change != InterfaceChange::Down);
             self.save_changes()?;
         }
@@ -326,6 +328,7 @@ impl QuietInterface {
             drop(kernel::write_setting(&self.netns, &key, "1"));
         }
         let down = NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, false);
+        // The setting is restored even if the link could not be switched.
         before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
         down
     }
@@ -357,6 +360,7 @@ impl QuietInterface {
         if outcome.is_err() && self.is_gone() {
             outcome = Ok(());
         }
+        // The file stays as long as something is not restored: the next process tries again.
         if let Some(file) = self.file.take().filter(|_| outcome.is_ok()) {
             file.remove_file()?;
         }

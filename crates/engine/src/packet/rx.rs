@@ -57,6 +57,7 @@ impl PacketRx {
 
 impl FrameRx for PacketRx {
     fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        // One offset serves the batch. It changes only when the counters are read.
         let offset = self.converter.offset;
         let given = self.ring.receive_frames(most, &mut |frame| {
             sink(RxFrame::single_packet(

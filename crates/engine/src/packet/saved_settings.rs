@@ -139,6 +139,7 @@ fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
     let is_same =
         InterfaceIdentity::from_link(&netns, &link).is_ok_and(|identity| identity == saved.interface);
     // A living process restores its interfaces itself.
+    // If that is unknown, the interface counts as in use and is left alone.
     let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
     (is_same && !is_in_use).then_some(UnrestoredInterface { netns, link, saved })
 }

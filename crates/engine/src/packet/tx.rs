@@ -38,6 +38,7 @@ impl PacketTx {
     fn drop_stuck_frames(&mut self) {
         let untaken = self.ring.untaken_frames();
         let counts = self.ring.counts();
+        // The kernel has taken these frames and still holds their slots, so they are no sign of a standstill.
         let on_their_way = (self.ring.pending_frames() - untaken) as u64;
         if self.stall_watch.has_timed_out(untaken, counts.taken + counts.refused + on_their_way) {
             self.ring.withdraw_untaken();

@@ -139,6 +139,7 @@ fn read_schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<S
     }
     reading.add_option(format!("count {frames}"));
     reading.add_option(format!("delay {pause}"));
+    // Each frame is built anew: clones would repeat the addresses and ports of a range.
     reading.add_option("clone_skb 0".into());
     let exact = timeline.rate.due_time(MANY).as_u64() == pause.saturating_mul(MANY);
     let doubt =

@@ -50,6 +50,7 @@ impl PktgenLane {
         self.errors = progress.errors;
         if self.counts.frames > 0 {
             self.counts.first = Some(from_micros(progress.started_us));
+            // While a device runs, the kernel gives the present time as the time of its stop.
             self.counts.last = Some(from_micros(progress.stopped_us));
         }
         if new > 0 {
@@ -148,6 +149,7 @@ impl PktgenTx {
         }
         self.look_at = now + LOOK;
         if is_over {
+            // The counts are read after the end, so they are final.
             running.wait_for_end()?;
             self.read_progress(start, now)?;
             self.report_doubts(start);
@@ -155,6 +157,7 @@ impl PktgenTx {
         }
         self.read_progress(start, now)?;
         // Repeated, because a generator that has not begun yet ignores a stop.
+        // The generator's stop ends all devices, so it waits for the last stream.
         if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_past_limit(now)) {
             self.generator.stop_devices()?;
         }

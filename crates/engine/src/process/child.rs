@@ -140,6 +140,7 @@ impl EngineProcess {
     pub(super) fn send_order(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
         let line = serde_json::to_string(order)
             .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
+        // Writes to the pipe do not wait, so a long message may go out in parts.
         let mut rest = [line.as_bytes(), b"\n"].concat();
         let give_up = self.clock.now() + READS_WITHIN;
         while !rest.is_empty() {

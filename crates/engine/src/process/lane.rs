@@ -193,6 +193,7 @@ fn spread_evenly(
         let since = at.since(origin).as_u64();
         let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
         let elapsed = next.since(from).as_u64();
+        // From the totals, so that the rounding errors of the seconds do not add up.
         let by_then = (share(frames, elapsed), share(bytes, elapsed));
         series.add_frames(origin, at, by_then.0 - added.0, by_then.1 - added.1);
         added = by_then;

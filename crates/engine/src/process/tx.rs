@@ -159,6 +159,7 @@ impl ProcessTx {
     }
 
     fn ask_to_stop(&mut self, now: MonoTime) {
+        // An engine without an order to start has sent nothing, so no ledger is awaited.
         if matches!(self.phase, EnginePhase::Waiting) {
             self.end_engine();
         }
@@ -194,6 +195,7 @@ impl ProcessTx {
                 }
                 Err(fault) => return Err(fault),
             };
+            // `heard_at` may be ahead: a message before the start must not shorten the silence allowed after it.
             self.heard_at = self.heard_at.max(now);
             match reply {
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
@@ -224,6 +226,7 @@ impl ProcessTx {
             let lane = lane.ok_or_else(|| {
                 EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream))
             })?;
+            // An engine may begin too early, which becomes a doubt. Before the order it cannot have sent anything.
             lane.update_counts(*told, start, (self.ordered_at.min(start), now))
                 .map_err(EngineFault::Impossible)?;
         }
@@ -249,6 +252,7 @@ impl ProcessTx {
                 self.fail_engine(EngineFault::Silent(now.since(self.heard_at)));
             }
             EnginePhase::Sending => {
+                // Asked and not killed, because its ledger is still wanted.
                 if self.is_overdue(now) {
                     self.ask_to_stop(now);
                 }

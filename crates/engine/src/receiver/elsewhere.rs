@@ -27,6 +27,7 @@ impl UnexpectedStream {
 
     /// Counts a frame whose tag names this stream; returns `false` if its form shows that the tag is there by chance.
     pub(super) fn count_frame(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
+        // A recorded frame has no template. Its payload check must be intact, because a mark alone may fit by chance.
         let fits = match self.spec.source.template() {
             Some(template) => template.has_tag_form(found.tag.form),
             None => foreign::verify_payload(frame.bytes, found) == Some(FrameComparison::Intact),

@@ -98,6 +98,7 @@ impl ReceiverLane {
     fn was_sent_before(&self, found: &FoundTag, start: MonoTime, at: MonoTime) -> bool {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
+        // With a tolerance, because a frame of this run must never be refused for its sender's clock.
         sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
     }
 
@@ -138,6 +139,7 @@ impl ReceiverLane {
         self.counts.bytes += bytes;
         self.counts.first.get_or_insert(frame.at);
         self.counts.last = Some(frame.at);
+        // A straggler of an earlier start is not counted for this one (decision 0009).
         if known.number >= self.started_at {
             self.counts.since_start.first.get_or_insert(frame.at);
         } else {
@@ -148,6 +150,7 @@ impl ReceiverLane {
             return;
         }
         match known.verdict {
+            // Only an intact tag has a send time that can be trusted.
             FrameComparison::Intact if arrival == SequenceArrival::New => {
                 self.send_times.note_frame(known.number, known.found.tag);
             }

@@ -106,6 +106,7 @@ impl PlayedRecording {
         self.is_waiting = next == NextFrame::NotYet;
         match (next, self.timing) {
             (NextFrame::NotYet, _) => now + RETRY,
+            // An end is due at once, so that the sender notices it.
             (NextFrame::Ended, _) | (_, ReplayTiming::Fastest) => now,
             (NextFrame::Due(_), ReplayTiming::Even) => start + timeline.due_time(n),
             (NextFrame::Due(due), ReplayTiming::Recorded(_)) => start + due,

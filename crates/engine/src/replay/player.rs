@@ -125,6 +125,7 @@ impl ReplayPlayer {
 
 impl Drop for ReplayPlayer {
     fn drop(&mut self) {
+        // The reader may wait at either channel, so both close before it is joined.
         self.free = None;
         self.full = None;
         if let Some(reader) = self.reader.take() {

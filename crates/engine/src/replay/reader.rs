@@ -92,6 +92,7 @@ impl RecordingReader {
             if let Some(ending) = ending {
                 input.skipped = skipped.unwrap_or(input.skipped);
                 track.note_ending(ending, input.skipped);
+                // The survey found frames. Without any, an endless replay would read the file over and over.
                 return Ok(pass.is_empty.then_some(ReaderEnd::Changed));
             }
             if pass.batch.is_full() {
@@ -137,6 +138,7 @@ impl<'a> FilePass<'a> {
             self.recording.rewrite.rewrite_frame(&mut self.scratch);
             frame = &self.scratch;
         }
+        // The ports were checked for the longest frame of the survey. A longer one comes from a changed file.
         if frame.len() > self.recording.facts.largest.kernel_len() {
             self.is_other = true;
             return;

@@ -124,6 +124,7 @@ impl RigAccount<'_> {
         for received in &result.receive {
             self.doubt_receiver(received, &mut result.caveats);
         }
+        // A run that was stopped after its last frame is complete.
         if self.interrupted && result.send.iter().any(|sent| self.ended_early(sent)) {
             let text = "the run was stopped before its plan ended".to_owned();
             result.caveats.push(Caveat {

@@ -53,6 +53,7 @@ struct RigGrowth {
 
 impl StreamContinuation {
     fn segment_from(&self, origin: Nanos) -> StreamSegment {
+        // A stream that was sending continues no earlier than its next frame was due.
         let at = (origin + self.delay).max(self.due.unwrap_or_default());
         StreamSegment::new(self.first, at, Arc::clone(&self.template), self.timeline)
     }
@@ -61,6 +62,7 @@ impl StreamContinuation {
 impl SteeredPlane for TestRig {
     fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         self.require_steerable()?;
+        // A change that was held and never begun would leave its streams held.
         self.undo_change()?;
         match steer {
             PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {

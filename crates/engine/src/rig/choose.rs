@@ -81,6 +81,7 @@ impl PortNeeds {
                 needs.not_live = needs.not_live.or_else(|| crate::xdp::not_live(number, &stream.frames));
             }
         }
+        // Not the sum: each direction has a ring and a thread of its own.
         needs.frames_per_second = out.max(into);
         needs.size = bytes / u64::from(frames.max(1));
         needs
@@ -105,6 +106,7 @@ fn asked_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
         (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
         // Without a known link speed the plan is refused later, during binding.
         (None, Rate::Share(share)) => {
+            // A share is of the line rate, which includes 20 bytes of preamble and gap for each frame.
             speed.and_then(|speed| FrameRate::from_share(speed, share, bytes + count * 20, count))
         }
     };

@@ -90,6 +90,7 @@ impl DataPlane for TestRig {
 
     fn start_at(&mut self, at: MonoTime) {
         self.started = Some(at);
+        // Receivers first: no frame may arrive before its receiver has the start.
         for bench in &self.running_ports {
             bench.control_receiver(StreamControl::StartAt(at));
         }

@@ -80,6 +80,7 @@ fn closing_thread() -> Builder {
 pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
     std::thread::scope(|scope| {
         for running in &mut *running_ports {
+            // Taken out, so that a thread owns each half and drops it there.
             let tx = std::mem::replace(&mut running.tx, HalfState::Lost);
             let rx = std::mem::replace(&mut running.rx, HalfState::Lost);
             // If no thread can be started, the half is closed right here.
@@ -215,6 +216,7 @@ impl RunningPort {
             has_devices: self.host.is_some(),
         })?;
         let name = format!("rx-{}", self.port);
+        // `start` returns when the receiver has read its ring once, so nothing that is sent later is missed.
         self.rx =
             HalfState::Working(PortWorker::start(name, ReceivingHalf::new(rx), Box::new(RealClock::new()))?);
         Ok(())
@@ -227,6 +229,7 @@ impl RunningPort {
         steered: bool,
         gate: SendGate,
     ) -> Result<(), Error> {
+        // A port that sends nothing needs no thread. In a steered run, streams may be added later.
         if self.sends.is_empty() && !steered {
             return Ok(());
         }

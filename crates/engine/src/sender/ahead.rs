@@ -79,6 +79,7 @@ impl AheadMeter {
             self.bar = self.bar.saturating_sub(due.since(before));
         }
         let late = now.since(due);
+        // GCRA: a frame conforms if it comes at most the tolerance before its place.
         if late + TOLERANCE >= self.bar {
             self.bar = self.bar.max(late);
         } else {

@@ -73,6 +73,7 @@ impl CatchUp {
         let late_since = *self.late_since.get_or_insert(now);
         let slack = if now.since(late_since) > LATE_LIMIT { HOLD_UP } else { SLACK };
         if behind > lag + slack {
+            // The slack is made good at once. Only the rest is caught up slowly.
             self.lag = behind.saturating_sub(slack);
             self.since = now;
         } else if lag == Nanos::ZERO {

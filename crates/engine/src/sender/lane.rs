@@ -42,6 +42,7 @@ impl StreamLane {
         Ok(Self {
             frames: StreamFrames::from_spec(&spec)?,
             end: timeline.total_frames().unwrap_or(u64::MAX),
+            // Only a time limit cuts a stream off. A number of frames is sent in full, however late.
             cutoff: limited.then(|| timeline.end_time()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
             before_start: (0, 0),
@@ -56,6 +57,7 @@ impl StreamLane {
 
     /// Continues with this segment after being held.
     pub(super) fn begin_segment(&mut self, segment: StreamSegment) {
+        // Counts since the start begin anew. Those of the run go on (decision 0009).
         if segment.is_fresh() {
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.counts.since_start = SinceStart::default();

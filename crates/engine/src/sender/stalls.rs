@@ -34,6 +34,7 @@ impl StallLog {
                 self.extend_last(behind, now);
             } else {
                 let what = PortEventKind::SenderStalled { most_late: behind };
+                // The stall began when the late frame was due.
                 self.events.push(PortEvent { what, from: now - behind, until: None, only_sending: true });
             }
         }

@@ -122,6 +122,7 @@ impl SimulatedLink {
         self.truth.entered += 1;
         let l1_bytes = FrameSize::from_kernel_len(bytes.len()).l1_bytes();
         let on_line = self.spec.rate.map_or(Nanos::ZERO, |rate| rate.time_for(l1_bytes.into()));
+        // A frame that is lost takes its time on the line, too.
         self.line_free = self.line_free.max(now) + on_line;
         if self.spec.loss.strikes_at(position, &mut self.dice) {
             self.truth.lost.push(position);

@@ -78,6 +78,7 @@ impl RunCutter {
         let span = last.saturating_sub(spec.timeline.due_time(number)).as_u64();
         // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
         // nanosecond over the longest run, and the next run starts from the exact schedule.
+        // The shift keeps all bits up to 2^44 ns, almost five hours; a grant is much shorter.
         let step = (span << 20).checked_div(count - 1).unwrap_or(0);
         *next += count;
         if spec.timeline.total_frames().is_none_or(|total| *next < total) {
@@ -100,11 +101,13 @@ fn run_length(
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }
+    // Frames of two streams may be due at the same time, which leaves none before the other.
     let most = most.max(1);
     if matches!(template.spec().size, SizePattern::Fixed(_)) {
         return most;
     }
     let size = template.frame_size(number);
+    // A shape has one size, so the run ends where the size changes.
     (1..most).find(|n| template.frame_size(number + n) != size).unwrap_or(most)
 }
 

@@ -69,6 +69,7 @@ impl StreamTx for SwitchTx {
     }
 
     fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
+        // Asked before the sender is armed. Only the sender of a socket can be steered, so the choice must be known.
         self.adopt_socket();
         self.sender.steered_sender()
     }

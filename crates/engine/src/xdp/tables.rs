@@ -121,6 +121,7 @@ impl CompiledTables {
             step: values.step,
             count: values.count,
             seed: values.seed,
+            // A shift by all 128 bits would overflow.
             mask: if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 },
             at: window / 8,
             shift: if is_wide { 0 } else { window + 64 - end },

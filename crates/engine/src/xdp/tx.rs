@@ -232,6 +232,7 @@ impl LiveSender {
             live.end_thread()?;
         }
         self.ended = true;
+        // The thread has ended, so these counts are the last ones.
         self.count_sent(MonoTime::from_nanos(clock::monotonic_ns()));
         Ok(())
     }
@@ -303,6 +304,8 @@ fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
 }
 
 fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
+    // A value is the upper end of its bucket, because a bound must not be too small. A share is at least one frame, so
+    // that rare long times stay.
     for (bucket, frames) in frames.iter().enumerate().filter(|(_, frames)| **frames > 0) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -341,6 +344,7 @@ impl StreamTx for LiveSender {
     fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+                // An order has no result, so the next step returns the error.
                 self.trouble = self.begin_sending(start).err();
             }
             StreamControl::StartAt(_) => {}
@@ -398,6 +402,7 @@ impl StreamTx for LiveSender {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        // The program's count first: read after the interface's, it would include frames that the interface lacks.
         let built = self.live.as_ref().map_or(0, |live| live.read_progress().built);
         let interface = self.meter.read_counters();
         Ok(TxCounters {

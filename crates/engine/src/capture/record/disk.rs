@@ -84,6 +84,7 @@ impl RunningChecksum {
             self.of_all = crc32(self.of_all, bytes);
             return;
         };
+        // A CRC-32 can be continued, so every byte is read once for both sums.
         self.of_whole = crc32(self.of_all, complete);
         self.of_all = crc32(self.of_whole, begun);
     }
@@ -298,6 +299,8 @@ impl DiskThread {
                         self.whole.max(block.whole)
                     }),
                     Some(compression) => compression.compress_block(bytes).and_then(|compressed| {
+                        // Compressed blocks have no place of their own: each follows the last one that was
+                        // written in full.
                         file.write_at(compressed, self.whole)?;
                         if is_checked {
                             checksum.add_bytes(compressed, Some(compressed.len()));

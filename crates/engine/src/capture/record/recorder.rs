@@ -123,6 +123,7 @@ impl DirectionRecorder {
         offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
+        // A rotation sets three blocks aside while a fourth is being filled.
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
         // Never full: between the orders that end one file and open the next are at least the blocks with its
@@ -225,6 +226,7 @@ impl DirectionRecorder {
     }
 
     fn kept_bytes<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
+        // Limited also without a snap length: a record must be shorter than a block (`reserve_bytes`).
         let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
         // The FCS of a frame that was cut cannot be computed.
@@ -240,6 +242,7 @@ impl DirectionRecorder {
 
     /// Returns whether this record, or one before it, exceeds the size limit.
     fn is_beyond_budget(&mut self, length: usize) -> bool {
+        // The statistics that end the file count too; `FIXED` is a bound for them.
         let end = self.feed.position() + (length + FIXED) as u64;
         // Once spent, always spent: a shorter frame must not follow a longer one that was refused.
         self.is_spent |= self.spec.budget.is_some_and(|most| end > most);
@@ -395,6 +398,7 @@ impl DirectionRecorder {
 impl Drop for DirectionRecorder {
     fn drop(&mut self) {
         // Dropped without `finish`: nobody is left to receive an error.
+        // No clock is at hand, so the last file's time span is empty.
         drop(self.close_files(self.begun));
     }
 }

@@ -67,6 +67,7 @@ impl EventLog {
         }
         let fault = self.find_fault(seen);
         match (fault, &mut self.open) {
+            // A fault without a break is one event, whatever forms it takes.
             (Some(kind), Some(open)) => open.what = worse_kind(open.what, kind),
             (Some(kind), None) => self.begin_event(kind),
             (None, Some(_)) => self.end_event(answered),
@@ -79,6 +80,7 @@ impl EventLog {
             self.last_good = asked;
         }
         if let LinkObservation::Present(state) = seen {
+            // Each change is reported once: those during an event belong to it.
             self.expected.carrier_changes = state.carrier_changes;
         }
         self.last_seen = asked;
@@ -97,6 +99,7 @@ impl EventLog {
         if !state.is_up || !state.has_carrier {
             return Some(if self.is_declared { PortEventKind::Declared } else { link });
         }
+        // A larger MTU loses no frames.
         if state.mtu < self.expected.mtu {
             return Some(PortEventKind::MtuLowered { from: self.expected.mtu, to: state.mtu });
         }
@@ -121,6 +124,7 @@ impl EventLog {
         if state.carrier_changes == self.expected.carrier_changes {
             return;
         }
+        // The time of the flap is unknown, so the event covers all the time between the two looks.
         self.begin_event(if self.is_declared { PortEventKind::Declared } else { PortEventKind::CarrierLost });
         self.end_event(at);
     }
@@ -131,6 +135,7 @@ impl EventLog {
         if frames == 0 {
             return;
         }
+        // The counter was read at the last look, so the drops came after it.
         let from = self.last_seen;
         // Adjacent drops are one event, so that steady loss does not fill the log.
         if let Some(last) = self.events.last_mut()
