@@ -89,6 +89,7 @@ impl PacketCounts {
 
     /// Adds another worker's counts.
     pub fn add_counts(&mut self, other: &Self) {
+        // All fields are named, so the compiler refuses a new account that is not added here.
         let Self {
             seen,
             seen_bytes,

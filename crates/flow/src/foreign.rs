@@ -169,6 +169,7 @@ impl OtherField<'_> {
 
 /// Returns the element of an enterprise (0: IANA) if the registry has it.
 fn registered_element(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
+    // RFC 5103: a reverse element has the number and the type of its forward element.
     matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element_by_id(id)).flatten()
 }
 
@@ -216,6 +217,7 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
         // RFC 7011 section 6.1.5: 1 is true, 2 is false.
         (DataKind::Boolean, [1]) => text.push_str("true"),
         (DataKind::Boolean, [2]) => text.push_str("false"),
+        // Only numbers may be shortened. A value of any other length is shown as bytes, not guessed.
         (DataKind::Mac, value) if value.len() == 6 => {
             let bytes: Vec<_> = value.iter().map(|byte| format!("{byte:02x}")).collect();
             append_format(text, format_args!("\"{}\"", bytes.join(":")));
@@ -227,6 +229,7 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
             let address: [u8; 16] = value.try_into().unwrap_or_default();
             append_format(text, format_args!("\"{}\"", Ipv6Addr::from(address)));
         }
+        // RFC 7011 section 6.1.6 asks for UTF-8, but exporters send what they have; the JSON must stay valid.
         (DataKind::Text, value) => append_text(&String::from_utf8_lossy(value), text),
         _ => return false,
     }

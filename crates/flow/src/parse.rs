@@ -83,7 +83,9 @@ impl FrameParser {
         input: u16,
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
+        // A source may state a length below the bytes that it captured; the bytes are the better evidence.
         let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
+        // A failed attempt may leave anything in `packet`; the general path writes all of it again.
         if fast::read_frame(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }
@@ -126,6 +128,7 @@ impl FrameParser {
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
         let outermost = link.find_ip(FrameSpan { bytes: frame, missing }, packet)?;
         let mut carried = self.read_ip_packet(outermost, packet)?;
+        // The depth bounds the work: a frame may nest as many headers as it has room for.
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
             // Into a copy: if the inside cannot be read, the tunnel's own packet is metered, unchanged.

@@ -114,6 +114,7 @@ impl FlowRecord {
     /// First packet of either direction, nanoseconds since 1970.
     pub const fn first_ns(&self) -> u64 {
         match (self.forward.packets, self.reverse.packets) {
+            // A direction without packets has time zero, which must not win as the earlier one.
             (_, 0) => self.forward.first_ns,
             (0, _) => self.reverse.first_ns,
             _ if self.forward.first_ns < self.reverse.first_ns => self.forward.first_ns,

@@ -143,6 +143,7 @@ struct FlowDeadline {
 impl<H: MemoryHints> FlowTable<H> {
     /// An empty table; all its memory is reserved here.
     pub fn new(options: &TableOptions) -> Self {
+        // `NONE` stands for no slot, so the number of every slot must be below it.
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
         let limits = TableLimits {
@@ -233,6 +234,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Records that packets were lost before the table: every flow that is alive now will be marked.
     pub fn mark_loss(&mut self) {
+        // Readers compare for equality only, so the count may wrap.
         self.losses = self.losses.wrapping_add(1);
         if let Some(histories) = &mut self.histories {
             histories.mark_loss();
@@ -459,6 +461,8 @@ impl<H: MemoryHints> FlowTable<H> {
         if hot.is_direction_empty(direction) {
             self.cold[slot].set_first(direction, packet.at_ns);
         }
+        // At one interface times only grow. Captures of several sources, and
+        // clocks that are set, bring late packets.
         if packet.at_ns < hot.last_ns() {
             self.counts.backwards += 1;
             // Only a late packet may lie before the first one of its direction or of the flow.

@@ -26,6 +26,7 @@ fn read_address(bytes: &[u8]) -> Option<[u8; 16]> {
     match bytes.len() {
         4 => bytes.try_into().ok().map(ipv4_mapped),
         16 => bytes.try_into().ok(),
+        // RFC 7011 section 6.2 shortens numbers only: an address has all of its bytes or is not valid.
         _ => None,
     }
 }
@@ -40,6 +41,7 @@ fn is_unspecified(address: [u8; 16]) -> bool {
 pub(super) fn set_end_address(inner: &mut [u8; 16], outer: &mut [u8; 16], bytes: &[u8]) {
     let before = *inner;
     set_either_address(inner, bytes);
+    // The later address stays in the key, because the key of a flow is that of the innermost packet.
     if before != *inner && !is_unspecified(before) && *outer == [0; 16] {
         *outer = before;
     }

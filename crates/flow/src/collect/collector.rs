@@ -65,6 +65,7 @@ impl CollectorOptions {
     /// The most exporters at one time: fewer than the option says if their entries alone would take more than a quarter of the
     /// memory.
     pub fn exporter_limit(&self) -> usize {
+        // At least one: `trial_limit` is at least one too, and `establish_exporter` subtracts it from this.
         self.exporters.min(self.memory / (4 * entry_memory())).max(1)
     }
 
@@ -152,6 +153,7 @@ impl FlowCollector {
         now_ns: u64,
         out: &mut impl FnMut(&ExporterIdentity, ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
+        // The user names every file, so the list of addresses does not apply to files.
         if source.transport != MessageTransport::File && !self.options.allowed.allows_address(source.address)
         {
             self.refused.not_allowed += 1;
@@ -179,6 +181,7 @@ impl FlowCollector {
         {
             self.establish_exporter(&exporter, now_ns);
         }
+        // Bounded after a malformed message as well: its templates and sets up to the fault were kept.
         self.bound_memory(&exporter);
         read
     }
@@ -193,6 +196,8 @@ impl FlowCollector {
             let on_trial = self.table.silent_longest_at(address, ExporterStanding::OnTrial).copied();
             let silent = self.table.silent_longest_at(address, ExporterStanding::Established).copied();
             let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
+            // One on trial goes first. An established exporter keeps its place
+            // until it has been silent for long.
             if let Some(oldest) = on_trial {
                 self.forgotten.on_trial += 1;
                 self.forget_exporter(&oldest);
@@ -207,6 +212,8 @@ impl FlowCollector {
         if is_file || self.options.allowed.lists_host(address) {
             self.establish_exporter(&exporter, now_ns);
         }
+        // The established never take the places of the trial, and the newcomer has the latest turn. So the
+        // one that goes here is not the newcomer.
         while self.table.len() > self.options.exporter_limit()
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
@@ -243,6 +250,8 @@ impl FlowCollector {
 
     /// Frees memory until the bounds in the module documentation hold again, after a message of `exporter`.
     fn bound_memory(&mut self, exporter: &ExporterIdentity) {
+        // The bounds are applied from the narrow one to the whole: an address that exceeds its share pays for
+        // it before any other address does.
         self.table.account_memory(exporter);
         let MessageSource { address, transport, .. } = exporter.source;
         let share =
@@ -251,6 +260,7 @@ impl FlowCollector {
             && self.give_up_at(address, self.table.address_use(address).memory - share)
         {}
         let most = self.options.session_memory_limit();
+        // Half of the memory is out of reach of exporters on trial, because anybody can forge those.
         while self.table.held_memory_by(ExporterStanding::OnTrial) > most / 2
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
@@ -292,11 +302,13 @@ impl FlowCollector {
 
     fn forget_exporter(&mut self, exporter: &ExporterIdentity) {
         let Some(mut known) = self.table.remove_exporter(exporter) else { return };
+        // Ended before its counts are taken over: bytes that still wait become undecoded bytes.
         known.session.end_session();
         // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.is_worth_a_line(&known) {
+            // Its counts stay in the total even if its name does not.
             self.gone.add_counts(known.session.counts());
             return;
         }

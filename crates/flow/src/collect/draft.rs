@@ -101,11 +101,13 @@ impl RecordDraft {
         let foreign = &mut self.foreign;
         let key = &mut record.key;
         match meaning {
+            // Numbers of an exporter about itself belong into options records; a flow has no column for them.
             FieldMeaning::Skipped
             | FieldMeaning::Statistic(_)
             | FieldMeaning::Boot
             | FieldMeaning::Account(_) => {}
             FieldMeaning::Track => self.history.get_or_insert_default().set_track(bytes),
+            // Kept as bytes: it may be longer than the eight bytes of a number.
             FieldMeaning::Other(name) => foreign.others.add_field(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
                 set_end_address(&mut key.source, &mut record.outer_source, bytes);
@@ -140,6 +142,8 @@ impl RecordDraft {
             FieldMeaning::FrameOctets(rank) => {
                 replace_if_better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
             }
+            // Elements 232 and 299 count what the responder sent, which is the
+            // reverse direction of the record.
             FieldMeaning::AnswerPackets => self.record.reverse.packets = value,
             FieldMeaning::AnswerOctets => self.record.reverse.bytes = value,
             FieldMeaning::TcpFlags => half.tcp_flags = low_u16(value),
@@ -165,6 +169,7 @@ impl RecordDraft {
             }
             FieldMeaning::InnerVlan => record.key.inner_vlan = low_u16(value) & 0xfff,
             FieldMeaning::IcmpTypeCode => record.icmp = low_u16(value),
+            // Type and code may come as two elements in either order, so each of them keeps the other's byte.
             FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low_u16(value) << 8,
             FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low_u16(value) & 0xff,
             // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a field
@@ -301,6 +306,7 @@ impl DraftTimes {
 impl MessageTime {
     fn decode_time(&self, clock: TimeNotation, raw: u64) -> Option<u64> {
         match clock {
+            // Exporters choose the number. One that does not fit into nanoseconds is no time.
             TimeNotation::Seconds => raw.checked_mul(1_000_000_000),
             TimeNotation::Millis => raw.checked_mul(1_000_000),
             TimeNotation::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),

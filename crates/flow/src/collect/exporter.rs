@@ -26,6 +26,7 @@ pub struct MessageSource {
 /// Returns the address under which a sender's share is counted: an IPv6 address counts as its /64, because one host can have
 /// all addresses of a /64.
 pub fn sender_network(address: IpAddr) -> IpAddr {
+    // A socket for both versions reports an IPv4 sender as a mapped address, which is the same sender.
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
         address @ IpAddr::V4(_) => address,
@@ -138,6 +139,7 @@ fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedM
 
 /// Length of the message at the front of a stream; `None` until its first bytes have arrived. Only IPFIX and SIM state it.
 pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> {
+    // IPFIX has its length at byte 2, SIM at byte 4: six bytes are enough for both.
     let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };
     let version = u16::from_be_bytes([v0, v1]);
     if start.starts_with(&sim::MAGIC) {

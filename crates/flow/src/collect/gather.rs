@@ -83,6 +83,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
             }
             SimEvent::Packet { flow_id, bytes, at_ns } => {
                 let half = &mut self.open_flow((of, flow_id), now_ns, out).record.forward;
+                // The times of an empty half are zero, which would win every minimum below.
                 if half.packets == 0 {
                     half.first_ns = at_ns;
                     half.last_ns = at_ns;
@@ -102,6 +103,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         now_ns: u64,
         out: &mut impl FnMut(E, FlowRecord),
     ) -> &mut OpenFlow {
+        // The flow that was opened first makes room: `order` has it at its front, without a search.
         if !self.open.contains_key(&place) {
             while self.open.len() >= self.options.flows.max(1)
                 && let Some(oldest) = self.order.pop_front()
@@ -148,6 +150,7 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     pub fn finish_flows(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
         for ((of, _), mut open) in self.open.drain() {
+            // The time only starts the next part, and there is none.
             report_flow(of, &mut open, EndReason::Forced, 0, out);
         }
     }
@@ -160,6 +163,8 @@ fn report_flow<E>(
     now_ns: u64,
     out: &mut impl FnMut(E, FlowRecord),
 ) {
+    // Set before the check below: a part without packets gives no record,
+    // but its active timeout starts again.
     open.opened_ns = now_ns;
     if open.record.forward.packets == 0 {
         return;

@@ -133,6 +133,7 @@ impl GroupedFlows {
 
     /// Takes a record; returns its new part. `now_ns` is of a clock that is never set.
     pub fn filter_new(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
+        // A record without a history is of no group, so no other meter reports its packets.
         let Some(history) = record.history.take() else { return Some(record) };
         self.forget_old_flows(now_ns);
         let before = record.packets();
@@ -185,6 +186,7 @@ impl GroupedFlows {
     ) -> JoinedRecord {
         let GroupMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
+        // Only a turn for lack of room forgets running flows, and only those that began before it.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
         let has_room = self.clocks.len() < GROUPS || self.clocks.contains_key(&group);
         // A group without an entry is joined without known clock offsets. The entry is out of the map while the sides are
@@ -209,6 +211,8 @@ impl GroupedFlows {
                 has_others,
                 now_ns,
             };
+            // All meters share the order of ends. The source of a record is only
+            // the end that its meter saw first.
             let place =
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.known_side(place);
@@ -226,6 +230,7 @@ impl GroupedFlows {
 
     fn known_side(&mut self, place: FlowSide) -> &mut KnownSide {
         let older = &mut self.older;
+        // Use moves a side to the recent map, so it survives the next turn.
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
     }
 

@@ -40,6 +40,7 @@ pub(super) fn decode_message(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = read_header(&mut reader).ok_or(short)?;
+    // A datagram holds one whole message. On a stream, the caller has cut the bytes by this length.
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
@@ -135,6 +136,7 @@ fn decode_templates(
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
         if options {
             let scopes = reader.read_u16().ok_or(cut)?;
+            // RFC 7011 section 3.4.2.2: the scope field count must not be zero.
             if scopes == 0 || scopes > count {
                 return Err(MalformedMessage::Template {
                     id,

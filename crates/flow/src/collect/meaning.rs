@@ -163,6 +163,7 @@ impl FieldMeaning {
 pub(super) fn field_meaning(name: FieldName) -> FieldMeaning {
     let known = match name.enterprise {
         0 => iana_meaning(name.id),
+        // `for_direction` turns an unknown element into `Other`, so its value is kept under its own name.
         REVERSE => return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).for_direction(name),
         ENTERPRISE => own_meaning(name.id),
         _ => None,

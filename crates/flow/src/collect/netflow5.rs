@@ -44,10 +44,13 @@ pub(super) fn decode_message(
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = read_header(&mut reader).ok_or(short)?;
     let said = HEADER + RECORD * usize::from(header.count);
+    // NetFlow 5 states no length of its own, so its number of records must agree with the bytes.
     if said != bytes.len() {
         return Err(MalformedMessage::Length { said, found: bytes.len() });
     }
     let moment = MessageTime {
+        // The sender chooses both numbers. A second or more in this one
+        // would move the time out of its second.
         sent_ns: u64::from(header.sent_s) * 1_000_000_000 + u64::from(header.sent_ns.min(999_999_999)),
         uptime_ms: Some(header.uptime_ms),
         boot_ms: None,
@@ -91,6 +94,7 @@ const LAYOUT: [(usize, usize, FieldMeaning); 16] = [
     (28, 4, FieldMeaning::End(TimeNotation::Uptime)),
     (32, 2, FieldMeaning::SourcePort),
     (34, 2, FieldMeaning::DestinationPort),
+    // Byte 36 is padding.
     (37, 1, FieldMeaning::TcpFlags),
     (38, 1, FieldMeaning::Protocol),
     (39, 1, FieldMeaning::Tos),

@@ -77,6 +77,7 @@ fn decode_sets(
             TEMPLATES => decode_templates(session, content, message, out),
             OPTIONS_TEMPLATES => decode_options_templates(session, content, message, out),
             id if id >= FIRST_DATA => session.take_data_set(id, content, message, out),
+            // Numbers from 2 to 255 are reserved; a later version may use them.
             _ => Ok(()),
         };
         result = result.and(done);
@@ -141,6 +142,7 @@ const fn check_number(id: u16) -> Result<(), MalformedMessage> {
 
 /// Scopes have numbers of their own, which are not those of elements: they are read as fields without a name.
 fn read_fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
+    // The sender states the count, but each field takes four bytes: the set bounds the memory.
     let mut fields = Vec::with_capacity(count.min(reader.bytes_left() / 4));
     for _ in 0..count {
         let id = reader.read_u16()?;

@@ -47,6 +47,7 @@ const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
         M::AnswerPackets => "reversePacketDeltaCount",
         M::AnswerOctets => "reverseOctetDeltaCount",
         M::Start(_) => "flowStartNanoseconds",
+        // A duration gives the end of a flow whose exporter sends only its start.
         M::End(_) | M::DurationMillis | M::DurationMicros => "flowEndNanoseconds",
         M::Source4 | M::Source6 => "sourceIPv6Address",
         M::Destination4 | M::Destination6 => "destinationIPv6Address",

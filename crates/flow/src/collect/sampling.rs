@@ -31,9 +31,11 @@ impl SamplingState {
     /// interval.
     pub(super) fn stated_interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
+            // An exporter that states no taken packets gives no ratio; 1 leaves its counts as they are.
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),
             _ => self.every,
         };
+        // Exporters send 0 for no sampling. As a factor it would make every count zero.
         said.map(|said| clamp_to_u32(said).max(1))
     }
 }

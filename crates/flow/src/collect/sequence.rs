@@ -160,6 +160,7 @@ impl MessageSequence {
             self.recent.pop_front();
         }
         self.recent.push_back(RecentMessage { number: claim.number, fingerprint: claim.fingerprint });
+        // A late message says nothing about where the exporter is now.
         if !place.is_current() {
             return place;
         }
@@ -169,6 +170,8 @@ impl MessageSequence {
         }
         self.begun = true;
         self.sent_s = claim.sent_s;
+        // Units that could not be read lie right behind their message, so only
+        // the gap opened here can hold them.
         let unread = std::mem::take(&mut self.unread);
         let MessagePlace::Ahead(ahead) = place else {
             if place == MessagePlace::Restart {
@@ -186,6 +189,7 @@ impl MessageSequence {
 
     fn find_place(&self, claim: MessageClaim) -> MessagePlace {
         let ahead = claim.number.wrapping_sub(self.next);
+        // The uptime is stronger evidence than the numbers, which may fit by chance after a restart.
         if claim.rebooted {
             return MessagePlace::Restart;
         }

@@ -104,6 +104,7 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
+        // Before the message is read: its data must not be decoded by a template that has expired.
         self.expire_old(now_ns);
         let result = match self.protocol {
             ExportProtocol::Ipfix => ipfix::decode_message(self, message, now_ns, out),
@@ -112,6 +113,8 @@ impl ExportSession {
             ExportProtocol::Sim => sim::decode_message(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
+        // These two may go down again, because late messages fill gaps. So
+        // they are copied after every message.
         self.counts.lost = self.sequence.lost_units();
         self.counts.untold = self.sequence.untold_units();
         result
@@ -156,6 +159,7 @@ impl ExportSession {
         while self.memory_bytes() > target {
             if let Some(bytes) = self.waiting.give_up_oldest() {
                 self.counts.count_given_up(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
+            // Templates go last: without one, all later data of its number would have to wait.
             } else if self.templates.give_up_oldest() {
                 self.counts.templates_no_room += 1;
             } else {
@@ -222,6 +226,8 @@ impl ExportSession {
     /// A message is read, whole or up to where it is malformed.
     pub(super) fn close_message(&mut self, message: SessionMessage) {
         let SessionMessage { place, number, units, unread, .. } = message;
+        // Sets that wait lie behind the units that could be read. When their
+        // template comes, they are numbered from here.
         self.waiting.set_end(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.settle_message(place, number, units, unread));
     }

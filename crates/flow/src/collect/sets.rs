@@ -35,6 +35,7 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         let template = ReceivedTemplate::new(id, fields, options, message.now_ns)?;
         self.counts.templates += 1;
+        // An options record is no row, so a field without a column is no loss there.
         if !options {
             self.name_skipped(fields);
         }

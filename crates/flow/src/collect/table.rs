@@ -127,6 +127,7 @@ impl ExporterTable {
         standing: ExporterStanding,
         now_ns: u64,
     ) {
+        // Turns are unique, so `order` never holds two exporters under one key.
         self.turn += 1;
         let known = KnownExporter {
             session: Box::new(session),
@@ -188,6 +189,7 @@ impl ExporterTable {
             return;
         }
         known.standing = ExporterStanding::Established;
+        // The turn stays: a change of standing is no message.
         let turn = known.turn;
         let memory = known.memory;
         self.remove_turn(exporter, ExporterStanding::OnTrial, turn);

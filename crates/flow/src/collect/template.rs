@@ -175,6 +175,7 @@ impl SessionTemplates {
     pub(super) fn expire_templates(&mut self, before_ns: u64) -> u64 {
         let mut expired = 0;
         for options in [false, true] {
+            // The order is that of reception, so the first template that is new enough ends the search.
             while let Some(TemplateTurn { id, .. }) = self.oldest_template(options)
                 && self.kept.get(&id).is_some_and(|kept| kept.heard_ns < before_ns)
                 && self.remove_template(id)

@@ -132,6 +132,7 @@ impl WaitingSets {
         let of = self.messages.get_mut(&set.message)?;
         of.sets -= 1;
         let ready = ReadySet { bytes: set.bytes, message: of.message, is_last: of.sets == 0 };
+        // A message without waiting sets leaves, so the first message is always the oldest that waits.
         if ready.is_last {
             self.messages.remove(&set.message);
         }

@@ -162,6 +162,8 @@ pub(super) fn write_announcements(
         write_types(open, now_ns, sink);
     }
     write_interfaces(open, options, now_ns, sink);
+    // Without sampling there is nothing to scale, and a reader without
+    // this record assumes an interval of one.
     if options.sampling > 1 {
         write_sampling(open, options, now_ns, sink);
     }
@@ -174,6 +176,7 @@ fn write_options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<
         // an interface.
         out.put_u16(fitting_u16(4 * template.scopes));
         out.put_u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
+        // The scope takes the place of the first field, which names the same thing in IPFIX.
         out.put_u16(if template.id == id::INTERFACES { 2 } else { 1 });
         out.put_u16(4);
         write_specifiers(&template.fields[1..], out);
@@ -267,6 +270,7 @@ pub(super) fn write_statistics(
     let packets = &ledger.packets;
     let export = &ledger.export;
     // Elements 166 to 168 count records that were not sent: dropped by the queue, or refused by the transport.
+    // Records that were left to another meter are missing on purpose: that meter sends them.
     let mut lost = export.queue_dropped;
     lost.add_records(export.refused);
     // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a place in the table.

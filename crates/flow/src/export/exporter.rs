@@ -57,6 +57,7 @@ impl MessageExporter {
 
     /// Adds a record: one of both directions, or one of each that had packets.
     pub fn add_record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
+        // NetFlow cannot say that two counts are of opposite directions: its biflows leave as two records.
         if self.options.biflow && self.options.format.has_biflow() {
             let carried = CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() };
             self.encode_record(record, carried, now_ns, sink);
@@ -65,6 +66,8 @@ impl MessageExporter {
         let (forward, back) = record.split_directions();
         // The ledger counts records of the table. Two one-way records are one of those, so only the first counts; the
         // packets of each are its own.
+        // A biflow may have packets of the reverse direction only, after a
+        // part in which the source was silent.
         let first = forward.forward.packets > 0 || back.is_none();
         if first {
             self.encode_record(&forward, carried_one_way(&forward, 1), now_ns, sink);
@@ -200,6 +203,7 @@ impl SetFormats {
             (Some(_), TemplateRefresh::OnConnection) => false,
             (Some(last), TemplateRefresh::Every { time, messages }) => {
                 now_ns.saturating_sub(last.at_ns) >= time.as_u64()
+                    // With zero, the templates would come again before every record.
                     || self.open.message_count().wrapping_sub(last.messages) >= messages.max(1)
             }
         };
@@ -210,6 +214,8 @@ impl SetFormats {
 
     fn announce_templates(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         write_announcements(&mut self.open, &self.templates, options, now_ns, sink);
+        // Counted after writing: the templates may fill messages of their own,
+        // which must not make them due again.
         self.announced = Some(TemplateAnnouncement { at_ns: now_ns, messages: self.open.message_count() });
     }
 }

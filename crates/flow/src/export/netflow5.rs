@@ -91,9 +91,11 @@ impl FiveMessage {
         }
         let half = record.forward;
         let most = u64::from(u32::MAX);
+        // The bytes decide mostly: at 1500 bytes a packet they overflow 1500 times as early as the packets.
         let lines = half.packets.div_ceil(most).max(half.bytes.div_ceil(most)).max(1);
         for line in 0..lines {
             let part = CarriedRecords {
+                // The lines are one record of the table, so the ledger counts it once.
                 records: if line == 0 { carried.records } else { 0 },
                 packets: share_of(half.packets, line, lines),
                 bytes: share_of(half.bytes, line, lines),
@@ -107,6 +109,7 @@ impl FiveMessage {
         let first_ms = record.forward.first_ns / MS;
         let last_ms = record.forward.last_ns / MS;
         self.began_ms.is_some_and(|began_ms| {
+            // 2^32 milliseconds are 49.7 days.
             first_ms >= began_ms && u32::try_from(last_ms.saturating_sub(began_ms)).is_ok()
         })
     }

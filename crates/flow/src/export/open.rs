@@ -135,6 +135,8 @@ impl OpenMessage {
         sink: &mut impl MessageSink,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
+        // An empty message takes the record in any case: a record that is too
+        // long for every message must not loop.
         if self.length_with(record.set, record.length) > self.limit && !self.is_empty() {
             self.seal_message(now_ns, sink);
         }
@@ -142,6 +144,7 @@ impl OpenMessage {
             self.opened_ns = now_ns;
         }
         if self.set.is_none_or(|open| open.id != record.set) {
+            // A new set begins whenever the number changes, because a set holds records of one template only.
             self.close_set();
             self.set = Some(OpenSet { id: record.set, start: self.buffer.len() });
             self.buffer.put_u16(record.set);

@@ -189,6 +189,8 @@ pub(super) fn track_length(record: &FlowRecord) -> usize {
 const LONG_LENGTH: usize = 3;
 
 fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
+    // A history has 100 to 200 bytes, around the limit of the short form. The
+    // long form is valid for every length.
     let track = record_history(record).encode_track();
     out.put_u8(u8::MAX);
     out.put_u16(fitting_u16(track.len()));

@@ -90,6 +90,7 @@ impl RecordShape {
             sections.push(section::HISTORY);
         }
         if format == ExportFormat::NetFlow9 {
+            // NetFlow 9 has 16 bits for the type of a field and no enterprise number (RFC 3954 section 5.2).
             sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
         }
         sections

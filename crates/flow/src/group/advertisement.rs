@@ -60,6 +60,8 @@ impl Advertisement {
         let is_own_term = self.role == AdvertisedRole::Standby
             || self.role == AdvertisedRole::LeavingStandby
             || self.term.meter == self.meter;
+        // Without this bound, a member could advertise the greatest number, and no
+        // later term would be left for a takeover.
         is_own_term
             && self.term.count <= GroupTerm::LAST_COUNT
             && ElectionOptions::is_valid_interval(self.interval)

@@ -46,6 +46,7 @@ impl CopyWatch {
             *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
         }
         self.counted_to = self.counted_to.max(counted_to);
+        // Only the next packet here takes the verdict back, see above.
         self.is_blind |= self.suspected_at.is_some_and(|at| self.counted_to >= at + CONFIRM);
     }
 
@@ -56,6 +57,7 @@ impl CopyWatch {
         }
         let (boot, before) = *self.others.entry(other.meter).or_insert((other.boot, other.seen_packets));
         // A meter that was started again counts from zero.
+        // Its next advertisement sets the new base.
         if boot != other.boot {
             self.others.remove(&other.meter);
         } else if other.seen_packets.saturating_sub(before) >= PACKETS {

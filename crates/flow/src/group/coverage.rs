@@ -35,6 +35,8 @@ impl ExportedSpan {
     pub(super) fn taken_over(mark: Option<Self>, coverage: MeterCoverage) -> Self {
         let watermark_ns = mark.map_or(0, |mark| mark.watermark_ns);
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
+            // Flows may run that began before this member saw the traffic, so its
+            // records may lack their beginnings.
             (None, _) => NEVER_WHOLE,
             // The span continues without a gap. A predecessor that was not complete had seen as much as this member, or it
             // would not have been trusted.
@@ -56,6 +58,7 @@ impl ExportedSpan {
             // The member still exports records from before it was complete.
             return mark;
         }
+        // Only spans that touch become one: nothing is known of the time between two spans.
         let joins = mark.filter(|mark| latest.whole_from_ns <= mark.watermark_ns);
         let whole_from_ns =
             joins.map_or(latest.whole_from_ns, |mark| mark.whole_from_ns.min(latest.whole_from_ns));

@@ -151,6 +151,8 @@ impl GroupElection {
 
     /// Sets how complete the records of this member are. Call this before a watermark that is later than a loss of packets.
     pub fn set_coverage(&mut self, coverage: MeterCoverage) {
+        // Only a loss of packets, or becoming whole, begins a new span: other
+        // changes say nothing about exported records.
         if self.role.is_active() && self.coverage != coverage {
             let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
             if has_lost || self.exported.whole_from_ns == NEVER_WHOLE {
@@ -216,6 +218,7 @@ impl GroupElection {
 
     fn learn_from(&mut self, before: Option<Advertisement>, latest: &Advertisement, now: MonoTime) {
         self.latest_term = self.latest_term.max(latest.term);
+        // A member that leaves takes over nothing, so it must not make an unready one wait.
         if latest.is_ready && !latest.role.is_leaving() {
             self.ready_heard_at = now;
         }
@@ -238,6 +241,7 @@ impl GroupElection {
             )
         });
         if (was_active || latest.role.is_active()) && !is_same {
+            // The skew of a takeover counts from this moment, so that standbys do not all succeed at once.
             self.contested_at = now;
         }
         if !self.role.is_active() && latest.is_exporting() && self.trusts_peer(latest) {
@@ -309,6 +313,7 @@ impl GroupElection {
         let mut vacant_at = self.listening_until.max(self.contested_at);
         for peer in self.peers.iter() {
             let advertisement = &peer.advertisement;
+            // Only a member to which this one defers holds it back. It takes over from any other at once.
             if advertisement.role.is_active() && self.defers_to(advertisement) {
                 vacant_at = vacant_at.max(peer.lapses_at(&self.options));
             }
@@ -317,6 +322,8 @@ impl GroupElection {
         if !is_ready {
             vacant_at = vacant_at.max(self.ready_heard_at + self.options.unready_wait);
         }
+        // Standbys of the other readiness are no rivals: those that are not
+        // ready wait for `unready_wait` more.
         let rivals = self
             .alive_peers(now)
             .filter(|rival| rival.role == AdvertisedRole::Standby && rival.is_ready == is_ready);

@@ -64,6 +64,7 @@ impl ElectionOptions {
         if !Self::is_valid_interval(self.interval) {
             return Err(ElectionOptionsError::Interval(self.interval));
         }
+        // With a multiplier of one, a single lost advertisement would look like a failed member.
         if self.multiplier < 2 {
             return Err(ElectionOptionsError::Multiplier(self.multiplier));
         }

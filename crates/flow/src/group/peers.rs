@@ -103,6 +103,7 @@ impl GroupPeer {
 
     fn end_boot(&mut self) {
         let Advertisement { boot, sequence, .. } = self.advertisement;
+        // Each boot is listed once: `has_received` may have accepted an earlier one again.
         self.earlier.retain(|earlier| earlier.boot != boot);
         if self.earlier.len() == EARLIER_BOOTS {
             self.earlier.pop_front();

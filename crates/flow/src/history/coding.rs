@@ -8,6 +8,7 @@ const STRANGE: u8 = 2;
 impl FlowHistory {
     /// Encodes everything but the mark.
     pub(crate) fn encode_track(&self) -> Vec<u8> {
+        // Records carry 100 to 200 bytes of history (docs/decisions/0037-landmarks.md).
         let mut out = Vec::with_capacity(160);
         out.push(if self.flipped { FLIPPED } else { 0 } | if self.is_strange { STRANGE } else { 0 });
         write_number(self.since_ns, &mut out);
@@ -19,6 +20,7 @@ impl FlowHistory {
                 out.extend_from_slice(&landmark.content.to_be_bytes());
                 // Relative to the start of the history, so that the number takes few bytes.
                 write_signed(landmark.at_ns.wrapping_sub(self.since_ns), &mut out);
+                // Three kinds need two bits, which would otherwise take a byte.
                 write_number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
                 write_counts(landmark.since, &mut out);
             }

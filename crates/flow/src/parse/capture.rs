@@ -35,6 +35,7 @@ impl LinkKind {
     pub const fn from_number(number: u16) -> Option<Self> {
         Some(match number {
             1 => Self::Ethernet,
+            // Raw IP is 101 in files, but some writers use their system's own number: 12, or 14 on OpenBSD.
             12 | 14 | 101 | 228 | 229 => Self::Ip,
             113 => Self::Cooked,
             276 => Self::Cooked2,

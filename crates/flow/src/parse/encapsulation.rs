@@ -98,6 +98,7 @@ fn read_ppi(bytes: &[u8]) -> Option<NextLayer> {
 fn read_ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let at = match bytes.first_chunk()? {
         // HDLC: address "all stations", control "unnumbered information".
+        // RFC 1661 section 6.6 lets both ends agree to leave these two out.
         [0xff, 3] => 2,
         // Cisco's HDLC: unicast or broadcast, then a type as in Ethernet.
         [0x0f | 0x8f, 0] => return Some(LinkPayload::new(be_u16(bytes, 2)?, 4)),
@@ -118,6 +119,7 @@ fn read_wireless(bytes: &[u8]) -> Option<LinkPayload> {
     let is_null = control & 0x40 != 0;
     let is_encrypted = flags & 0x40 != 0;
     // Only the first fragment has the headers of the packet.
+    // The sequence control field is little-endian: the fragment number is in the low bits of its first byte.
     let is_later_fragment = bytes.get(22)? & 15 != 0;
     if !is_data || is_null || is_encrypted || is_later_fragment {
         return None;
@@ -141,6 +143,8 @@ fn read_wireless(bytes: &[u8]) -> Option<LinkPayload> {
         // HT control follows the QoS field if the order bit is set.
         at += if flags & 0x80 != 0 { 6 } else { 2 };
     }
+    // RFC 1042 uses the organisation code 0; bridges use 00-00-F8 for
+    // protocols that they tunnel (IEEE 802.1H).
     let is_snap = matches!(bytes.get(at..at + 6)?, [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
     is_snap.then_some(LinkPayload {
         kind: be_u16(bytes, at + 6)?,

@@ -68,6 +68,7 @@ fn read_ipv4(
     let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
     let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
     let total = u16::from_be_bytes([ip[2], ip[3]]);
+    // The mask has the offset and "more fragments", but not "don't fragment", which most packets have.
     let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
     let Some(part) = transport_of(ip[9], transport, tunnels) else { return false };
     // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
@@ -169,6 +170,8 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Fast
             let type_code = u16::from_be_bytes([head[0], head[1]]);
             return Some(FastTransport { source: 0, destination: type_code, flags: 0 });
         }
+        // The general parser knows tunnels by the destination port alone, so a
+        // packet from such a port is plain UDP.
         UDP if !(tunnels && matches!(destination, VXLAN | GTP)) => 0,
         _ => return None,
     };

@@ -59,6 +59,8 @@ impl FragmentKey {
         Self {
             source: packet.source,
             destination: packet.destination,
+            // A host numbers its fragments alone, so the number is only unique for its addresses. Tunnels and
+            // VLANs may carry private addresses twice, so they belong to the key as well.
             id: id.id,
             tunnel_id: packet.tunnel_id,
             vlan: packet.vlan,
@@ -94,6 +96,7 @@ fn oldest_of(set: &[FragmentEntry; WAYS]) -> usize {
 impl FragmentTable {
     pub(super) fn new(options: ParseOptions) -> Self {
         let sets =
+            // A power of two, because `set_for_key` finds the set by a mask.
             if options.fragments == 0 { 0 } else { options.fragments.div_ceil(WAYS).next_power_of_two() };
         Self {
             sets: vec![[FragmentEntry::default(); WAYS]; sets],
@@ -137,6 +140,7 @@ impl FragmentTable {
         let found =
             self.set_for_key(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
         match found.copied() {
+            // Nothing waits for the first fragment: the packet is metered now, with ports 0.
             None => self.counts.early += 1,
             Some(entry) if packet.at_ns.saturating_sub(entry.at_ns) > keep_ns => self.counts.expired += 1,
             Some(entry) => {

@@ -54,6 +54,8 @@ pub(super) fn read_ipv4<'a>(
     let head = bytes.bytes.first_chunk::<20>().ok_or(IgnoredReason::ShortIp)?;
     let own = usize::from(head[0] & 15) * 4;
     let stated = usize::from(be_u16(head, 2));
+    // With BIG TCP, the kernel hands packets of more than 64 KiB to the card. Their length field is zero,
+    // because 16 bits cannot hold it.
     let total = if stated == 0 { bytes.wire_len() } else { stated };
     if head[0] >> 4 != 4 || own < 20 || total < own {
         return Err(IgnoredReason::BadIp);
@@ -75,10 +77,12 @@ pub(super) fn read_ipv4<'a>(
     let offset = be_u16(head, 6);
     // Options may reach beyond the end of a cut frame: then nothing behind them is here, but the packet still counts.
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.without_bytes());
+    // The offset counts units of eight bytes (RFC 791 section 3.1). Only its being zero matters here.
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
         return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id), identification });
     }
+    // Offset zero and "more fragments": the first of several, which is the one with the transport header.
     let part = if offset & 0x2000 == 0 { PacketPart::Whole } else { PacketPart::First(id) };
     if matches!(part, PacketPart::First(_)) {
         packet.flags |= flags::FRAGMENT;
@@ -139,6 +143,8 @@ fn read_extensions<'a>(
             }
             _ => return Ok(IpPayload { bytes, part, identification: 0 }),
         };
+        // A header that was cut ends the chain. The packet still counts for its
+        // addresses and the last known protocol.
         let Some(next) = next else {
             packet.flags |= flags::CUT;
             return Ok(IpPayload { bytes: bytes.without_bytes(), part, identification: 0 });

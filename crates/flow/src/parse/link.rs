@@ -49,6 +49,7 @@ pub(super) fn walk_tunnel_payload<'a>(
 ) -> Result<Layer3<'a>, IgnoredReason> {
     match kind {
         TunnelPayload::Ethernet => {
+            // The labels in front of the tunnel are not those of the inner packet.
             packet.mpls = [0; 3];
             walk_headers(LinkNext::Ethernet, bytes, packet)
         }
@@ -119,6 +120,8 @@ fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
     packet.source_mac = [s0, s1, s2, s3, s4, s5];
+    // A pseudowire brings a second Ethernet header. The tags of the outer
+    // one do not belong to the inner frame.
     packet.vlan = 0;
     packet.inner_vlan = 0;
     Ok(LinkNext::Type(u16::from_be_bytes([k0, k1])))
@@ -141,6 +144,7 @@ fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     if kind >= 0x600 {
         return Err(IgnoredReason::NotIp);
     }
+    // IEEE 802.3 pads short frames, and only this length says where the padding begins.
     *bytes = bytes.limit_to(kind.into());
     let [snap @ .., a, b] = *bytes.take_array::<8>().ok_or(IgnoredReason::NotIp)?;
     if snap == SNAP { Ok(LinkNext::Type(u16::from_be_bytes([a, b]))) } else { Err(IgnoredReason::NotIp) }
@@ -224,6 +228,8 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.get(..len.max(20)) else { return false };
     let total = usize::from(be_u16(head, 2));
     let sum: u32 = head.chunks_exact(2).map(|pair| u32::from(be_u16(pair, 0))).sum();
+    // The sum of a valid header, its checksum included, is all ones (RFC 1071). One fold is enough: a carry
+    // out of it would leave a small number, never all ones.
     len >= 20 && (len..=bytes.wire_len()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 

@@ -75,13 +75,18 @@ impl PacketSegments {
         let repeated = nested.iter().rposition(|ip| ip.as_ref().is_some_and(is_repeated))?;
         let NestedIp { ip_at, transport_at, protocol, .. } = nested[repeated]?;
         let own = match protocol {
+            // TCP options are repeated in every segment, so the whole header counts, not only its 20 bytes.
             TCP => usize::from(frame.get(transport_at + 12)? >> 4) * 4,
             UDP => 8,
+            // Segments of another transport cannot be computed: the length of its header is not known here.
             _ => return None,
         };
+        // The segments on the wire are ordinary packets, so they lack the option.
         let surplus = if is_jumbogram(frame, ip_at) { JUMBO_OPTION } else { 0 };
         let payload = full_len.checked_sub(transport_at + own)?;
         let headers = (transport_at + own).checked_sub(surplus)?;
+        // A note of zero bytes would divide by zero, and a payload of none would
+        // give no packet: both end in `None`.
         let longer = usize::from(note.segment_bytes);
         let count = payload.checked_add(longer)?.checked_sub(1)?.checked_div(longer)?;
         let mut ip_at = [usize::MAX; DEPTH];
@@ -126,6 +131,7 @@ impl PacketSegments {
     }
 
     fn bytes_of(&self, chosen: ChosenSegments, headers: usize) -> usize {
+        // Only the last segment may be shorter, so the difference is taken off once.
         let shorter = if chosen.has_last { self.count * self.longer - self.payload } else { 0 };
         usize::from(chosen.count) * (headers + self.longer) - shorter
     }
@@ -141,6 +147,7 @@ fn find_nested_ips(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>
             Layer3::V4(bytes) => (bytes, ip::read_ipv4(bytes, &mut packet).ok()?),
             Layer3::V6(bytes) => (bytes, ip::read_ipv6(bytes, &mut packet).ok()?),
         };
+        // A fragment was never merged with others: the kernel merges whole packets of one flow.
         let PacketPart::Whole = payload.part else { return None };
         let ip_at = offset_in(frame, header.bytes)?;
         *place = Some(NestedIp {
@@ -163,6 +170,7 @@ fn offset_in(frame: &[u8], part: &[u8]) -> Option<usize> {
     part.as_ptr()
         .addr()
         .checked_sub(frame.as_ptr().addr())
+        // An empty part may come from `without_bytes`, which is no part of the frame.
         .filter(|at| *at <= frame.len() && !part.is_empty())
 }
 

@@ -31,6 +31,8 @@ pub(super) struct TunnelContent<'a> {
 impl TunnelContent<'_> {
     /// Returns the properties of the inner packet that are known before it is read.
     pub(super) fn inner_packet(&self, outer: &PacketInfo) -> PacketInfo {
+        // Of nested tunnels, the record has the addresses of the outermost
+        // one and the number of the innermost.
         let is_outermost = outer.tunnel == TunnelKind::None;
         PacketInfo {
             tunnel: self.tunnel,
@@ -52,6 +54,7 @@ pub(super) fn read_tunnel<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Opti
         IPIP => Some(ip_in_ip(0x0800, bytes)),
         SIX_IN => Some(ip_in_ip(0x86dd, bytes)),
         GRE => read_gre(bytes),
+        // Any program may use these ports. If the payload is no tunnel, the packet is metered as UDP.
         UDP if packet.destination_port == VXLAN => read_vxlan(bytes.skip(8)?),
         UDP if packet.destination_port == GTP => read_gtp(bytes.skip(8)?),
         _ => None,

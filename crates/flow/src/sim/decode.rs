@@ -70,6 +70,8 @@ impl SimDecoder {
     /// Reads the header of a datagram, or of the first one of a stream; it states the length of the datagram.
     pub fn read_header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
         let Some(header) = bytes.first_chunk::<HEADER>() else {
+            // On a stream, a header may be here in part. Bytes that can still become SIM
+            // are reported as cut, all others as wrong.
             if !bytes.starts_with(&MAGIC[..bytes.len().min(3)]) {
                 return Err(SimError::Magic);
             }
@@ -98,6 +100,7 @@ impl SimDecoder {
         take_item: &mut impl FnMut(SimItem),
     ) -> Result<SimDatagram, SimError> {
         let header = Self::read_header(bytes)?;
+        // A stated length below the header would let the first item begin inside it.
         let length = usize::from(header.length).max(HEADER);
         if bytes.len() < length {
             return Err(SimError::Cut { have: bytes.len(), want: length });

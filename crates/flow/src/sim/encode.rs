@@ -144,6 +144,7 @@ impl SimEncoder {
         now_ns: u64,
         sink: &mut impl MessageSink,
     ) {
+        // An IPv6 packet may have a mapped address at one end. The short form needs two of them.
         let layout = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
         self.make_room(layout.length, at_ns, now_ns, sink);
         self.buffer.extend([layout.kind, key.protocol, key.tunnel as u8, 0]);
@@ -181,6 +182,8 @@ impl SimEncoder {
     fn count_event(&mut self, packets: u64, bytes: u64) {
         self.items += 1;
         self.events += 1;
+        // The ledger counts every event as a record, but a new flow carries no packet:
+        // its packets come as events of their own.
         self.carried.add_records(CarriedRecords { records: 1, packets, bytes });
     }
 

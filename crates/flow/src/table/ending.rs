@@ -43,6 +43,7 @@ impl<H: MemoryHints> FlowTable<H> {
             for &slot in &expired.slots[..expired.count] {
                 self.on_timer(slot as usize, now_ns, outlet);
             }
+            // The wheel had no more: a full batch may hide further ones.
             if expired.count < RUNG {
                 return true;
             }
@@ -76,6 +77,8 @@ impl<H: MemoryHints> FlowTable<H> {
             return;
         }
         self.report_end(slot, outlet);
+        // A meter of a group keeps an ended flow a little longer: a packet in that time may
+        // have come before the end at another meter.
         let until_ns = self.limits.end_ns(&self.hot[slot]).saturating_add(FlowHistories::LINGER_NS);
         if self.histories.is_some() && now_ns < until_ns {
             self.wheel.set_timer(slot_number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
@@ -141,6 +144,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Removes a flow whose timer has expired.
     fn release_slot(&mut self, slot: usize) {
+        // The hash comes from the key in the slot, so the slot is cleared last.
         let hash = self.keys.hash_words(self.hot[slot].key_words());
         self.index.remove_slot(hash, slot_number(slot));
         if let Some(histories) = &mut self.histories {

@@ -68,6 +68,7 @@ impl FlowHistories {
     pub(super) fn new<H: MemoryHints>(mark: GroupMark, options: &TableOptions, slots: usize) -> Self {
         Self {
             mark,
+            // Never zero: `part_start` divides by it.
             active: options.active.as_u64().max(1),
             idle: options.idle.as_u64(),
             begins_with_all: options.begins_with_all,
@@ -98,6 +99,7 @@ impl FlowHistories {
 
     /// Returns the shortest silence that another meter may treat as the end of a flow.
     pub(super) const fn shortest_pause(idle: u64) -> u64 {
+        // A user may set an idle timeout below the tolerance. Then half of the timeout is used.
         let least = idle / 2;
         let most = idle.saturating_sub(APART_NS);
         if most > least { most } else { least }
@@ -122,6 +124,8 @@ impl FlowHistories {
 
     /// Begins a flow in a slot with a packet.
     pub(super) fn begin_flow(&mut self, slot: usize, at_ns: u64) {
+        // Until one idle timeout after a gap, a packet may be of a flow that was already running. Such a flow
+        // has no first packet here: nobody saw the silence before it.
         let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
         self.slots[slot] = SlotHistory {
@@ -250,7 +254,10 @@ impl FlowHistories {
     /// Follows the flow from its next packet on, after everything before the loss was reported.
     pub(super) fn restart_flow(&mut self, slot: usize, at_ns: u64) {
         let history = &mut self.slots[slot];
+        // A flow that is strange already is in the sum.
         self.strange += usize::from(history.strange_parts == 0);
+        // The phase comes from the flow's number. It stays, because parts must
+        // end when they end at other meters.
         *history = SlotHistory {
             directions: history.directions.map(|direction| direction.after_loss()),
             since_ns: at_ns,
@@ -278,6 +285,7 @@ impl FlowHistories {
             history.directions[direction].reported =
                 history.directions[direction].reported.plus(half_totals(half));
         }
+        // Only a part that the meter followed from its beginning counts as seen whole.
         let is_known = cut_ns.is_some_and(|cut_ns| cut_ns.saturating_sub(self.active) >= history.since_ns);
         if history.strange_parts > 0 && is_known {
             history.strange_parts -= 1;

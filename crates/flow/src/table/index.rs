@@ -249,6 +249,7 @@ const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
 #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are picked")]
 const fn hash_tag(hash: u64) -> u16 {
     let tag = (hash >> 24 & 0xff00 | hash & 0xff) as u16;
+    // Zero marks a free lane, see `IndexBucket::tags`.
     if tag == 0 { 1 } else { tag }
 }
 

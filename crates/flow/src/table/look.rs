@@ -73,6 +73,7 @@ impl KeyMaker {
     /// Returns the key of a packet and its hash, not looked up yet.
     #[inline]
     pub(super) fn make_lookup(&self, packet: &PacketInfo) -> KeyLookup {
+        // The kind is part of the words, so a short key never equals the digest of a long one.
         let key = self.short_words(packet).unwrap_or_else(|| self.long_words(packet));
         KeyLookup { words: key.words, hash: self.hash_words(key.words), slot: NONE, flipped: key.flipped }
     }

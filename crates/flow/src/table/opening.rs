@@ -23,6 +23,8 @@ impl<H: MemoryHints> FlowTable<H> {
     #[inline(never)]
     pub(super) fn open_flow(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
         let Some(slot) = self.make_room(look.hash, outlet) else {
+            // An untracked packet is a gap in its flow's history, so flows that
+            // begin soon may be older than they look.
             self.counts.untracked += u64::from(packet.packet_count());
             self.forget_until(packet.at_ns);
             return;
@@ -42,6 +44,7 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Prefetches the memory of the nth next flow that opens.
     #[inline]
     pub(super) fn prefetch_free(&self, nth: usize) {
+        // Slots are popped from the end, so the nth flow to open gets the nth slot from there.
         if let Some(&slot) = self.free.iter().rev().nth(nth) {
             H::prefetch(&self.hot[slot as usize]);
             H::prefetch(&self.cold[slot as usize]);
@@ -51,6 +54,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Finds a slot and adds it to the index under this hash.
     fn make_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
+        // Slots are made late, so that a table touches only as much memory as it has ever had flows.
         if self.free.is_empty() && !self.make_slots() {
             self.evict_one(outlet);
         }
@@ -138,6 +142,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+        // A flow whose last part is empty loses nothing, so it does not count as evicted.
         if self.report_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }

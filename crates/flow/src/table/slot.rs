@@ -203,6 +203,7 @@ impl HotSlot {
 
     /// Notes FIN and RST. A uniflow ends with its own FIN.
     pub(super) const fn note_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
+        // The end is noted once: packets in the grace time must not change how the flow ended.
         if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.has_state(ENDED) {
             return;
         }

@@ -17,11 +17,14 @@ impl<H: MemoryHints> FlowTable<H> {
             histories.set_table_back(before_ns, now_ns);
         }
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
+        // Timers of the old time must be gone before the wheel turns back: their
+        // ticks lie far ahead of the new time.
         for &slot in &held {
             self.wheel.clear_timer(slot_number(slot));
         }
         self.wheel.begin_at(wheel::tick_at(now_ns));
         for slot in held {
+            // A flow without recent packets may be older than the step: its times are still right.
             if self.limits.is_set_back(&self.hot[slot], now_ns) {
                 self.set_flow_back(slot, now_ns, outlet);
             }

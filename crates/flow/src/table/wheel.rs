@@ -138,6 +138,7 @@ impl TimerWheel {
     /// Lets a slot's timer expire at a tick if it was set to a later one.
     pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART {
+            // The ring depends on the tick, so a timer cannot move without leaving its ring first.
             self.clear_timer(slot);
             self.set_timer(slot, tick, wait);
         }
@@ -174,6 +175,7 @@ impl TimerWheel {
                 Some(due.slot)
             }
             _ => {
+                // The time may go back a little; a passed tick stays passed.
                 self.passed = self.passed.max(tick);
                 None
             }

@@ -78,6 +78,8 @@ impl MeterClocks {
             let had_seen = sight
                 .whole_since
                 .is_some_and(|whole_since| self.to_common_time(*other, whole_since) <= at_ns);
+            // The collector's own clock decides whether a meter is alive,
+            // because the meters' clocks may be set.
             *other != meter && had_seen && sight.heard_at + HEARD_NS > now_ns
         })
     }
@@ -93,6 +95,7 @@ impl MeterClocks {
             return self.learn_offset((other, other_ns), (meter, at_ns));
         }
         let has_room = self.ahead.len() < METERS || self.ahead.contains_key(&meter);
+        // A sample against a meter of unknown offset would tie this clock to nothing.
         let Some(other_ahead) = self.ahead_of_common(other).filter(|_| has_room) else { return };
         let apart = at_ns.wrapping_sub(other_ns).cast_signed();
         self.ahead.entry(meter).or_default().add_sample(apart.saturating_add(other_ahead));
@@ -101,6 +104,7 @@ impl MeterClocks {
 
 impl ClockSamples {
     const fn add_sample(&mut self, sample: i64) {
+        // Only the latest samples count, so the median follows a clock that drifts or is set.
         self.last[self.count % SAMPLES] = sample;
         self.count += 1;
     }

@@ -85,7 +85,9 @@ impl GroupCounts {
         let is_known = |switch: &GroupSwitch| (switch.meter, switch.term) == (meter, term);
         if let Some(switch) = self.switches.iter_mut().find(|switch| is_known(switch)) {
             switch.replayed = membership.replayed;
+        // Term 0 is a standby's report, which changes nothing about the active meter.
         } else if term > 0 {
+            // `switch_count` keeps the number of all changes, also of those that leave the list.
             if self.switches.len() == SWITCHES {
                 self.switches.pop_front();
             }
@@ -113,6 +115,7 @@ impl GroupCounts {
         self.recovered_packets += new.saturating_sub(placed);
         self.repeated += u64::from(new == 0);
         self.overlapping += u64::from(new > 0 && new < own);
+        // A meter may have become active several times; its records belong to the latest of these changes.
         let switch = self.switches.iter_mut().rev().find(|switch| switch.meter == meter);
         if let Some(switch) = switch.filter(|_| new == 0) {
             switch.repeated += 1;

@@ -96,6 +96,7 @@ impl Line {
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
         let by_origin = self.origin_of(report).map(|origin| origin.end_after(report.direction.followed));
         let by = |kind| self.ends_by(report, clocks, kind);
+        // Each position is a lower bound (see `Line`), so the greatest of several is the best one.
         let sure =
             by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::max_by_position);
         // A match by time may be another packet, so it counts only if there is no surer one.
@@ -104,6 +105,8 @@ impl Line {
 
     fn origin_of(&self, report: &SideReport) -> Option<&KnownOrigin> {
         let of_report = self.origins.iter().filter(|origin| origin.is_of(report));
+        // A later origin is of no use for an earlier report: before
+        // `from_ns` its meter lost packets unnoticed.
         of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
     }
 
@@ -165,9 +168,11 @@ impl Line {
                 Span { from: joined.from.min_by_packets(old.from), to: joined.to.max_by_packets(old.to) };
         }
         new = new.plus(span.to.excess_over(from));
+        // The spans stay in order, because the loop above counts the holes from left to right.
         let at = apart.iter().position(|old| old.from.is_beyond(joined.from)).unwrap_or(apart.len());
         apart.insert(at, joined);
         if apart.len() > SPANS {
+            // Packets of the hole are then missing from the store, but none is ever stored twice.
             let first = apart.remove(0);
             apart[0].from = first.from;
         }
@@ -186,6 +191,8 @@ impl Line {
         for origin in self.origins.iter_mut().filter(|origin| origin.is_of(report)) {
             origin.last_ns = origin.last_ns.max(report.last_ns);
         }
+        // A position beyond the known one shows that the meter lost packets
+        // since; its later reports count from here.
         if self.origin_of(report).is_none_or(|origin| position.is_beyond(origin.position)) {
             if self.origins.len() == ORIGINS {
                 self.origins.remove(0);
@@ -222,6 +229,7 @@ impl Line {
                 at.unwrap_or(self.landmarks.len()),
                 KnownLandmark::from_landmark(seen, meter, position),
             );
+            // Landmarks are in the order of their positions, so the first one is the oldest.
             if self.landmarks.len() > LANDMARKS {
                 self.landmarks.remove(0);
             }

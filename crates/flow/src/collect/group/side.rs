@@ -115,6 +115,8 @@ impl KnownSide {
             new = self.place_last_witnesses(report.now_ns, clocks);
         }
         let Some(placed) = self.place_report(report, clocks) else {
+            // The totals of a meter go on from record to record, so its new
+            // record includes the one that waited.
             self.waiting.retain(|waiting| waiting.meter != report.meter);
             if self.waiting.len() == WAITING {
                 self.waiting.remove(0);
@@ -156,6 +158,8 @@ impl KnownSide {
         }
         let (found, end) = match self.find_line(report, clocks) {
             Some((at, end)) => (Some(at), end),
+            // No line of that time is left to compare with. Its packets were
+            // stored, so the record counts as known.
             None if self.forgotten.contains(report.common_times(clocks)[1]) => {
                 return Some(CountTotals::default());
             }
@@ -163,6 +167,7 @@ impl KnownSide {
             None => return None,
         };
         let mut line = found.map(|at| self.lines.remove(at)).unwrap_or_default();
+        // The record's own line is out of `lines` from here on: only other lines may dispute its claim.
         let among = self.take_lines_within(report, clocks);
         let claim = self.undisputed_claim(report, clocks);
         line.note_packets(report, end, clocks);
@@ -171,6 +176,7 @@ impl KnownSide {
             None if line.lacks_interval(end.position, report.own) => None,
             None => Some(CountTotals::default()),
         };
+        // A line that was begun for a record which stays unplaced is dropped again.
         if found.is_some() || new.is_some() {
             // Lines are in the order of their last use.
             self.lines.push(line);
@@ -184,6 +190,7 @@ impl KnownSide {
     fn take_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
         let spans = report.claimed_times(report.largest_claim().since_ns, clocks);
+        // Two different spans mean that the clock was set back. Then nothing is certainly within.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let is_disputed = |times: &KnownTimes| spans.iter().any(|span| times.come_near(*span, margin_ns));
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
@@ -197,6 +204,7 @@ impl KnownSide {
     /// Finds the line on which a record has a position. If it has positions on several lines, they are the same line and are
     /// joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
+        // Lines are in the order of their last use, so a record is mostly found on the last one.
         let ends = |lines: &[Line]| lines.iter().rposition(|line| line.end_of(report, clocks).is_some());
         let mut at = ends(&self.lines)?;
         let end = self.lines[at].end_of(report, clocks)?;
@@ -224,6 +232,8 @@ impl KnownSide {
             is_later || !clocks.knows_clock(report.meter) && begins_late()
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
+        // A stored record was accepted by an earlier process of this
+        // collector, so it begins a line in any case.
         is_first || is_behind || report.was_stored || self.is_apart(report, clocks)
     }
 
@@ -275,6 +285,8 @@ impl KnownSide {
         if !is_disputed(claim.since_ns) {
             return Some(claim);
         }
+        // The wide claim reaches back to earlier packets. Without it, the
+        // record still has packets of its own.
         (report.was_stored || !is_disputed(report.first_ns)).then_some(report.own_claim())
     }
 }

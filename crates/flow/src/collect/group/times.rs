@@ -33,6 +33,7 @@ impl KnownTimes {
 
     /// Returns whether an interval comes closer than a margin.
     pub(super) fn come_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
+        // An end of `u64::MAX` is an open one, see `SideReport::claimed_times`.
         self.spans().any(|span| from_ns <= span[1] + margin_ns && span[0] <= to_ns.saturating_add(margin_ns))
     }
 
@@ -48,6 +49,7 @@ impl KnownTimes {
         all.sort_unstable();
         let mut kept = [TimeSpan::default(); SPANS + 1];
         let mut count = 0;
+        // In order of their starts, so that one pass joins neighbours. Unused spans are zero and come first.
         for span in all.into_iter().filter(|span| span[1] > 0) {
             match kept[..count].last_mut() {
                 Some(last) if span[0] <= last[1].saturating_add(HOLE_NS) => last[1] = last[1].max(span[1]),
@@ -58,6 +60,7 @@ impl KnownTimes {
             }
         }
         if count > SPANS {
+            // Spans that touch were joined above, so the next one always begins later.
             let hole = |at: &usize| kept[at + 1][0] - kept[*at][1];
             let at = (0..SPANS).min_by_key(hole).unwrap_or(0);
             kept[at][1] = kept[at + 1][1];

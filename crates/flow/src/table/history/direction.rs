@@ -130,6 +130,7 @@ impl SeenDirection {
             },
         };
         let mut landmarks = [Landmark::default(); history::LANDMARKS];
+        // The first place is for the packet before a silence, see `DirectionHistory::add_last`.
         for (to, mut seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
             if since_ns > 0 && !seen.is_first() {
                 // A packet from before `since_ns`, which the meter has not seen, may carry the same content.
