@@ -38,6 +38,7 @@ impl TrustedCertificates {
     /// period before that mark.
     fn is_named_authority(&self, shown: &CertificateDer<'_>, objection: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(other)) = objection else { return false };
+        // rustls passes this objection of webpki through as text only, so it cannot be matched by its type.
         other.to_string() == OF_AUTHORITY && self.named.iter().any(|named| named == shown)
     }
 

@@ -143,6 +143,7 @@ pub struct RunningCollector<O> {
 impl<O: RecordOutlet + 'static> RunningCollector<O> {
     /// Opens all listeners and files, and starts to decode.
     pub fn start_listening(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
+        // Records carry times since 1970, so the start of this process must be one as well.
         let grouped = GroupedFlows::new(options.groups, clock::wall_clock_ns());
         Self::start_with_groups(options, outlet, grouped)
     }
@@ -184,6 +185,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             Ok(decoder) => decoder,
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
+                // The threads are joined before the error is reported: nothing of a failed start goes on.
                 return join_all(threads).and(Err(error));
             }
         };

@@ -213,6 +213,7 @@ impl ExportThread {
     /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
     /// dropped. `false`: a thread panicked.
     pub fn join_threads(self) -> (ExportCounts, bool) {
+        // All threads are joined, also after a panic: no thread may outlive the report of its records.
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         let is_whole = self.member.is_none_or(|member| {
             // Before the member stops: its farewell carries this watermark to the successor.

@@ -107,6 +107,7 @@ impl PacketIntake {
                 self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
                 self.filled += 1;
             }
+            // The others of the merged frame are counted as sampled already.
             Err(cause) => self.counts.count_several_ignored(cause, chosen.count.into()),
         }
     }
@@ -137,6 +138,8 @@ impl PacketIntake {
         // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
         if !unified::read_record(record, full_len, at_ns, input, packet) {
+            // The program in the driver makes only whole records, so this one is
+            // damaged and has no usable header.
             return self.counts.count_ignored(IgnoredReason::BadIp);
         }
         if self.share.is_some_and(|share| !share.has_packet(packet)) {
@@ -147,6 +150,7 @@ impl PacketIntake {
 
     /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
     pub fn count_ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
+        // Exactly one meter must count them, or the shares would not add up to the traffic.
         let is_ours = self.share.is_none_or(FlowShareFilter::is_first);
         let cause = if is_ours { cause } else { IgnoredReason::Elsewhere };
         self.counts.seen += packets;

@@ -202,6 +202,8 @@ impl MeterAccounts {
     }
 
     fn take_snapshot(&self, is_over: bool) -> LedgerSnapshot {
+        // Workers are read before their outputs: an output may then be
+        // ahead, and differences saturate at zero.
         let notes: Vec<WorkerCounts> = lock_ignoring_poison(&self.worker_statuses)
             .iter()
             .map(|status| status.published_counts())

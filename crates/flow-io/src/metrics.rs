@@ -150,6 +150,8 @@ impl MetricsRequest {
     fn read_head(&mut self) -> std::io::Result<bool> {
         let mut chunk = [0; 512];
         loop {
+            // A head that is too long is answered as far as it was read: the method
+            // and the path stand at its beginning.
             if self.head.len() >= MOST || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
                 return Ok(true);
             }
@@ -196,8 +198,10 @@ fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
     headers.into_iter().any(|(name, value)| {
         let value = value.trim();
         match name.trim().to_ascii_lowercase().as_str() {
+            // Scrapers send no such header; browsers send it with requests of scripts.
             "origin" => true,
             "sec-fetch-site" => !matches!(value, "none" | "same-origin"),
+            // Behind another address, the user may have given the machine any name.
             "host" => is_loopback && !is_own_name(value),
             _ => false,
         }

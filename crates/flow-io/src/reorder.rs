@@ -38,6 +38,8 @@ impl ReorderBuffer {
         }
         self.is_holding = true;
         self.held.extend_from_slice(packets);
+        // Twice the window: half of it can go out, and a whole window still
+        // stays to be sorted with later packets.
         if self.held.len() >= 2 * WINDOW {
             self.release_older_half(&mut out);
         }

@@ -170,6 +170,7 @@ impl StartingWorkers {
         // Rounded up, so that no worker gets a table without slots.
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
+        // All interfaces have the same number of workers, so the number of a worker tells its interface.
         let of_each = count / interface_count(&options.input).max(1);
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
@@ -287,6 +288,8 @@ fn open_interfaces(
         };
         let processor = processors.get(at * of_each).copied().flatten();
         sources.extend(placement::run_on(processor, || open_live(location, interface, input, options))?);
+        // The interface counts on its own. Reading it before and after the
+        // ring opens bounds what came in between.
         interface.lock().unwrap_or_else(PoisonError::into_inner).note_opened()?;
     }
     Ok(OpenedSources {

@@ -159,6 +159,8 @@ impl MeterWorker {
                 noted_ns = clock_ns;
             }
             match taken {
+                // While flows are still due, the worker looks for packets between
+                // two portions and does not sleep.
                 TakeOutcome::Nothing if is_done => self.source.wait_for_packets(PAUSE_NS)?,
                 TakeOutcome::Some | TakeOutcome::Nothing => {}
                 TakeOutcome::Ended => return Ok(()),
@@ -193,6 +195,7 @@ impl MeterWorker {
         }
         let Some(from) = self.tell_from else { return true };
         self.tell_from = self.table.report_open_flows(from, TOLD, &mut self.outbox);
+        // All flows are told: the export must not wait for the next note to send the last of them.
         if self.tell_from.is_none() {
             self.outbox.flush_batches();
         }
@@ -218,6 +221,8 @@ impl MeterWorker {
         match &mut self.reorder {
             Some(reorder) => reorder
                 .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, status, batch, now_ns)),
+            // An interface gives its packets once, in order of their arrival. Only
+            // files can be held back and sorted.
             None => meter_packets(table, outbox, status, packets, source.given_until_ns(false)),
         }
         Ok(taken)
@@ -289,6 +294,7 @@ fn meter_packets(
     now_ns: u64,
 ) {
     table.meter_packets(packets, now_ns, outbox);
+    // After the table: a new flow is announced before its packets, as SIM wants it.
     if outbox.wants_events() {
         for packet in packets {
             let flow_id = table.flow_id(packet);

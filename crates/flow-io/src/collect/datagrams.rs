@@ -51,6 +51,7 @@ fn receive_until_stopped(
         // No more waiting after the end: the first empty read below then means that the socket is drained.
         let wait = if is_over { Duration::ZERO } else { WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
+        // A block carries one time of arrival, so every wait begins a new one.
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
         let received =
@@ -61,6 +62,7 @@ fn receive_until_stopped(
         }
         batch.send_block();
         let has_failed = received.is_err();
+        // A failed socket is given up and shown as failed: the thread must not spin on its error.
         if has_failed || !batch.is_heard {
             counters.failed.store(has_failed, Ordering::Relaxed);
             return;

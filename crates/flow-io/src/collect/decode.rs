@@ -83,11 +83,14 @@ impl<O: RecordOutlet> PendingRecords<O> {
     fn keep_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
+            // Meters send the messages of the last while again on a new connection. The
+            // former process has probably stored these.
             return self.grouped.pass_over(&record, now_ns);
         }
         let Some(record) = self.grouped.filter_new(record, now_ns) else { return };
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
+        // Bounds the memory between two ticks, whatever the exporters send.
         if self.waiting >= PENDING {
             self.hand_over();
         }
@@ -148,6 +151,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
                 Ok(IntakeItem::Messages(messages)) => self.decode_block(&messages),
                 Ok(IntakeItem::Closed(source)) => self.collector.close_source(source),
+                // The tick below must also come when no message does: open flows end by time.
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -204,8 +208,11 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         let Self { collector, gather, pending, .. } = self;
         collector.expire_old(now_ns);
         gather.advance_to(now_ns, &mut |exporter, record| pending.keep_record(exporter, record, None));
+        // Handed over before the outlet's tick, as `RecordOutlet::on_tick` promises.
         pending.hand_over();
+        // Made after the hand-over, so that its counts include the records that the outlet has.
         let snapshot = self.snapshot_state();
+        // Called before the lock is taken, so that readers of the ledger never wait for an outlet.
         self.pending.outlet.on_tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
@@ -222,6 +229,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             is_here,
             counts: counts.clone(),
             reported: reported.copied(),
+            // A session that has ended is listed without its port, so another one
+            // may stand under the same identity.
             numbers: self.collector.sequence_numbers(exporter).filter(|_| is_here),
         });
         KnownState {
@@ -243,6 +252,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     fn open_packets(&self) -> u64 {
         let has_sim =
             self.collector.exporters().any(|(exporter, ..)| exporter.protocol == ExportProtocol::Sim);
+        // The sum walks over all open flows, so a collector without exporters of SIM saves it.
         if has_sim { self.gather.open_packets() } else { 0 }
     }
 }

@@ -77,6 +77,7 @@ fn read_messages(
     while !shared.is_over() {
         match file.read(&mut room[filled..]) {
             Ok(0) if filled == 0 => return FileEnd::Whole,
+            // Bytes are left that are no whole message.
             Ok(0) => return FileEnd::Cut,
             Ok(length) => filled += length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,

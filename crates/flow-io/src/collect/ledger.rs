@@ -158,6 +158,7 @@ impl GroupLedger {
     /// packets its copy of the link had need not report them.
     pub fn lacking_packets(&self, meter: u32) -> u64 {
         let part = self.counts.meters.get(&meter).copied().unwrap_or_default();
+        // Saturates: a meter may also have reported packets that no other one saw.
         self.counts.packets.saturating_sub(part.copy_packets.unwrap_or(part.packets))
     }
 }
@@ -269,6 +270,7 @@ impl CollectLedger {
         let left = self.sum_of_intake(|intake| intake.messages);
         let not_read = self.sum_of_intake(IntakeCounts::datagrams_not_allowed)
             + self.sum_of_intake(|intake| intake.unread);
+        // Refused connections brought no message, so they are not among these.
         let right = self.total.messages + self.refused.total_messages() + not_read;
         let mut found = self.total.find_imbalances();
         if left != right {

@@ -90,8 +90,11 @@ fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>
         match listener.accept() {
             Ok((stream, from)) => admit_connection(context, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
+            // No connection waits, or an error that passes, such as
+            // ECONNABORTED or EMFILE: the listener goes on.
             Err(_) => std::thread::sleep(LOOK),
         }
+        // Connections that keep coming must not hold up the end for ever.
         if context.is_drained() {
             break;
         }
@@ -190,6 +193,7 @@ fn serve_messages(
     let stream = &peer.stream;
     // Reads return every LOOK, so that the loops below can check their deadlines and the end of the collector.
     let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
+    // Only TLS writes, and little. A peer that does not read must not hold the thread in a handshake.
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
         return ConnectionEnd::Refused;
     }
@@ -218,6 +222,7 @@ fn shake_hands(
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
+            // A handshake that is not done at the end of the collector brings no message in time.
             Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
             Err(error) => return Err(encryption.describe_failure(&error)),
         }
@@ -256,6 +261,7 @@ fn read_until_closed(
                 if used > 0 {
                     room.copy_within(used..filled, 0);
                     filled -= used;
+                    // The rest belongs to the next message, whose time limit begins now.
                     begun_ns = clock::monotonic_ns();
                 }
             }
@@ -270,6 +276,7 @@ fn read_until_closed(
             if context.is_drained() {
                 return if peer.has_more() { ConnectionEnd::Cut } else { end_of_stream(filled) };
             }
+        // During the drain, its own deadline applies to all connections.
         } else if filled > 0 && context.is_slow(begun_ns) {
             return ConnectionEnd::Slow;
         } else if !peer.has_sent() && context.is_too_silent(opened_ns) {
@@ -293,9 +300,11 @@ fn hand_on(
     let used = split_messages(bytes, |message| messages.push_message(source, message));
     add_to_counter(&context.counters.messages, messages.parts.len() as u64);
     add_to_counter(&context.counters.bytes, messages.bytes.len() as u64);
+    // Only whole messages count as sent: bytes that never become one must not keep a connection open.
     if !messages.parts.is_empty() {
         peer.note_message();
     }
+    // The messages in front of a fault are still delivered; only then the connection ends.
     if messages.send_to_decoder(&context.queue) { used } else { None }
 }
 

@@ -59,6 +59,7 @@ impl ListenerEncryption {
         let of_exporter = self.verifier.as_ref().and_then(|verifier| verifier.take_refusal());
         let error = error.get_ref()?.downcast_ref::<rustls::Error>()?;
         Some(match error {
+            // An alert comes from the other side, so our own verifier has nothing to say about it.
             rustls::Error::AlertReceived(_) => {
                 format!("the exporter does not accept the certificate {}: {error}", self.own)
             }

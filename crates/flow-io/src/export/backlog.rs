@@ -75,6 +75,7 @@ impl TargetBacklog {
     fn leave_exported(&mut self, account: &TargetAccount) {
         let watermark_ns =
             self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark).unwrap_or_default();
+        // Clocks of meters differ, so only records well before the watermark are surely exported.
         let before_ns = watermark_ns.saturating_sub(MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
             Some(left) => account.count_left_to_others(left.batch.carried_records()),

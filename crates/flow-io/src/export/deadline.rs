@@ -21,6 +21,8 @@ impl LastOffer {
 
     /// Starts the countdown: the last batch was offered.
     pub(super) fn start_countdown(&self, now_ns: u64) {
+        // Relaxed is enough: the number stands alone, and a thread that reads
+        // it late only waits a little longer.
         self.0.store(now_ns, Ordering::Relaxed);
     }
 }

@@ -43,6 +43,7 @@ impl Dispatcher {
 
     /// Hands over everything until all workers have dropped their ends of the queue.
     pub(super) fn run_until_closed(&self) {
+        // Ends when the last worker has dropped its end, and not before the queue is empty.
         for batch in &self.inlet.batches {
             self.hand_over(batch);
         }
@@ -78,6 +79,7 @@ impl Dispatcher {
     /// Reports whether each target has room, or has been full for too long to be waited for.
     pub(super) fn has_room(&self) -> bool {
         let now_ns = clock::monotonic_ns();
+        // One full backlog holds all targets back for a second, so that a short stall loses nothing.
         let is_full = self.backlogs.iter().any(OutputQueue::is_full);
         let since_ns = self.full_since_ns.get().unwrap_or(now_ns);
         // A target that is gone stays full: it is waited for once, and then it costs its own batches only.
@@ -89,6 +91,7 @@ impl Dispatcher {
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
+        // Shared, not copied: several targets wait for the same records.
         let handed = HandedBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.

@@ -70,6 +70,8 @@ impl ExportGate {
                     Ok(batch) => self.keep_batches([batch].into_iter().chain(batches.try_iter().take(MOST_AT_ONCE))),
                     Err(_) => break,
                 },
+                // A change of role wakes the thread at once, because a takeover
+                // must not wait for the next look.
                 recv(changes) -> _ => {}
                 default(LOOK) => {}
             }
@@ -191,6 +193,8 @@ impl CoverageWatch {
         // A gap in what was seen is like a new start: running flows lack packets.
         if has_lost || role_handle.is_blind() {
             role_handle.set_coverage(MeterCoverage::seen_since(now_ns));
+            // A flow that ran during the gap is known from its next packets
+            // only, so readiness is earned again.
             self.recognises_from_ns = None;
         }
         let coverage = role_handle.coverage();
@@ -200,6 +204,7 @@ impl CoverageWatch {
         if let Some(from_ns) = self.recognises_from_ns.filter(|_| coverage.complete_from_ns.is_none())
             && now_ns >= from_ns.saturating_add(TOLD.as_u64())
         {
+            // By now the active meter has reported the flows that this one recognises, see `TOLD`.
             role_handle.set_ready(from_ns);
         }
     }
@@ -254,6 +259,7 @@ impl DeliveryWatch {
             && !has_lost
             && delivery.confirmed >= pending.records
         {
+            // A worker that has ended reports the greatest time, so the watermark is limited to now.
             role_handle.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
             self.pending = None;
         }

@@ -62,6 +62,7 @@ impl SharedProgress {
     pub(super) fn combined_progress(&self) -> WorkerProgress {
         let workers = self.lock_progress();
         WorkerProgress {
+            // Without any worker the time is zero, so that the watermark does not move.
             settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
             packets: workers.iter().map(|worker| worker.packets).sum(),
             ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),
@@ -76,6 +77,7 @@ pub(super) struct SharedCount(Arc<AtomicU64>);
 
 impl SharedCount {
     pub(super) fn add_one(&self) {
+        // A count and not a flag: no worker may take the event away from the others.
         self.0.fetch_add(1, Ordering::Release);
     }
 

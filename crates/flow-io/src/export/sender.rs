@@ -93,6 +93,7 @@ impl TargetSender {
         }
         match self.backlog.next_batch(LOOK, &self.out.account) {
             Ok(Some(handed)) => self.encode_batch(&handed.batch),
+            // Nothing came in time, and the deadline counts from the last offer: no more batches are taken.
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
             Ok(None) => self.out.notice_end(),
@@ -110,6 +111,7 @@ impl TargetSender {
     /// of a few records takes as much as a full one. Other records stay in the backlog. `false` at the end.
     fn keep_next(&mut self) -> bool {
         if !self.out.may_keep() {
+            // Records wait in the backlog, which is bounded. Only the connection is tried again.
             std::thread::sleep(LOOK);
             return !self.out.deadline.is_past();
         }
@@ -131,6 +133,7 @@ impl TargetSender {
         // Records that the format cannot carry leave no message, so they must leave the waiting account here.
         let unfit = self.encoder.unfit_records();
         if unfit != self.unfit {
+            // The encoder counts from its start, so only the difference is new.
             let before = std::mem::replace(&mut self.unfit, unfit);
             let new = CarriedRecords {
                 records: unfit.records - before.records,
@@ -142,6 +145,8 @@ impl TargetSender {
     }
 
     fn send_ledger(&mut self, now_ns: u64) {
+        // Each collector gets the accounts of its own target: those of other targets
+        // would not balance with what it received.
         let ledger = MeterLedger { export: self.out.account.export_counts(), ..(self.ledger)() };
         self.encoder.encode_ledger(&ledger, now_ns, &mut self.out);
         if let Some(membership) = self.backlog.group_membership(ledger.packets.metered) {
@@ -167,6 +172,7 @@ impl TargetSender {
             self.out.kept.extend(kept);
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
+        // The connection may have broken while the templates were sent.
         if self.out.begun && !self.has_sent_kept() {
             self.send_kept();
         }
@@ -182,6 +188,7 @@ impl TargetSender {
 
     fn send_kept(&mut self) {
         let may_send = self.backlog.may_send();
+        // `keep_message` counts those again that stay.
         self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
             if !(may_send || kept.is_repeated) {
@@ -205,6 +212,7 @@ impl TargetSender {
         while !(self.out.deadline.is_past() || self.is_up() && self.has_sent_kept()) {
             std::thread::sleep(LOOK);
         }
+        // Without a connection there is nobody to tell; the messages that are left count as lost below.
         if self.out.begun {
             if std::mem::take(&mut self.out.templates_lost) {
                 self.encoder.announce_templates(false, now_ns, &mut self.out);
@@ -221,6 +229,7 @@ impl TargetSender {
         }
         self.out.count_acknowledged();
         self.out.transport.close_connection();
+        // Only now: everything that was acknowledged has left the waiting account.
         self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
     }
 }
@@ -290,6 +299,7 @@ impl EncoderOutput {
             Ok(()) => self.note_written(message),
             Err(UntakenMessage::Refused(why)) => self.note_refused(message.uncounted_records().0, &why),
             Err(UntakenMessage::Gone(why)) => {
+                // Messages that were written before go first: the collector may lack them too.
                 self.keep_all(&why);
                 self.keep_message(message);
             }
@@ -308,6 +318,8 @@ impl EncoderOutput {
 
     fn note_sent(&mut self, sent: SentMessage) {
         if matches!(self.transport, TargetTransport::Udp(_)) {
+            // An ICMP error is reported with the next call on the socket, so a
+            // datagram is counted one call later.
             self.unsettled = Some(sent);
         } else {
             self.account.count_sent(sent.carried, sent.own_records, sent.bytes);
@@ -332,6 +344,8 @@ impl EncoderOutput {
     /// Checks for a broken connection: messages that were sent may have to be sent again.
     fn notice_end(&mut self) {
         if self.begun
+            // Only written messages can be lost with the connection. Without them
+            // the next write finds out soon enough.
             && self.written.is_some()
             && let Some(why) = self.transport.take_end()
         {

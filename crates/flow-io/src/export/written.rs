@@ -77,6 +77,7 @@ impl WrittenMessages {
         now_ns: u64,
         mut each: impl FnMut(&KeptMessage),
     ) {
+        // TCP acknowledges in order, so the first message that is not covered ends the search.
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
             each(&message);
             // Messages without records (templates, options) are encoded anew for each connection.

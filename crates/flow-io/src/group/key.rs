@@ -35,6 +35,7 @@ impl GroupKey {
         if bytes.len() <= BLOCK {
             block[..bytes.len()].copy_from_slice(bytes);
         } else {
+            // SHA-256 gives 32 bytes; the rest of the block stays zero.
             block[..32].copy_from_slice(&Sha256::digest(bytes));
         }
         Some(Self(block))

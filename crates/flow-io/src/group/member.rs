@@ -114,6 +114,7 @@ impl GroupMember {
     fn stop_thread(&mut self) -> bool {
         self.flags.is_over.store(true, Ordering::Release);
         let ended = self.thread.take().is_none_or(|thread| thread.join().is_ok());
+        // The thread does this with its farewell. A thread that panicked or was silenced has not done it.
         self.role_handle.end_membership();
         ended
     }
@@ -173,6 +174,7 @@ impl MemberThread {
             self.advance_election();
             self.wait_for_input();
         }
+        // The export sets its final watermark just before the end, and the farewell must have it.
         self.take_inputs();
         if !self.flags.is_silent.load(Ordering::Acquire) {
             self.say_farewell();
@@ -193,6 +195,7 @@ impl MemberThread {
 
     fn take_orders(&mut self) {
         let order = self.orders.poll_order();
+        // An unreadable order leaves the last role: a fault of the other program must not stop the export.
         if let Ok(Some(role)) = &order {
             self.election.set_ordered_role(*role);
         }
@@ -261,12 +264,14 @@ impl MemberThread {
     }
 
     fn send_advertisement(&mut self, advertisement: &Advertisement) {
+        // On the wire, times are those of the wall clock, see `steady`.
         let advertisement = shift_times(advertisement, self.wall_offset());
         let bytes = self.codec.encode_advertisement(&advertisement, clock::wall_clock_ns());
         let failures = self
             .options
             .peers
             .iter()
+            // A peer that cannot be reached costs a count. The others still get their datagram.
             .filter(|peer| self.socket.send_datagram(&bytes, **peer).is_err())
             .count();
         self.role_handle.update_status(|status| {
@@ -310,6 +315,7 @@ impl MemberThread {
     fn wait_for_input(&self) {
         let now = boottime_now();
         let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
+        // `since` of a time that has passed is zero, so an overdue deadline does not wait.
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
         // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
         // advertisement. A standby needs the exact time at which it received the active one's.

@@ -59,6 +59,8 @@ impl KeepalivedNotice {
     const fn ordered_role(&self) -> OrderedRole {
         match self.state {
             KeepalivedState::Master => OrderedRole::Active,
+            // keepalived gives its address away when it fails or stops. Then the
+            // meter beside the new master exports.
             KeepalivedState::Backup | KeepalivedState::Fault | KeepalivedState::Stop => OrderedRole::Standby,
         }
     }

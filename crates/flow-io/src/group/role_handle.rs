@@ -202,6 +202,8 @@ impl GroupRoleHandle {
         watermark: Option<u64>,
         export_until: MonoTime,
     ) {
+        // Stored before the role changes: a thread that sees the new role
+        // finds the watermark that belongs to it.
         self.0.watermark_ns.store(watermark.unwrap_or(NO_WATERMARK), Ordering::Release);
         // Cleared before the view changes: no thread that sees the new role may find that it may export.
         if let Some(RoleChange::BecameStandby { .. }) = change {

@@ -111,6 +111,8 @@ impl DroppedAdvertisements {
             HeardOutcome::SameMeter => &mut self.same_meter,
             HeardOutcome::Repeated => &mut self.repeated,
             HeardOutcome::TooManyPeers => &mut self.too_many_peers,
+            // The key was right, but the fields contradict each other: a fault of
+            // the sender, like a broken datagram.
             HeardOutcome::Invalid => &mut self.malformed,
         } += 1;
     }

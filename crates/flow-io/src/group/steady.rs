@@ -24,6 +24,7 @@ pub fn moment_of(steady_ns: u64) -> MonoTime {
 }
 
 fn epoch_ns() -> u64 {
+    // Read once: a wall clock that is set later must not move any time of the group.
     static EPOCH_NS: OnceLock<u64> = OnceLock::new();
     *EPOCH_NS.get_or_init(|| clock::wall_clock_ns().saturating_sub(clock::boottime_ns()))
 }

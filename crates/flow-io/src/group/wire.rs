@@ -157,6 +157,7 @@ impl AdvertisementCodec {
             interval: Nanos::new(interval),
             watermark_ns,
         };
+        // The byte is reserved. A later version may give it a meaning that this one would ignore.
         if bytes[7] != 0 || !advertisement.is_valid() {
             return Err(DropReason::Malformed);
         }
@@ -195,6 +196,7 @@ fn flags_of(advertisement: &Advertisement) -> u8 {
 
 /// Returns the role in the flags. `None`: a flag is set that this version does not define.
 const fn role_of(flags: u8) -> Option<AdvertisedRole> {
+    // An unknown flag may change what the advertisement says, so the whole of it is refused.
     if flags & !(READY | PREEMPTS | 3) != 0 {
         return None;
     }

@@ -56,6 +56,7 @@ pub(super) fn compare_arrivals(
 ) -> ArrivalCheck {
     let split_off = ledger.packets.split_off();
     let capture = &mut ledger.capture;
+    // An interface does not count what this machine sends as arrived, but the ring delivers it.
     let received = capture.delivered.saturating_sub(capture.sent);
     let received_frames = (capture.delivered - split_off).saturating_sub(sent_frames);
     let known = received + capture.ring_dropped;

@@ -130,6 +130,7 @@ fn write_group(text: &mut MetricsText, group: &GroupReport) {
 fn write_drops(text: &mut MetricsText, ledger: &MeterLedger) {
     let name = "dropped_packets_total";
     text.write_head(name, "Packets that are in no record, by place.", COUNTER);
+    // Absent where the source has no driver counter, such as a file.
     text.write_value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
     text.write_value(name, "{place=\"ring\"}", Some(ledger.capture.ring_dropped));
     text.write_value(name, "{place=\"table\"}", Some(ledger.packets.untracked));

@@ -53,11 +53,14 @@ impl PeerState {
 
     /// Reports whether bytes are waiting to be read.
     pub(super) fn has_more(&self) -> bool {
+        // A peek would otherwise wait for the read timeout. The connection
+        // ends after this, so the mode may stay.
         let ready = self.stream.set_nonblocking(true);
         ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
     }
 
     fn evict(&self) {
+        // Set before the shutdown, so that the woken thread finds the reason.
         self.is_evicted.store(true, Ordering::Relaxed);
         // Wakes the connection's thread, which sees the end of the stream. Fails only if the peer has closed already.
         drop(self.stream.shutdown(Shutdown::Both));
@@ -96,6 +99,7 @@ pub(super) fn make_room(
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
+    // Connections without records go first. One that delivers goes only to a network that has fewer of them.
     let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
         .or_else(|| if has_share { peer_of_crowd(&held, address) } else { None });
     match victim {

@@ -83,6 +83,7 @@ impl CollectorStream {
             return true;
         }
         let now_ns = clock::monotonic_ns();
+        // An attempt takes seconds, so none begins after the deadline.
         if now_ns < self.next_ns || now_ns >= end_ns {
             return false;
         }
@@ -141,7 +142,9 @@ impl CollectorStream {
         let limit_ns = end_ns.min(clock::monotonic_ns() + HANDSHAKE_NS);
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
+                // The socket has a read timeout of `LOOK`, so the limit is checked that often.
                 Err(error) if is_pause(&error) && clock::monotonic_ns() < limit_ns => {}
+                // Counts of bytes are of no interest; an error of the handshake ends the attempt.
                 other => drop(other?),
             }
         }
@@ -161,6 +164,8 @@ impl CollectorStream {
         let sent = match &mut self.connection {
             None => return Err(UntakenMessage::Gone(ErrorKind::NotConnected.into())),
             Some(connection) => {
+                // A collector that has closed is noticed before the write: the
+                // kernel would still take the message.
                 connection.check_open().and_then(|()| connection.write_message(message, deadline))
             }
         };
@@ -216,6 +221,7 @@ impl StreamConnection {
         match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
+            // Nothing to read is the usual case: collectors send nothing.
             Err(error) if is_pause(&error) => Ok(()),
             Err(error) => Err(error),
         }
@@ -244,6 +250,7 @@ impl StreamConnection {
             }
         }
         loop {
+            // A TLS record may still be in the buffer of rustls, and only whole messages count as written.
             match self.writer().flush() {
                 Err(error) if is_pause(&error) && deadline.may_wait() => {}
                 other => return other,

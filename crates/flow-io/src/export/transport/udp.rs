@@ -21,6 +21,7 @@ impl UdpSender {
 
     fn connect_socket(place: &HostPort) -> std::io::Result<Self> {
         let mut found = (place.host.as_str(), place.port).to_socket_addrs()?;
+        // The first address only: a datagram gets no answer that would tell which address works.
         let address = found.next().ok_or_else(|| std::io::Error::other("the name has no address"))?;
         // The socket must have the collector's address family.
         let any = match address {
