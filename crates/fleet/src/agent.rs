@@ -280,6 +280,7 @@ impl AgentMachine {
     }
 
     fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
+        // Before anything else: a refused command of a higher epoch also shows that every lower one has lost.
         let mut actions = self.see_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
         // is in the spool and is delivered from there.
@@ -310,6 +311,8 @@ impl AgentMachine {
             NodeCommand::Prepare(preparation) => self.prepare_run(head, preparation),
             NodeCommand::Abort => self.abort_run(head),
             NodeCommand::Collected => self.on_collected(&head),
+            // The whole head is compared, so that a command with another plan
+            // or attempt never moves this run.
             _ if self.head.as_ref() != Some(&head) => {
                 vec![AgentAction::Reply(
                     head,
@@ -397,6 +400,7 @@ impl AgentMachine {
         self.remember_ended(&head);
         self.head = None;
         self.ports.clear();
+        // No question may go out for a run that is forgotten.
         self.end_lease();
         self.why = None;
         self.stop_at = None;

@@ -32,6 +32,8 @@ impl DisciplinedClock {
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
         let drift = (apart * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
+        // One reading of each clock gives no rate. The worst drift makes up
+        // for that, so the bound stays true.
         Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MOST_PPB })
     }
 }

@@ -193,6 +193,7 @@ impl ControllerMachine {
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
             | ControllerEvent::Tick => {}
+            // Any head is taken here: a node of an old attempt must learn that it may not go on.
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
             ControllerEvent::Doubted(why) => self.on_doubt(why),
@@ -329,6 +330,7 @@ impl ControllerMachine {
                 self.broadcast_commands(now);
             }
             ControllerPhase::Collecting { .. }
+                // A result on the disk of its node is safe. The controller that began the run collects it.
                 if self.leaves_results && self.have_all_reached(PeerProgress::Spooled) =>
             {
                 self.end_by_results();
@@ -338,6 +340,7 @@ impl ControllerMachine {
             {
                 self.end_by_results();
             }
+            // The run ends even if a node never answers: its lease has certainly ended by `until`.
             ControllerPhase::Cancelling { until, ending } if self.all_released() || now >= until => {
                 self.end_run(ending);
             }

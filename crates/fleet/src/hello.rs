@@ -95,6 +95,7 @@ impl NodeHello {
     /// Drops what exceeds the bounds of readers, so that the rest of it arrives.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
+        // Readers cut the same lists. Cutting them here keeps the hello below the length that is read at all.
         self.ports.truncate(MOST_PORTS);
         self.spooled.truncate(MOST_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {

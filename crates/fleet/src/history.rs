@@ -95,6 +95,7 @@ impl NodeRun {
 
 /// True if a reason names this node. A name may begin another one: `node a` is not named in `node ab: …`.
 fn is_about(reason: &str, node: &str) -> bool {
+    // Reasons are sentences for people, and each begins with the node that it is about.
     let rest = reason.strip_prefix(&format!("node {node}"));
     rest.is_some_and(|rest| rest.starts_with([':', ' ']))
 }
@@ -139,6 +140,7 @@ impl NodeWatcher {
     pub fn on_hello(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
         let heard = LastHeard::from_hello(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
+        // Nothing is known to compare with, so the first hello counts as a start.
         let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };
         let mut events = Vec::new();
         if before.is_lost {

@@ -34,6 +34,8 @@ impl FromStr for LabelChange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.strip_suffix('-') {
+            // A key is removed whatever its value, so a value here would
+            // promise a comparison that is not made.
             Some(key) if is_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
             None if is_label(text) => Ok(Self::Set(text.to_owned())),
             _ => {

@@ -45,6 +45,7 @@ impl NodeLead {
 
     /// Builds the write that gives this lead back, over the revision that was read.
     fn giving_back(&self, node: &NodeName, revision: u64) -> RecordWrite {
+        // The record stays, because its epoch must: the next lead of this node has to be above it.
         let free = Self { is_free: true, ..self.clone() };
         RecordWrite {
             key: Self::record_key(node),

@@ -108,6 +108,7 @@ impl AgentLease {
     /// Begins to ask for leases. Nothing of an earlier lease is valid any more.
     pub fn start_renewing(&mut self, now: MonoTime) {
         self.stop_renewing();
+        // The first question goes out at once, because ARMED waits for its answer.
         self.renew_at = Some(now);
     }
 
@@ -133,6 +134,7 @@ impl AgentLease {
         // The answer to an older question could extend nothing.
         self.open.retain(|(_, sent)| now < self.terms.lease_end(*sent));
         let nonce = Nonce(self.next);
+        // The number is used up even if the question is lost: a nonce must never come again.
         self.next += 1;
         self.open.push_back((nonce, now));
         Some(nonce)
@@ -146,6 +148,7 @@ impl AgentLease {
         // Each question is answered once: a replayed answer finds no open question.
         let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
+            // An answer to an earlier question may still be under way, and must not start the senders again.
             self.stop_renewing();
             return LeaseAnswer::Stop;
         }

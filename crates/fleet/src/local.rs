@@ -72,6 +72,7 @@ impl WaitingSegments {
     }
 
     fn next_of(&mut self, reader: &str) -> Option<SegmentDelivery<SegmentId>> {
+        // The map is in the order of names, so a reader gets the segments of a node in their order.
         let mut fresh = self.fresh.keys();
         let id = fresh.find(|id| self.readers.get(&id.run).is_some_and(|own| own == reader))?.clone();
         let body = self.fresh.remove(&id)?;
@@ -114,6 +115,8 @@ impl Fabric for LocalFabric {
         if places.contains_key(&name) {
             return Err(Error::Taken(name));
         }
+        // Letters must not be lost. Their number is bounded by the machines,
+        // which repeat one only after a while.
         let (letters, letters_in) = unbounded();
         let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -171,6 +174,7 @@ impl LocalEndpoint {
     }
 
     fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
+        // The list has a lock of its own, so a change does not hold up messages of other endpoints.
         let own_place = self.fabric.lock_places().get(&self.name).and_then(|place| place.listens_to.clone());
         if let Some(listens_to) = own_place {
             change(&mut lock_ignoring_poison(&listens_to));
@@ -193,6 +197,7 @@ impl Endpoint for LocalEndpoint {
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
+        // Copied, so that the lock is not held while letters are put into the mailboxes.
         let others: Vec<_> = self.fabric.lock_places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.sender_name(), body: body.clone() };
@@ -249,6 +254,7 @@ impl LocalMailbox {
         match self.telemetry.try_send(letter) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
+                // A slow reader costs samples, and never holds up the sender.
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -309,6 +315,7 @@ impl ResultOutlet for LocalOutgoing {
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
         }
+        // Taken segments still take memory: they may have to be delivered again.
         let kept: usize = waiting.fresh.values().chain(waiting.taken.values()).map(Vec::len).sum();
         if kept + body.len() > self.0.room {
             return Err(Error::Full);
@@ -350,6 +357,7 @@ impl ResultInlet for LocalIncoming {
             }
             _ => {}
         }
+        // Segments that the former reader took come again, so its confirmations are refused from here on.
         waiting.remove_reader(run);
         waiting.readers.insert(run.clone(), self.reader.clone());
         self.results.came.notify_all();

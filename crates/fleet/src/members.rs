@@ -77,6 +77,8 @@ impl NodeSkew {
     pub fn find_skew(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major
+            // So a fleet keeps working while its nodes are updated one after
+            // the other, behind the controller.
             && (node.minor == ours.minor || node.minor.checked_add(1) == Some(ours.minor));
         (!fits).then(|| Self { version: hello.version.clone(), node, ours })
     }
@@ -122,6 +124,7 @@ impl FleetMember {
         self.remembered.is_none()
     }
     const fn silence_at(&self, now: MonoTime) -> Nanos {
+        // The time since the record was written counts too: this controller was not there to hear anything.
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
@@ -174,6 +177,7 @@ impl FleetMembers {
             if member.earlier.len() < LIVES {
                 member.earlier.insert(member.hello.incarnation);
             }
+            // The old hello names the run: the new one comes from an agent that knows nothing of it.
             changes.push(MemberChange::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
         }
         if member.presence != NodePresence::Fresh {
@@ -189,6 +193,7 @@ impl FleetMembers {
     pub fn recall_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
         // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
+        // A hello that has come already is newer than any record.
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.to_hello(),
             heard: now,

@@ -149,11 +149,13 @@ impl RunOutcome {
     }
     /// True if some nodes started and others did not, because the confirmation reached them too late.
     pub fn is_split_start(&self) -> bool {
+        // Reasons are texts, in reports and on the way from nodes, so a fixed word in them marks this one.
         self.reasons().iter().any(|reason| reason.contains(SPLIT_START))
     }
     /// True if the start came too late for some nodes, so that a repetition of the run may well start everywhere.
     pub fn is_late_start(&self) -> bool {
         match self {
+            // Only a run that sent nothing, or whose split start is named, may be repeated without a change.
             Self::Failed { fault } => fault.is_late_start(),
             _ => self.is_split_start(),
         }

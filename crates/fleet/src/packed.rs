@@ -49,6 +49,7 @@ pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
     let length = packed.len() as u64;
+    // Up to `FREE` bytes, every length of input may hold them.
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
     // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
     let content = clamp_to_u32(missing);
@@ -60,6 +61,7 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
 
 /// Unpacks a value of [`pack_value`].
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
     unpack_within(bytes, (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST))
 }
 
@@ -68,6 +70,7 @@ pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
     decoder.window_log_max(WINDOW_LOG)?;
+    // The limit is on the unpacked text. One on the parsed value would come after the memory was taken.
     let mut text = LimitedReader { inner: decoder, left: most, most };
     let value = serde_json::from_reader(BufReader::with_capacity(BUFFER, &mut text));
     Ok(value?)

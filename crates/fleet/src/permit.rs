@@ -118,6 +118,7 @@ impl LendingPermit {
     pub fn lent_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
+            // The machine itself is reached by this interface: test traffic there could cut it off.
             None if has_default_route => None,
             // Another namespace counts as another machine, unless the owner lists it.
             None if interface.contains('/') => None,
@@ -140,6 +141,7 @@ impl LendingPermit {
     pub fn check_plan(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
         let mut refusals = Vec::new();
         if let Some(back_end) = wish.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
+            // All reasons are collected, so that the user can mend a plan in one round.
             refusals.push(format!("back end {} is not allowed", back_end.name()));
         }
         self.check_replays(wish.replays, &mut refusals);
@@ -157,6 +159,7 @@ impl LendingPermit {
         // A file that was not found is refused: nobody knows which one would be opened.
         let are_lent = files.iter().all(|file| {
             let both = file.as_ref().zip(self.replays.as_ref());
+            // Both are without symbolic links, so a link cannot lead out of the directory.
             both.is_some_and(|(file, directory)| file.starts_with(directory))
         });
         if !are_lent {
@@ -236,6 +239,8 @@ impl LendingPermit {
         }
         let reach = stream.possible_destinations();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
+            // A destination that nobody knows in advance can be any address, so only
+            // a permit for all of them covers it.
             let open = reach.open.iter().filter(|why| self.forbids_unknown(why));
             refusals.extend(
                 open.map(|why| format!("stream {name}: its destination is not known in advance: {why}")),

@@ -99,6 +99,7 @@ impl<'a> PlaceSearch<'a> {
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
                 place: PortPlace { node: row.node.clone(), interface: port.interface.clone() },
+                // A label of the node is one of all its ports, so a plan can ask for either in the same way.
                 labels: row.labels().chain(&port.labels).cloned().collect(),
                 up: port.up,
                 hindrance: hindrance.clone(),
@@ -134,6 +135,7 @@ impl<'a> PlaceSearch<'a> {
         // Ports by label come after the named ones: they can move, named ones cannot.
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
+            // A node that cannot take part is the last resort: a port there is missing in the run.
             if by_label && !self.place_by_label(index, &mut BTreeSet::new()) && !self.place_on_absent(index) {
                 self.report_shortage(index);
             }
@@ -227,6 +229,7 @@ impl<'a> PlaceSearch<'a> {
         // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place is
         // found whenever one exists.
         for offer in candidates {
+            // An offer that was tried cannot help: its holder found no other place a moment ago.
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port with a named interface stays.
             if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried)

@@ -59,6 +59,7 @@ impl TermRecord {
     /// Ends the term over the value that was read at `revision`. The holder's next refresh is refused.
     pub fn end_over<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
         let key = Self::record_key(&self.holder.controller);
+        // The record stays, so that the holder's next refresh finds another revision and is refused.
         let ended = Self { is_over: true, ..self };
         records.replace_record(&key, revision, &StoredRecord::encode_value(&ended)).map(drop)
     }
@@ -146,6 +147,8 @@ impl TermWatch {
     ) -> TermState {
         let Some((record, revision)) = found.filter(|(record, _)| !record.is_over) else {
             self.seen.remove(controller);
+            // A missing record counts as one that has ended: a controller writes
+            // its record before it takes a lead.
             return TermState::Over;
         };
         let known = self.seen.get(controller).copied();
@@ -154,6 +157,7 @@ impl TermWatch {
         self.seen.insert(controller.to_owned(), (revision, since));
         let stale_at = since + self.times.stale;
         let is_there = is_there(&record.holder);
+        // On its own host, a process that is gone need not be waited for.
         if now >= stale_at || is_there == Some(false) {
             TermState::Dead(revision)
         } else if is_there == Some(true) || known.is_some_and(|(seen, _)| seen != revision) {
@@ -214,6 +218,8 @@ impl ControllerTerm {
         }
         // Missed refreshes are not made up for.
         self.next = now + self.times.refresh;
+        // Several refreshes may be without an answer. The first is kept for
+        // the case that only that one was done.
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));
         Some((self.revision, self.record.clone()))
     }

@@ -36,6 +36,7 @@ impl AgentMachine {
             // The controller orders the next change only after every node has answered this one, so this is a late repetition.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.repeat_progress(),
+            // The number is recorded with the answer of the data plane, see `AgentEvent::Steered`.
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
             Ordering::Greater => self.too_late(order.number, ChangeProgress::Over),
         }
@@ -63,6 +64,7 @@ impl AgentMachine {
 
     fn next_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match (step.as_ref(), &self.change.progress) {
+            // The step was done and its answer was lost: it is answered again.
             (ChangeStep::Hold(_), ChangeProgress::Held(..))
             | (ChangeStep::Announce { .. }, ChangeProgress::Announced(_))
             | (ChangeStep::Begin { .. } | ChangeStep::Undo, ChangeProgress::Over(_)) => {

@@ -45,6 +45,7 @@ impl AgentMachine {
             && own.plan == head.plan
             && own.epoch < head.epoch
         {
+            // Replies carry this head, and the later controller ignores replies of another epoch.
             own.epoch = head.epoch;
             if let Some(lease) = &mut self.lease {
                 // The earlier controller may still answer a question that was sent after the later one began. The lease
@@ -114,6 +115,7 @@ impl AgentMachine {
     /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order;
     /// this reports the reason.
     pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
+        // One reason is enough: the senders have been told to stop.
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
         }
@@ -139,6 +141,7 @@ impl AgentMachine {
     /// Time at which it goes on without its controller, if that stays silent.
     pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
+            // Without leases the controller is in this process: its silence means that it is gone.
             return (self.state != AgentState::Idle).then(|| self.heard + self.silence_timeout);
         };
         let orphaned = lease.terms().orphaned;
@@ -147,6 +150,7 @@ impl AgentMachine {
             AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
             // While the lease is valid, the controller is not silent; after that, the senders are waited for.
             AgentState::Running if self.why.is_none() => None,
+            // Nothing is sent any more, so there is no other node to wait for.
             AgentState::Stopped(_) | AgentState::Spooled(_) => Some(self.heard + orphaned),
             // Other nodes may take longer to get ready: silence is no fault then.
             _ => Some(self.heard + orphaned + orphaned),
@@ -191,6 +195,7 @@ impl AgentMachine {
         }
         let kept = match self.state {
             AgentState::Spooled(KeptResult::Segments(segments)) if self.head.as_ref() == Some(head) => {
+                // Only what is safe on the disk counts as kept: a result in memory is gone with its run.
                 Some(segments)
             }
             _ => None,
@@ -199,6 +204,7 @@ impl AgentMachine {
     }
 
     pub(super) fn spool_result(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
+        // The run was aborted while the data plane closed its accounts; its result is not wanted any more.
         if self.state != AgentState::Finishing {
             return Vec::new();
         }

@@ -86,6 +86,7 @@ impl AgentMachine {
     }
 
     pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
+        // A repeated commit finds another state and is only answered: T never moves within an attempt.
         if self.state == AgentState::Armed {
             // In a steered run nothing begins at T.
             if now + guard >= start && !self.steered {
@@ -147,6 +148,7 @@ impl AgentMachine {
         if self.state != AgentState::Running {
             return Vec::new();
         }
+        // A sender looks at its lease by itself, and may find it over before a tick here does.
         let ended = if lease_ended { StopReason::LeaseOver } else { StopReason::Done };
         let why = *self.why.get_or_insert(ended);
         // Emulated interfaces are still needed while others send, but not longer than the owner's limit.
@@ -182,6 +184,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
+        // COLLECTED may be repeated, or be meant for a run that has already made way for the next one.
         if self.head.as_ref() == Some(head)
             && matches!(self.state, AgentState::Spooled(_) | AgentState::Failed(_))
         {
@@ -204,6 +207,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
+        // The ports are closed in these states, so there is nothing left to release.
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
         }
@@ -216,6 +220,7 @@ impl AgentMachine {
     }
 
     pub(super) fn on_tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
+        // First of all: nothing else of this tick matters for a run that ends here.
         if self.silence_deadline().is_some_and(|at| now >= at) {
             return self.end_without_controller();
         }

@@ -23,6 +23,8 @@ impl ControllerMachine {
     pub(super) fn prolong_drain(&mut self, sample: &CountSample, now: MonoTime) {
         let delay = sample.latency.map_or(Nanos::ZERO, |(_, _, longest)| longest);
         self.longest_delay = self.longest_delay.max(delay);
+        // The delay is remembered in every phase, because `begin_draining`
+        // needs the longest of the whole run.
         let ControllerPhase::Draining { since, until, limit } = &mut self.phase else { return };
         let by_delay = *since + self.longest_delay + self.longest_delay;
         // Arrival times are on the node's clock. Only the age of the last arrival within its own sample is used, so the

@@ -44,6 +44,7 @@ impl ControllerMachine {
         // The deadline counts from the first stop: a repeated one must not postpone it.
         if self.stopping.is_none() {
             self.stopping = Some(now + self.limits.stop);
+            // Told at once: a stop must not wait for the next repetition.
             self.broadcast_commands(now);
         }
     }
@@ -100,6 +101,7 @@ impl ControllerMachine {
     pub(super) fn dismiss_node(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
+            // Without a spool, or after its agent has failed, no result can follow.
             NodeCommand::Abort
         } else if peer.result.is_some() {
             NodeCommand::Collected

@@ -48,6 +48,7 @@ impl ControllerMachine {
     pub(super) fn silent_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.list_stragglers(wanted, &text);
+        // One node is enough to say why; the others are usually silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.leave_out(stragglers, now) {
             self.on_trouble(&first, Blame::Peer, &text, now);
@@ -75,9 +76,13 @@ impl ControllerMachine {
     pub(super) fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
         self.expire_confirmations(start, now);
         if now >= start + self.limits.start {
+            // A confirmed node starts by itself at T, so a missing report
+            // shows that something is wrong there.
             self.give_up_peers(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
+            // The others must not wait for it. In a fleet its senders stop all
+            // the same, when their lease ends.
             self.give_up_peers(PeerProgress::Done, "did not stop when told", now);
         }
         if now >= self.silent_from {

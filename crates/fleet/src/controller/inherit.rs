@@ -16,6 +16,7 @@ impl ControllerMachine {
     /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the record's. It starts nothing.
     pub fn from_record(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
+        // Nodes refuse a lower epoch than they have seen, so the record's own epoch is the least.
         head.epoch = epoch.max(head.epoch);
         let mut controller = Self::new(head, RunPreparation::default(), &record.nodes, limits);
         controller.inherited = Some(record);
@@ -64,6 +65,7 @@ impl ControllerMachine {
             drop(peer);
             self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
         }
+        // Whatever state the record names, the senders may be running. Stopping them is safe in every state.
         self.phase = ControllerPhase::Running { start: now };
         self.enter_state(RunState::Running);
         self.stop_senders(now);
@@ -71,6 +73,7 @@ impl ControllerMachine {
 
     /// Ends the machine, because another controller has taken over: this one sends nothing more.
     pub(super) fn on_deposed(&mut self) {
+        // With a confirmation out, some node may start at T although this controller does nothing more.
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
         let outcome = if began {

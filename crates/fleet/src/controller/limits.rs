@@ -55,6 +55,7 @@ impl RunLimits {
             // enough, further attempts have twice the lead each, the last one 2.5 s.
             lead: Nanos::from_millis(20),
             guard: Nanos::from_millis(10),
+            // Two more than `LOCAL_CONFIRM_MARGIN`, after which the agent refuses a confirmation.
             margin: Nanos::from_millis(9),
             // The messages go through a channel. Arming takes as long as the kernel needs for rings and programs.
             arming_rounds: 0,
@@ -66,6 +67,7 @@ impl RunLimits {
             stop: Nanos::from_secs(10),
             drain,
             collect: Nanos::from_secs(60),
+            // A lost agent of this process has no spool that could deliver a result later.
             late: Nanos::ZERO,
             repeat: Nanos::from_secs(1),
             query: Nanos::from_secs(1),

@@ -129,6 +129,7 @@ impl ControllerMachine {
     pub(super) fn mark_lost(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
         let Some(mut peer) = self.peers.get_mut(node) else { return };
+        // A node that has reported owes nothing, whatever happens to it afterwards.
         if peer.lost || peer.progress == PeerProgress::Reported {
             return;
         }

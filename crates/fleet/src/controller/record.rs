@@ -45,6 +45,8 @@ impl RunRecord {
     }
     /// True if a node may have sent something: T was confirmed to at least one node.
     pub fn may_have_sent(&self) -> bool {
+        // The record is stored before the first confirmation is sent, so an
+        // earlier state proves that none was.
         self.state >= RunState::Confirmed
     }
 }

@@ -81,6 +81,7 @@ impl ControllerMachine {
             NodeReply::Spooled { .. } => self.on_spooled(node, now),
             NodeReply::Aborted => self.mark_released(node),
             NodeReply::Late => self.on_late(node, now),
+            // The run may still be open there, so the node does not count as gone.
             NodeReply::Refused(text) => {
                 self.on_trouble(node, Blame::Peer, &format!("refused: {text}"), now);
             }
@@ -157,6 +158,7 @@ impl ControllerMachine {
             let text = format!("node {node}: {}", self.with_overload(node, &cut));
             self.emit_event(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
+            // A node that stopped early has the same effect on the result as one that was lost.
             if self.policies.on_loss == OnLoss::Abort {
                 self.stop_senders(now);
             }
@@ -229,6 +231,7 @@ impl ControllerMachine {
 
     pub(super) fn on_late(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
+            // One late node is enough: T must be the same for all, so all of them get a later one.
             ControllerPhase::Committing { .. } => self.try_again(now),
             // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
             ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.try_again(now),

@@ -78,6 +78,7 @@ impl ControllerMachine {
                 | ControllerPhase::Committing { .. }
                 | ControllerPhase::Confirming { .. }
         );
+        // The change waits for the start: a steered run may get its first changes before its nodes are ready.
         if is_early && self.preparation.terms.steered {
             return;
         }
@@ -130,6 +131,7 @@ impl ControllerMachine {
     ) {
         let Some(current) = self.current_change(number) else { return };
         if let ChangeStage::Hold(_, held) = &mut current.stage
+            // A node that is not open has answered already: a repeated answer must not add its streams twice.
             && current.open.remove(node)
         {
             // The user gets the first fault.
@@ -217,6 +219,7 @@ impl ControllerMachine {
             let text = "the run was stopped before the change was made".to_owned();
             current.fault.get_or_insert(NodeFault { blame: Blame::Plan, text });
             current.stage = ChangeStage::Undo;
+            // Nobody is waited for: the stop ends the held streams on every node.
             current.open.clear();
         }
     }

@@ -154,6 +154,8 @@ impl LeadClaim {
             // A lead that cannot be parsed counts as free.
             let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::decode_value);
             let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
+            // A later round may read a lead that this claim has written itself, so
+            // only leads of others replace an entry.
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
         }
@@ -201,6 +203,8 @@ impl LeadClaim {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
             _ => None,
         });
+        // Terms end before leads are written: a controller that wakes up meanwhile must find that it has
+        // lost, and not only that some of its nodes are gone.
         self.stage = Stage::EndTerms(dead.collect());
         ClaimProgress::UnderWay
     }

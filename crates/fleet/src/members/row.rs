@@ -73,7 +73,9 @@ impl MemberRow {
     /// Reason that keeps it from taking part in `run`; `None` without one. A run of an earlier controller on it is no
     /// reason: the next leader ends it.
     pub fn hindrance_for(&self, run: Option<&RunId>) -> Option<String> {
+        // A lead for this very run is no hindrance: its controller is the one that asks.
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
+        // The silence comes first: what else is known of a silent node may be out of date.
         if self.presence == NodePresence::Lost {
             // The last hello may have gone to another controller: its time does not show when the node became silent.
             Some(format!("it does not answer; it was last heard {} ago", self.silent))

@@ -32,6 +32,7 @@ pub(super) fn serialize<S: Serializer>(places: &[PortPlace], serializer: S) -> R
         }
         list.serialize_element(place)?;
     }
+    // Places at the end count as well, because a place is found by its index.
     if gap > 0 {
         list.serialize_element(&gap)?;
     }

@@ -90,6 +90,7 @@ impl<'de> Deserialize<'de> for ByteSize {
             "MB" => Some(1_000_000),
             "GB" => Some(1_000_000_000),
             "TB" => Some(1_000_000_000_000),
+            // Powers of two such as `MiB` are not guessed: the owner gets an error with the right form.
             _ => None,
         };
         let bytes = factor.and_then(|factor: u64| digits.parse::<u64>().ok()?.checked_mul(factor));
@@ -111,6 +112,7 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     // The message of the TOML parser ends with a line break.
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
+    // A missing key means the default of a node without a file, never "everything".
     let usual = LendingPermit::default();
 
     let permit = LendingPermit {
@@ -125,6 +127,7 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
         probes: file.probe.map(|section| section.to_string()),
     };
     if let Some(replays) = permit.replays.as_ref().filter(|replays| !replays.is_absolute()) {
+        // A relative path would depend on the directory in which the agent was started.
         return Err(FileError(format!("replays `{}` is not an absolute path", replays.display())));
     }
     let ports = permit.ports.as_deref().unwrap_or_default();

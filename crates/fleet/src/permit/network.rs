@@ -74,6 +74,7 @@ fn uncovered_value(
         FieldValues::List(list) => {
             list.iter().find(|value| !ranges_cover(ranges, **value, **value)).map(|value| text(*value))
         }
+        // A range is allowed only as a whole: the frames will use every value in it.
         FieldValues::Range(first, last) => (!ranges_cover(ranges, *first, *last))
             .then(|| format!("anything from {} to {}", text(*first), text(*last))),
     }

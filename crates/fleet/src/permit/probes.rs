@@ -37,6 +37,7 @@ impl AskedLoad {
     /// Adds the probes that a port sends, and the answers of its reflector.
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
+        // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
         let lines = u64::from(probes.line_count_of(port)) + probes.asking_ports(port).count() as u64;
         // Each line has a time of its own then: the port sends for one line at a time.
         let lines = if probes.method.is_alone() { lines.min(1) } else { lines };
@@ -48,6 +49,7 @@ impl AskedLoad {
 }
 
 fn bits_per_frame(probes: &ProbePlan) -> u64 {
+    // Ethernet pads shorter frames to 64 bytes, and the owner's limit is one of the line.
     u64::from(probes.size.bytes().max(FrameSize::MIN.bytes()) + FrameSize::L1_OVERHEAD) * 8
 }
 

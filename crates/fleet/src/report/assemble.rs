@@ -29,6 +29,7 @@ pub fn assemble_report(
     outcome: RunOutcome,
 ) -> RunReport {
     let results = plausible_results(facts, plan, results);
+    // The users of a steered run decide when its streams begin, so no schedule says when a frame was due.
     let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, &results) };
     let lookup = ResultLookup::from_results(&results);
     let criteria = &facts.criteria;
@@ -98,6 +99,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let indices = 0..findings.plan.streams.len();
     let mut streams: Vec<StreamReport> =
         indices.map(|index| findings.stream_report(index, findings.timelines.get(index))).collect();
+    // Needs all rows: the contents that arrive at a port are shared among the streams that it expects.
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.losses_while_out_of_order();
@@ -106,6 +108,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
     ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &out_of_order);
     for stream in &mut streams {
+        // Last, because its bounds include the losses that are in doubt.
         stream.delivered_milli = stream.delivered_rate();
     }
     StreamRows { streams, lost }
@@ -215,5 +218,6 @@ fn stopped_early(
             timeline.total_frames().is_some_and(|total| sent < total)
         })
     };
+    // A stop after the last frame changes nothing about the result.
     outcome.was_stopped() && (is_cut_short() || probes.is_some_and(ProbesReport::is_cut_short))
 }

@@ -24,6 +24,8 @@ const MOST_FRAMES: u64 = 1 << 53;
 pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
+    // Before the other check, so that a false row does not take the place
+    // of a true one about the same subject.
     let impossible = leave_out_impossible(&mut result);
     let foreign = keep_rows(&mut result.ports, |row| part.own_port(row.port))
         + keep_rows(&mut result.send, |row| part.sent_stream(row.stream))
@@ -51,6 +53,8 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
 fn leave_out_impossible(result: &mut NodeResult) -> usize {
     leave_out(&mut result.send, |row| {
         let StreamTxCounts { frames, untagged, late, .. } = row.counts;
+        // A part that is larger than its whole would make a later difference
+        // wrap or saturate at a wrong figure.
         untagged <= frames && late <= frames && are_reachable(&[frames, row.planned])
     }) + leave_out(&mut result.receive, |row| {
         let StreamRxCounts { frames, altered, corrupt, unnumbered, .. } = row.counts;
@@ -85,6 +89,7 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
 /// Removes rows about probe lines that the node does not send, or about ports of other nodes; returns their number.
 fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
     let Some(probes) = result.probes.as_mut() else { return 0 };
+    // A plan without probes has no lines, so every row about one is foreign.
     let Some(plan) = part.plan.probes.as_ref() else {
         let rows = probes.lines.len() + probes.reflected.len();
         result.probes = None;
@@ -126,6 +131,7 @@ struct PlanPart<'a> {
 
 impl PlanPart<'_> {
     fn is_own(&self, port: usize) -> bool {
+        // A run on one machine has no places, and all its ports are here.
         self.places.get(port).is_none_or(|place| place.node.0 == self.node)
     }
 

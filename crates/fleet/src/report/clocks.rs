@@ -20,6 +20,7 @@ pub(super) enum StreamClocks {
 pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
     let clock = node.clock.as_ref()?;
     let from = clock.before.to_controller(node.started);
+    // The error grows with the time since the comparison, so the whole run is looked at.
     let to = clock.before.to_controller(node.ended.max(node.started));
     clock.error_over(from, to)
 }
@@ -34,6 +35,7 @@ impl StreamFindings<'_> {
         let errors: Option<Vec<Nanos>> =
             apart.map(|receiver| Some(error_of(sender)? + error_of(receiver.node)?)).collect();
         errors.map_or(StreamClocks::Unknown, |errors| {
+            // The worst pair counts: one latency stands for all receivers.
             errors.into_iter().max().map_or(StreamClocks::One, StreamClocks::Apart)
         })
     }

@@ -91,12 +91,14 @@ fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
         let rate = |milli: u64| milli as f64 / 1000.0;
         return Some(Throughput {
             value: rate(delivered.value),
+            // The measured rate is the least that is possible, so only the most can lie further away.
             doubt: rate(delivered.most.saturating_sub(delivered.value)),
         });
     }
     let received = stream.received.as_ref()?;
     let value = match received.rate {
         Some(rate) => rate.frames_per_second(),
+        // Nothing arrived, and that is known: the rate is zero, not unknown.
         None if received.frames == 0 => 0.0,
         None => return None,
     };
@@ -107,6 +109,7 @@ fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
 fn doubt_without_order(stream: &StreamReport, received_rate: f64) -> f64 {
     match stream.loss {
         Some(loss) if loss.lost > 0 => {
+            // The frames in doubt would have arrived at the same rate as those that did.
             let arrived = loss.expected.saturating_sub(loss.lost);
             received_rate * loss.in_doubt as f64 / arrived.max(1) as f64
         }
@@ -162,6 +165,7 @@ fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
     let loss = percent_of(found.counts.lost, found.counts.sent);
     let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT)];
     if let Some(rate) = found.capacity_rate() {
+        // A comparison takes one distance for both sides, so the larger one counts.
         let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
         let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
         figures.push(figure.with_uncertainty(Some(doubt as f64)));

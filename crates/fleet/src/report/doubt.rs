@@ -32,6 +32,7 @@ impl EventReport {
     /// this machine has no carrier either, but that is another event.
     pub(super) fn from_event(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
         let cause = match (event.what, carrier_loss) {
+            // Only the user can know that the device under test takes the carrier away on purpose.
             (PortEventKind::CarrierLost, CarrierLossCause::Device) => EventCause::Device,
             _ => event.what.cause(),
         };
@@ -87,6 +88,7 @@ impl OutageSpan {
         let StreamReceiver { node, row } = receiver;
         // If frames overtake each other, a lost one need not have been between its neighbours.
         let is_in_order = row.counts.sequence.reordered == 0;
+        // Then a lost frame may have been sent earlier or later, by up to the longest measured delay.
         let apart = if is_in_order { Nanos::ZERO } else { longest_delay_of(row) };
         let begin = outage.begin.map_or(Nanos::ZERO, |begin| begin.since(node.started));
         Self {
@@ -104,6 +106,7 @@ impl OutageSpan {
 
     /// True if the outage overlaps these times.
     pub(super) fn overlaps_times(&self, from: Nanos, until: Option<Nanos>) -> bool {
+        // A missing end is open: the outage or the event may have lasted until the end of the run.
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
@@ -111,6 +114,7 @@ impl OutageSpan {
     /// that should have arrived before a time: only losses before that time are certain.
     pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps_event(event));
+        // The earliest event decides, because a loss stays in doubt from the first event to its own end.
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
         // The lost numbers between joined gaps are unknown.
         if from <= self.begin || !self.is_one_gap {

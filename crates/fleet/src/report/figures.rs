@@ -28,6 +28,7 @@ impl MeanRate {
         last: Option<MonoTime>,
     ) -> Option<Self> {
         let span = u128::from(last?.since(first?).as_u64());
+        // One frame has no interval, and two with one stamp have none that the clock could measure.
         if frames < 2 || span == 0 {
             return None;
         }
@@ -165,6 +166,7 @@ pub struct LatencyError {
 impl LatencyError {
     /// Error bound for 99 % of the frames; absent when a part of it is unknown.
     pub fn p99(&self) -> Option<Nanos> {
+        // Without a comparison of clocks, both ends read one clock, which adds no error.
         Some(self.tx_p99? + self.rx_conversion? + self.clock.unwrap_or(Nanos::ZERO))
     }
 }

@@ -50,6 +50,7 @@ impl FrameLoss {
         // frame that never arrived lacks all of its copies, however many extra copies others have.
         let arrived = sequence.unique.saturating_add(sequence.duplicates);
         let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
+        // A ratio that is not whole gives some frames fewer copies, so only the smaller number is sure.
         let copies = stream.metrics.rx_per_tx_thousandths / (stream.rx.len().max(1) as u64 * 1000);
         let lost = expected.saturating_sub(arrived).max(never_came.saturating_mul(copies).min(expected));
         let extra = arrived.saturating_add(lost).saturating_sub(expected);
@@ -64,6 +65,7 @@ impl FrameLoss {
             lost,
             extra: sequence.unique.saturating_sub(expected),
             percent: Ratio::new(lost, expected).percent(),
+            // A receiver that gets a share of the frames sees a gap at every frame of another receiver.
             bursts: whole_here.then_some(sequence.loss_bursts),
             longest_burst: whole_here.then_some(sequence.longest_burst),
             seconds: whole_here.then_some(sequence.loss_seconds),
@@ -80,5 +82,6 @@ pub(super) fn all_expect_all(stream: &Stream) -> bool {
 
 /// Copies that the receivers together should count, rounded down.
 fn expected_by_receivers(stream: &Stream, sent: u64) -> u64 {
+    // The product needs 128 bits: a count of another machine may be near 2^64.
     clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
 }

@@ -34,6 +34,7 @@ pub(super) fn histogram_of(times: &Latency) -> Vec<LatencyBucket> {
     for (time, frames) in times.buckets() {
         let (from, below) = bounds_of(time.as_u64());
         match buckets.last_mut() {
+            // The measured buckets come in ascending order, so those of one coarse bucket follow each other.
             Some(last) if last.from == from => last.frames = last.frames.saturating_add(frames),
             _ => buckets.push(LatencyBucket { from, below, frames }),
         }

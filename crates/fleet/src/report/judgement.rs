@@ -102,6 +102,7 @@ impl StreamFinding {
 
     /// Result of a criterion about the rig: a broken limit of the rig does not make the device fail.
     pub(super) fn of_the_rig(self) -> Self {
+        // The results are in order: PASS, INCONCLUSIVE, FAIL. The minimum keeps the first two.
         Self { result: self.result.min(CriterionResult::Unknown), ..self }
     }
 }
@@ -148,6 +149,7 @@ impl CriterionLine {
         let named = self.subjects.iter().filter(|subject| subject.result == wanted);
         let mut reasons: Vec<String> =
             named.map(|subject| format!("{}: {}", subject.subject, subject.measured)).collect();
+        // The counts are of all subjects; the list of subjects is bounded.
         let all = if wanted == CriterionResult::Fail { self.failed } else { self.unknown };
         if all > reasons.len() && !reasons.is_empty() {
             reasons.push(format!("{} more of {}", all - reasons.len(), self.criterion));
@@ -164,6 +166,7 @@ fn count_results(judgements: &[SubjectJudgement], wanted: CriterionResult) -> us
 pub(super) fn count_in_words(frames: &Bounded<u64>, whole: u64, what: &str) -> String {
     let all = format!("{} of {whole} frames {what} ({})", frames.most, Ratio::new(frames.most, whole));
     match frames.most - frames.least {
+        // An exact figure needs no words about the rig.
         0 => all,
         doubtful => format!("{all}, {doubtful} of them perhaps by the rig or a link without carrier"),
     }

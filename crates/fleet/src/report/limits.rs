@@ -16,6 +16,7 @@ pub(super) fn near_limit_caveats(
         let sums = SendingSums::for_port(streams, &port.info.name);
         let sent = port.tx_rate.map(|rate| PortLoad::asked_of_sender(rate, &sums));
         let received = port.rx_rate.map(PortLoad::of_receiver);
+        // The calibrated limit holds for one direction, and the busier one comes nearest to it.
         let load = sent.into_iter().chain(received).max_by_key(|load| load.frames_per_second)?;
         // Bits per second over frames per second: the mean size of a frame, in bytes.
         let size = load.rate.l2.bits_per_second().checked_div(8 * (load.rate.frames_milli / 1000))?;
@@ -24,6 +25,7 @@ pub(super) fn near_limit_caveats(
             doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),
             text: load.compared_with(limit),
+            // Without a missing frame, the rig has kept up, however near its limit it was.
             matters: lost.total > 0 || sums.unsent > 0,
         })
     });

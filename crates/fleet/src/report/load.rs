@@ -31,12 +31,15 @@ impl LoadFactor {
             report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
         });
         let senders = measured.iter().map(|((stream, _), _)| stream.tx).collect::<BTreeSet<_>>().len();
+        // The factor is about several senders that share the device. For one,
+        // the stream's own rate says the same.
         if senders < 2 {
             return None;
         }
         let mut asked_milli = 0_u64;
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
+            // One unknown part makes the whole factor unknown: a sum without it would look like a loss.
             let asked = stream.expected_copies(asked_of(report.sent.as_ref()?.planned, timeline)?);
             asked_milli = asked_milli.saturating_add(asked);
             let received = report.received.as_ref()?;

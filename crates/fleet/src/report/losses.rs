@@ -191,6 +191,7 @@ impl StreamFindings<'_> {
     ) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
         let Some(sender) = self.sender_of(index).filter(|_| !self.is_recorded(index)) else { return 0 };
+        // Each frame left at most this late, so a frame that was due before this was surely on its way.
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         let delay = longest_delay_of(received);
         // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as
@@ -262,6 +263,7 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 
 }
 
 fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
+    // Between joined gaps frames arrived, and their numbers are not known.
     let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
     sum_of(exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)))
 }
@@ -276,5 +278,6 @@ pub(super) fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos 
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }
+    // Both were compared with the controller's clock, so both errors add up.
     error_of(sender).zip(error_of(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
 }

@@ -228,6 +228,7 @@ fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart
         skew_ns: skew.map(|skew| skew.ns),
         bound: skew.map(|skew| skew.bound),
         late_ns: first.left.signed_since(node.started + first.due),
+        // The greatest kind is the worst one: the bound must hold for every port of the node.
         stamp: node.ports.iter().map(|port| port.info.tx_stamp).max(),
     })
 }
@@ -265,6 +266,7 @@ impl SkewReport {
     pub(super) fn from_nodes(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
         let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
         let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();
+        // A silent node may have started, so it counts as one whose start is unknown.
         if rows.len() < 2 || starts.len() + silent.len() < 2 {
             return None;
         }
@@ -370,6 +372,7 @@ impl StartSpread {
         Some(Self {
             seen: span_of_starts(known, |k| k.skew, |k| k.skew)?,
             most: span_of_starts(known, |k| k.skew + k.bound, |k| k.skew - k.bound)?,
+            // May be below zero when the bounds overlap. Then nothing is certain, and the report shows zero.
             least: span_of_starts(known, |k| k.skew - k.bound, |k| k.skew + k.bound)?,
         })
     }

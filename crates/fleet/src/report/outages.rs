@@ -74,6 +74,7 @@ impl LossTimes {
         outages.count = outages.count.saturating_add(other.outages.count);
         outages.take_longest(other.outages.longest_length);
         outages.listed.extend(other.outages.listed);
+        // Bounded after each port: a fleet may have thousands of receivers for one stream.
         keep_longest(&mut outages.listed);
     }
 }
@@ -85,6 +86,7 @@ impl OutageReport {
         let longest = self.longest_length.map_or(length, |longest| longest.max(length));
         self.longest_length = Some(longest);
         self.longest = Some(longest.value);
+        // A certain length of zero says nothing, so it is left out.
         self.longest_certain = Some(longest.least).filter(|least| *least > Nanos::ZERO);
     }
 }
@@ -123,6 +125,7 @@ impl StreamFindings<'_> {
             } else {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
+                // The doubts are taken one after the other from the rest, so that no frame counts twice.
                 let by_number = by_events + counted.take_explained(&span, outage.frames - by_events);
                 let too_close = (outage.frames - by_number).min(self.too_close(index, receiver, outage));
                 by_number + bursts.take_explained(&span, too_close)
@@ -175,6 +178,7 @@ impl StreamFindings<'_> {
         let Some(timeline) = self.timelines.get(index).filter(|_| !self.is_recorded(index)) else {
             let sending =
                 self.sender_of(index).map(|sender| sender.node.senders_done.since(sender.node.started));
+            // A recording has no due times here. The outage may have lasted as long as the node sent.
             let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));
             return all.or_least(Nanos::ZERO, BoundReason::NoArrival);
         };

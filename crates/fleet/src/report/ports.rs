@@ -112,7 +112,9 @@ impl LossPlaces {
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
         // Sender first, then receiver, each at most the rest: a frame is counted at one place.
+        // A port that only receives has no drops to know, so it must not make the sum unknown.
         let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
+        // One unknown count makes the sum unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
         let sender = sender.map(|dropped| sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
@@ -175,6 +177,7 @@ impl CountSums {
     fn add_frames(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
         self.frames = self.frames.saturating_add(frames);
         self.bytes = self.bytes.saturating_add(bytes);
+        // A stream without frames has no times, and must not make the sum begin at T.
         self.first = self.first.into_iter().chain(first).min();
         self.last = self.last.into_iter().chain(last).max();
     }

@@ -235,6 +235,7 @@ impl LineRows<'_> {
             return Some(same);
         }
         let (near, far) = (near.probes.as_ref()?.wall_clock, far.probes.as_ref()?.wall_clock);
+        // Each node relates its wall clock to its monotonic one, and the fleet relates the monotonic ones.
         let offset_ns = lead.offset_ns.saturating_add(far.offset_ns).saturating_sub(near.offset_ns);
         // The error of the near node's own conversion is part of its times already.
         Some(WallClockLead { offset_ns, bound: lead.bound + far.bound, source: ClockRelationSource::Fleet })
@@ -276,6 +277,7 @@ impl OneWayDelays {
             clocks: Some(ClockRelationSource::Exchanges),
         };
         let known = by_fleet.into_iter().chain([by_exchanges]).filter(|delays| delays.there.is_some());
+        // Of equal bounds the first one counts, which is that of the fleet.
         known.min_by_key(|delays| delays.there.map(|times| times.bound_ns)).unwrap_or_default()
     }
 }
@@ -292,6 +294,7 @@ fn lost_there(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> O
 /// Answers that never arrived.
 fn lost_back(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected.and_then(|far| far.reflected) {
+        // More answers than reflections: copies were made on the way back, so the losses are unknown.
         Some(reflected) => reflected.checked_sub(row.counts.answered),
         None => row.session_lost.map(|(_, back)| back),
     }
@@ -347,7 +350,9 @@ impl ProbesReport {
         // Without a report of its reflector, silence may be the reflector's fault and not that of the path.
         let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
+            // These probes get no answer, so all that can be judged is that they left.
             (false, ..) if sent == planned => CriterionResult::Pass,
+            // Nothing was sent, so silence says nothing about the path.
             (false, ..) | (true, 0, _) => CriterionResult::Unknown,
             (true, _, 0) if has_far_end => CriterionResult::Fail,
             (true, _, 0) => CriterionResult::Unknown,

@@ -57,6 +57,8 @@ impl StreamFindings<'_> {
     pub(super) fn too_close(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> u64 {
         let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
         let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
+            // Without both arrivals, or without due times, nothing shows how
+            // near the frames were to each other.
             return outage.frames;
         };
         let (end, begin) = length;
@@ -64,6 +66,7 @@ impl StreamFindings<'_> {
             .due_time(outage.last.saturating_add(1))
             .saturating_sub(timeline.due_time(outage.first.saturating_sub(1)));
         let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
+        // From the last frame that arrived before the outage to the first one after it.
         let intervals = u128::from(outage.last.saturating_sub(outage.first)) + 2;
         let planned = u128::from(planned.as_u64().max(1));
         // The unit is a tenth of an interval, of which one is jitter of the path; a part of a frame counts as one.
@@ -82,6 +85,7 @@ impl StreamFindings<'_> {
             return CountedDoubts::default();
         };
         let apart = clocks_apart(sender, receiver.node);
+        // A frame of the burst arrives later by the delay, and the backlog in the device outlasts the burst.
         let after = apart + longest_delay_of(receiver.row) + AFTER;
         let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
         let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {

@@ -83,6 +83,7 @@ impl StreamReport {
         // If the plan expects several copies at a receiver, only those beyond them are too many.
         let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
         let copies = Bounded::exactly(twice.saturating_add(loss.extra));
+        // An engine that counts too few frames makes the others look like copies.
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
         let most = copies.value.saturating_add(received.sequence.stale);
         copies.or_least(least, BoundReason::RigLosses).or_most(most, BoundReason::Stale)
@@ -106,6 +107,7 @@ impl StreamReport {
     }
 
     pub(super) fn judge_latency(&self, limit: LatencyLimit) -> Option<StreamFinding> {
+        // Nothing arrived: the loss is judged elsewhere, and there is no latency to judge.
         self.received.as_ref().filter(|got| got.frames > 0)?;
         let bounds = self.latency.as_ref().and_then(|latency| latency.bounds);
         let Some(latency) = bounds.map(|bounds| bounds.of_figure(limit.figure)) else {
@@ -116,6 +118,7 @@ impl StreamReport {
     }
 
     pub(super) fn judge_jitter(&self, limit: Nanos) -> Option<StreamFinding> {
+        // Jitter is a difference of two arrivals.
         self.received.as_ref().filter(|got| got.frames > 1)?;
         let Some(jitter) = self.largest_jitter else {
             return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
@@ -183,6 +186,7 @@ impl StreamReport {
             first.zip(last).map_or(0, |(first, last)| u128::from(last.saturating_sub(first).as_u64()))
         };
         let interval = planned_span(1);
+        // Never zero: the rates below divide by times that are at least this.
         let window = planned_span(sent.planned).max(1);
         let taken = window.max(span(received.first, received.last) + interval);
         let longer = span(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));

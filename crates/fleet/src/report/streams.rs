@@ -178,6 +178,7 @@ impl<'a> StreamFindings<'a> {
         // The share of a receiver that did not report would look like a loss.
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
+        // Frames without a tag have no number, so receivers cannot expect them.
         let frames = sender.map(|sender| sender.row.counts.numbered_frames());
         // Receivers that share the frames see gaps that are no losses.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
@@ -223,6 +224,7 @@ impl<'a> StreamFindings<'a> {
         };
         let stamps = self.stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
+            // Without bounds of the stamps, all of the jitter may come from them.
             return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
         };
         // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
@@ -240,6 +242,7 @@ impl<'a> StreamFindings<'a> {
         let sender = self.sender_of(stream);
         let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
         let ports = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port));
+        // The worst port counts, because one figure stands for the arrivals at all of them.
         StampErrors { leaving, arriving: ports.map(|port| port.clock_bound).max(), clocks }
     }
 
@@ -259,6 +262,7 @@ impl<'a> StreamFindings<'a> {
             received.series = RateSeries::default();
             received.quality = QualitySeries::default();
         }
+        // Where receivers share a stream, the share of one of them is not known in advance.
         let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
         PortShare {
             port: self.port_name(receiver.row.port),
@@ -274,6 +278,7 @@ impl<'a> StreamFindings<'a> {
         let clock = match self.compare_clocks(stream, rows) {
             StreamClocks::One => None,
             StreamClocks::Apart(bound) => Some(bound),
+            // A latency between clocks of unknown relation would be any number.
             StreamClocks::Unknown => return None,
         };
         let mut all: Option<Latency> = None;

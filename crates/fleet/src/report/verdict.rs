@@ -238,6 +238,7 @@ fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
 
 /// Reason why a stream cannot be judged.
 fn missing_report(stream: &StreamReport) -> Option<String> {
+    // A stream without metrics or receivers is not meant to be judged.
     let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();
     is_missing.then(|| format!("stream {}: a sender or receiver did not report", stream.name))
 }
