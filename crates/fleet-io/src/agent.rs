@@ -147,6 +147,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         let asked_at = now();
         let envelope = self.endpoint.receive_message(wait);
         if let Some(member) = &mut self.membership {
+            // A message may end the wait early. Only the time beyond the wait counts as starvation.
             member.note_wait(wait, now().since(asked_at));
         }
         if let Some(envelope) = envelope {
@@ -155,9 +156,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         self.feed_event(AgentEvent::Tick);
         self.watch_senders();
         self.report_sample();
+        // The first call after a run starts the time for which ports are kept,
+        // so there must be none during a run.
         if self.plane.is_none() {
             self.planes.close_unused(now());
         }
+        // Hellos go out during a run, too: the controller learns of a node's
+        // troubles and its overload by them.
         if self.membership.as_mut().is_some_and(NodeMembership::take_due_hello) {
             self.send_hello(None);
         }
@@ -173,8 +178,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 let command = member.with_local_times(command);
                 self.feed_event(AgentEvent::Command(head, command));
             }
+            // Without a fleet there are no leases: the agent gives up when its
+            // controller has been silent for long.
             (MessageBody::Granted(head, grant), Some(_)) => self.feed_event(AgentEvent::Granted(head, grant)),
             (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
+            // Fits that are meant for another run would shift the streams of this one.
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.clock_shifts(fits);
                 // A node that has finished measures no latency any more.
@@ -228,6 +236,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 self.plane = None;
                 self.plan = None;
                 self.pulse = None;
+                // After the plane: no sender is left when the supervisor stops watching.
                 let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave_run);
                 return Ok(Self::failure_event(left));
             }
@@ -281,6 +290,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             return;
         }
         let Some(plane) = self.plane.as_mut() else { return };
+        // Counted from now and not from the due time: after a delay there are no samples to catch up with.
         self.sample_at = now() + SAMPLE_EVERY;
         match plane.sample_counts() {
             Ok(sample) => {
@@ -322,6 +332,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     /// The error as it travels; the first one is kept for the caller of [`serve_agent`].
     fn record_failure(&mut self, error: EngineError) -> NodeFault {
         let fault: NodeFault = fault_of(&error);
+        // Later errors are mostly consequences of the first one.
         self.failure.get_or_insert(error);
         fault
     }

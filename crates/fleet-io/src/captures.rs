@@ -116,8 +116,10 @@ impl CaptureDirectory {
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         // The first range counts the whole file; a file counts once, however often it is asked for.
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
+        // The spool counts with the same allowance, and reading a range may have to wait for the disk.
         drop(allowance);
         let bytes = match question.wish {
+            // A question may ask for more, but one range is all that memory and message are made for.
             CaptureWish::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
             CaptureWish::Sha256 => sha256_of_file(&opened),
         };
@@ -142,6 +144,7 @@ impl CaptureDirectory {
 fn is_plain(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
+    // A dot at the beginning would admit `..`. Linux allows 255 bytes for the name of a file (NAME_MAX).
     !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && has_plain_characters
 }
 

@@ -142,6 +142,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     fn run_loop(&mut self) -> Result<(), Error> {
         self.feed_event(ControllerEvent::Begin)?;
         let mut heard = now();
+        // The machine has a deadline as long as the run is not over.
         while let Some(deadline) = self.machine.next_deadline() {
             while let Some(news) = self.services.next_news()? {
                 self.handle_news(news)?;
@@ -167,6 +168,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
+        // Without its last record a later controller would take this run for unfinished and end it again.
         while self.is_recording {
             self.perform_waiting(KEPT_SOON)?;
         }
@@ -189,6 +191,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 Some(ControllerEvent::Reply(from, head, reply))
             }
             MessageBody::Telemetry(head, sample) => {
+                // Counts of another attempt would make this one's last known counts wrong.
                 if head == *self.machine.head() {
                     self.services.on_sample(&from, &sample);
                 }
@@ -241,6 +244,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             }
             let Some((at, action)) = self.waiting.pop_front() else { return Ok(()) };
             self.perform_action(at, action)?;
+            // A record that was queued just now is usually saved within this time. Then
+            // the actions behind it wait for no turn.
             within = KEPT_SOON;
         }
     }
@@ -285,6 +290,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         };
         let error = self.endpoint.post_message(&to, MessageBody::Command(head.clone(), command)).err()?;
         let is_too_large = matches!(error, fabric::Error::TooLarge(_));
+        // Any other failure counts as a lost message, which the silence of the node shows.
         is_too_large.then(|| ControllerEvent::Reply(to, head, NodeReply::Refused(error.to_string())))
     }
 

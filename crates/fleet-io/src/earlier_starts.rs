@@ -20,6 +20,7 @@ pub struct EarlierStarts {
 impl EarlierStarts {
     /// Returns whether the plan is begun again if this start fails, too.
     pub fn may_begin_again(&self, operator: &dyn RunOperator) -> bool {
+        // The start that this is asked about is not among `runs` yet.
         self.runs.len() + 1 < STARTS && !operator.is_interrupted()
     }
 
@@ -46,6 +47,7 @@ impl EarlierStarts {
                 earlier.len() + 1,
                 earlier.join(" and of ")
             ),
+            // The earlier starts sent nothing, so they say nothing against the counts of this one.
             matters: false,
         };
         report.caveats.push(caveat.clone());

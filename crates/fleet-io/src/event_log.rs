@@ -16,6 +16,7 @@ pub(crate) fn log_run_event(event: &RunEvent) {
         RunEventKind::Ports { node, ports } => {
             debug!(%run, %node, ports = ports.len(), "node opened its ports");
         }
+        // Every node sends several each second, so they are below the level of all other events.
         RunEventKind::Counters { node, .. } => tracing::trace!(%run, %node, "sample received"),
         RunEventKind::Steered { number, outcome: Ok(()) } => info!(%run, number, "change made"),
         RunEventKind::Steered { number, outcome: Err(fault) } => warn!(%run, number, %fault, "change failed"),

@@ -31,6 +31,7 @@ pub(crate) fn with_event_thread<T>(
             let _closed = CloseOnDrop(&queue);
             work(&queue)
         };
+        // A panic of the user's code continues here, as if this thread had called that code.
         reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok(done)
     })
@@ -96,6 +97,7 @@ impl EventQueue {
             state.make_room_for_sample();
         }
         state.events.push_back(event.clone());
+        // Only one thread reads.
         self.changed.notify_one();
     }
 

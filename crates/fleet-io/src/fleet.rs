@@ -287,6 +287,7 @@ where
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
         for UncollectedPart { node, run, attempt, .. } in self.members.uncollected_parts() {
             let below = below(&node, &run, attempt);
+            // At 0 nothing is stored, so there is nothing that the node could delete.
             if below > 0 {
                 let mark = StoredWatermark { run, attempt, below };
                 // The next controller sends it again.
@@ -330,8 +331,10 @@ where
         let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&nodes), options.drain);
         let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
+        // This has the controller's own key. Each node gets one of its own when the command is sent.
         let clock = Some(self.responder.server().clone());
         let say_every = say_every(nodes.len(), options.drain);
+        // One controller answers all questions for leases, so each of many nodes asks more rarely.
         let renew_every = limits.lease.map(|terms| terms.renew_every(nodes.len()));
         let steered = options.terms.steered;
         let keep_ports_ns = self.retention.keep_ports();
@@ -358,6 +361,7 @@ where
         }
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {
+            // Only a run that started everywhere shows that its lead was long enough.
             Some(RunOutcome::Complete { .. }) => self.commits.add_run(&times),
             _ => self.commits.forget_all(),
         }

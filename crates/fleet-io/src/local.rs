@@ -164,6 +164,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
         // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
         let over = AtomicBool::new(false);
         scope(|scope| {
+            // An early return needs it, too: the scope would wait for the agent for ever.
             let _leave = SetOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
@@ -171,6 +172,7 @@ impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
                     serve_agent(agents, planes, AgentMachine::new_local(SILENCE_TIMEOUT), &over)
                 })
                 .map_err(Error::Thread)?;
+            // An agent that has ended does not answer any more; its handle shows that at once.
             let mut services = OneThread(agent);
             let ended = control_run(machine, &mut endpoint, &mut services, user);
             // Also when the loop has failed: the agent's thread is joined either way.
@@ -225,6 +227,7 @@ impl EndedRun {
     /// Makes the report. `plan` is the plan of the run.
     pub fn into_report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
+        // The engine's own error says more than the text of it that the controller received.
         if let RunOutcome::Failed { fault } = outcome {
             return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));
         }

@@ -151,6 +151,7 @@ impl NodeMembership {
         self.slept = slept_so_far();
         self.start = None;
         self.is_kept = false;
+        // The deadline of the run before must not make the supervisor kill this process.
         self.stop_watching()?;
         Ok(RunPreparation {
             run: head.run.0.clone(),
@@ -189,6 +190,7 @@ impl NodeMembership {
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
         let described = self.described.get_or_insert_with(|| (self.site.describe)());
+        // All processes of a machine read the same clock, so there is nothing to measure.
         !self.site.always_compare && described.clock.identity == server.identity
     }
 
@@ -339,6 +341,7 @@ impl NodeMembership {
     pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
+        // A journal without a sample says nothing, so it is discarded.
         self.uplink.leave_run(self.is_kept)?;
         self.stop_watching()
     }

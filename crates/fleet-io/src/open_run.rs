@@ -107,12 +107,14 @@ impl OpenRun {
                 *reason = format!("node {node}: {text}");
             }
         }
+        // Losses within the results matter for the verdict; that they came late does not.
         self.notes.extend(doubts.into_iter().map(|doubt| late_caveat(node, doubt, true)));
         self.results.push(result);
     }
 
     /// Makes the report with all results that have come.
     pub(crate) fn build_report(&self, document: &str) -> Result<RunReport, Error> {
+        // With the seed of the run, values that the plan leaves random come out as they were.
         let reading = ReadOptions { seed: self.facts.seed, fleet: true, ..ReadOptions::default() };
         let plan = Plan::from_text_with(document, reading)?;
         let report = assemble_report(&self.facts, &plan, self.results.clone(), self.outcome.clone());

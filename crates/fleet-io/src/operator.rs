@@ -33,6 +33,7 @@ pub(crate) fn waiting_policy(
         if is_at_work && !waits {
             return WaitChoice::GoWithout;
         }
+        // This is called at every look, several times a second, and the names are needed once.
         if !std::mem::replace(&mut is_reported, true) {
             for (node, held) in held {
                 operator.remark(format_args!("waiting: node {node} {}", held.lead));

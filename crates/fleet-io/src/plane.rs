@@ -152,6 +152,7 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
         confirmed: confirmed.collect(),
         capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
         site: RigSite::EveryPortHere,
+        // The user's own run needs no lease: it ends with this process.
         gate: SendGate::without_lease(),
         run: preparation.run.clone(),
         engine: engine.cloned(),
@@ -184,6 +185,7 @@ impl EnginePlane {
             return self.kept.clone();
         }
         let wanted = preparation.keep_ports_ns.min(LONGEST_KEEPING);
+        // A run that keeps nothing uses no kept port either, so their owner gets the interfaces back.
         if wanted == Nanos::ZERO {
             self.close_kept();
             return None;
@@ -205,6 +207,7 @@ impl PlaneSource for EnginePlane {
         preparation: &RunPreparation,
         plan: Arc<Plan>,
     ) -> Result<PreparedPlane, Error> {
+        // Probes go through interfaces that the kernel uses, and kept ports have theirs locked.
         if plan.probes.is_some() && self.lent.is_some() {
             self.close_kept();
         }

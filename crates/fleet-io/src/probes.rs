@@ -160,6 +160,7 @@ impl DataPlane for ProbePlane {
     }
 
     fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error> {
+        // Probes have no receiver that would measure its loss against a total.
         Ok(Vec::new())
     }
 
@@ -175,12 +176,14 @@ impl DataPlane for ProbePlane {
 
     fn finish_run(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
         self.stop_senders();
+        // A run that was stopped before T has an empty part, which begins now.
         let started = self.started.unwrap_or_else(now);
         let mut sent = self.end_senders();
         sent.lines.append(&mut self.failed);
         // Lines end in the order of their senders, and failed ones come last; the report has the order of the plan.
         sent.lines.sort_by_key(|row| row.line);
         let mut reflected = Vec::new();
+        // Last: probes of other nodes may arrive while the own senders end.
         for reflector in self.reflectors.drain(..) {
             reflected.extend(reflector.stop_and_join()?);
         }

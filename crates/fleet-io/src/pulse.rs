@@ -71,6 +71,7 @@ pub(crate) struct ProcessPulse {
 impl ProcessPulse {
     pub(crate) fn start_watching() -> Result<Self, Error> {
         let found = Arc::new(Mutex::new(Vec::new()));
+        // Nothing is ever sent through it: the thread waits for its end.
         let (quit, until_told) = bounded(0);
         let findings = Arc::clone(&found);
         let thread = Builder::new()

@@ -46,6 +46,7 @@ impl RemoteStreams {
     pub(crate) fn clock_shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let streams = self.streams.iter();
         let shifts = streams.filter_map(|(stream, node)| {
+            // A sender that could not be compared gets no shift: nothing is guessed about its clock.
             let sender = self.fits.iter().find(|(name, _)| name == node)?;
             Some((*stream, clock_shift(own, &sender.1, now)))
         });

@@ -39,6 +39,7 @@ struct ServiceClock {
 
 impl ServiceClock {
     fn start_now() -> Self {
+        // Wrapping, as in `wall_clock`: after a wrong setting the wall clock may be the smaller one.
         Self { wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()) }
     }
 

@@ -98,6 +98,7 @@ impl RunSession {
             })
         });
         let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?), plan, keeper: None };
+        // The thread drops its end when the run is over, so this wait ends in any case.
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error says why.
@@ -145,6 +146,7 @@ impl SteeredRun for RunSession {
         if outcome.is_ok() {
             self.plan.accept_proposal();
         }
+        // After a failure, too: the next change is compared with the plan that the run really has.
         self.plan.drop_proposal();
         outcome
     }
@@ -207,6 +209,7 @@ impl SessionRequests {
         match self.inbox.try_recv().ok()? {
             SessionWish::Close => Some(ControllerEvent::Stop),
             SessionWish::Steer(change, reply) => {
+                // One place is enough: a change needs the session for itself until its answer has come.
                 self.pending.set(Some(reply));
                 Some(ControllerEvent::Steer(change))
             }

@@ -129,6 +129,7 @@ impl SpoolWriter {
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
         let mut state = self.shared.lock_writer();
         let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
+        // An older mark may arrive after a newer one.
         *below = mark.below.max(*below);
         self.shared.changed.notify_all();
     }
@@ -163,6 +164,7 @@ impl WriterThread {
                 return;
             }
             let (sample, stored) = (state.sample.take(), std::mem::take(&mut state.stored));
+            // Written outside the lock: the disk may take seconds, and `write_sample` must not wait for it.
             let mut journal = state.journal.take();
             state.is_writing = true;
             drop(state);
@@ -175,6 +177,7 @@ impl WriterThread {
             state.journal = journal;
             state.waiting = waiting;
             state.is_writing = false;
+            // The first failure is kept for the next caller; later ones are mostly its consequences.
             state.failure = state.failure.take().or_else(|| written.err());
             drop(state);
             self.shared.changed.notify_all();

@@ -106,6 +106,7 @@ pub fn supervise_worker(
         let mut child = start().spawn()?;
         match watch_worker(watch, &mut child, stop, log)? {
             Some(ended) => return Ok(ended),
+            // A worker that ends at once must not keep a processor busy with being started.
             None => std::thread::sleep(PAUSE),
         }
         if stop() {
@@ -142,6 +143,7 @@ fn watch_worker(
         }
         if found.is_overdue && !std::mem::replace(&mut killed, true) {
             log("the agent did not stop at the end of its lease and is killed".to_owned());
+            // SIGKILL cannot be caught or put off, so it also ends a worker that hangs.
             child.kill()?;
         }
         std::thread::sleep(LOOK);
@@ -149,6 +151,7 @@ fn watch_worker(
 }
 
 fn exit_outcome(status: ExitStatus, asked: bool, log: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
+    // A worker that was asked to end has done so, whatever its status says.
     if asked {
         return Some(SupervisionEnd::Told);
     }

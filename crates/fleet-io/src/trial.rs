@@ -119,6 +119,7 @@ fn least_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
 /// the device held frames up.
 fn unexplained_silence(row: &OutageRow, interval: f64) -> f64 {
     let Some((begin, end)) = row.begin.zip(row.end) else { return 0.0 };
+    // With n lost frames, n + 1 intervals lie between the arrivals around them.
     let planned = (row.last.saturating_sub(row.first) + 2) as f64 * interval;
     (end.saturating_sub(begin).as_u64() as f64 - planned).max(0.0)
 }
@@ -140,6 +141,8 @@ fn rounded_nanos(ns: f64) -> Nanos {
 fn last_loss(stream: &StreamReport) -> Option<Nanos> {
     let last = stream.outages.as_ref()?.listed.iter().map(|row| row.last).max()?;
     let milli = u128::from(stream.asked_milli?);
+    // The rate is in thousandths of a frame per second, so 10^12 over the
+    // rate is one interval in nanoseconds.
     (milli > 0).then(|| Nanos::new(clamp_to_u64(u128::from(last) * 1_000_000_000_000 / milli)))
 }
 
@@ -231,7 +234,9 @@ fn sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
 }
 
 fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {
+    // A sender that was too fast has a positive error, and no late frames.
     let slower = u128::from(rate_error_ppm.min(0).unsigned_abs());
+    // Rounded up: a part of a frame that is late counts as a late frame.
     let share = |of: u64| clamp_to_u64((u128::from(of) * slower).div_ceil(1_000_000));
     let is_negligible = slower <= u128::from(NEGLIGIBLE_SLOWNESS_PPM)
         || Nanos::new(share(taken.as_u64())) <= NEGLIGIBLE_DELAY;

@@ -212,6 +212,7 @@ fn keep_capture(
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+    // Taken before the copy, so that a capture which may not leave the node does not fill the spool.
     allowance.take_file(run, &name, size).map_err(|error| error.to_string())?;
     drop(allowance);
     journal.append_capture(&name, path).map(drop).map_err(|error| error.to_string())
@@ -266,6 +267,7 @@ impl UplinkThread {
         let pending = self.spool.pending_segments(usize::MAX);
         // In the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.segment_id(&self.node)).collect();
+        // Segments that were confirmed have left the spool; without this the map would grow with every run.
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
         let due = pending
             .into_iter()

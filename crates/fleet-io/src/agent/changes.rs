@@ -19,6 +19,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
             Ok(change) => plane.apply_change(&change).err().map(|error| fault_of(&error)),
             Err(fault) => Some(fault),
         };
+        // The plan grows only by changes that were made, so its stream numbers stay those of the controller.
         if fault.is_none() {
             self.accept_change()?;
         }
@@ -47,6 +48,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
 
     fn hold_change(&mut self, number: u64, steer: &PlanChange) -> Result<Option<AgentEvent>, NodeFault> {
         let plane = require_part(&mut self.plane)?;
+        // The growth stays a proposal until the change is announced or another one is read.
         let change = Self::read_change(require_part(&mut self.plan)?, steer);
         let held = change.and_then(|change| plane.hold_for_change(&change).map_err(|error| fault_of(&error)));
         Ok(Some(match held {
@@ -70,6 +72,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     /// this node's are set.
     fn accept_change(&mut self) -> Result<(), NodeFault> {
         let own = require_part(&mut self.plan)?;
+        // Without a proposal the change left the plan as it is: no stream is new, and no clock.
         if !own.plan.accept_proposal() {
             return Ok(());
         }

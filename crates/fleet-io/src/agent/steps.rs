@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn prepare_run(&mut self, preparation: &RunPreparation) -> AgentEvent {
+        // On one machine the preparation is the user's own, so nothing is taken out of it.
         let own = match (&mut self.membership, self.agent.head()) {
             (Some(member), Some(head)) => match member.prepare_run(head, preparation) {
                 Ok(own) => own,
@@ -34,6 +35,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         match prepared {
             Ok((plane, ports)) => {
                 self.plane = Some(plane);
+                // These ports have new receivers: those of the run before ended with their plane.
                 self.is_armed = false;
                 self.report_every = own.say_every.min(LONGEST_SILENCE);
                 AgentEvent::Prepared(ports)

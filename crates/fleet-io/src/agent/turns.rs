@@ -23,6 +23,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
     /// Longest wait for a message.
     pub(super) fn longest_turn(&self) -> Nanos {
         match self.sending_since {
+            // On one machine the end of the run waits until the agent notices it, so there is no rest.
             _ if self.membership.is_some() && self.agent.is_idle() => REST,
             Some(since) if self.agent.awaits_senders() => look_after(now().since(since)),
             _ => TURN,

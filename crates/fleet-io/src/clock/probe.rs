@@ -56,6 +56,7 @@ impl ClockProbe {
         // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
         seal_mac(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let number = word_at(bytes, 8)?;
+        // The mark is under the seal, so a question that is sent back cannot pass for an answer.
         match bytes[..8].try_into().ok()? {
             QUESTION => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
             ANSWER => Some(Self::Answer {
@@ -82,12 +83,14 @@ fn word_at(bytes: &[u8; PROBE], at: usize) -> Option<u64> {
 
 /// The number of a node's key.
 pub(super) fn key_number(node: &NodeName) -> u64 {
+    // It is no secret: it only tells the responder which key it has to make.
     Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// The key with that number, of those of a controller.
 pub(super) fn numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
+    // The text keeps these keys apart from anything else that may be sealed with the controller's key.
     text[18..].copy_from_slice(&key_number.to_be_bytes());
     ClockKey(seal_mac(controller, &text).finalize().into_bytes().into())
 }

@@ -79,6 +79,7 @@ impl ClockProber {
     /// The fit after a last quick series; waits for that, `within` at most.
     pub fn last_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
+        // The node's result waits for this series, and the probes of the whole run are there already.
         state.burst = FIRST / 4;
         state.is_settled = false;
         drop(state);
@@ -127,12 +128,14 @@ impl ClockAsking<'_> {
             if state.over {
                 return;
             }
+            // Without a wanted series the wait has ended after a quarter of a second: then one probe is due.
             burst = std::mem::take(&mut state.burst).max(1);
         }
     }
 
     /// The controller's address that answers fastest. Asks until one answers.
     fn choose_address(&mut self) -> Option<UdpSocket> {
+        // An address that this machine has no route to fails at `connect` and is left out.
         let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
         let mut timeout = FIRST_TIMEOUT;
         while !self.shared.lock_prober_state().over {
@@ -149,9 +152,12 @@ impl ClockAsking<'_> {
             if let Some((_, index)) = best {
                 return sockets.into_iter().nth(index);
             }
+            // An address may answer at once that nothing listens there (ECONNREFUSED);
+            // without a pause the loop would not wait.
             std::thread::sleep(FIRST_TIMEOUT);
             timeout = (timeout * 2).min(LONGEST);
             for socket in &sockets {
+                // The chosen socket keeps its timeout: later probes travel as far as this one.
                 socket.set_read_timeout(Some(timeout)).ok()?;
             }
         }
@@ -166,6 +172,7 @@ impl ClockAsking<'_> {
 
     /// One probe and its answer.
     fn exchange_probe(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
+        // No number is used twice, so a late answer cannot pass for the current one.
         self.number += 1;
         let number = self.number;
         let key_number = self.server.key_number;
@@ -173,6 +180,7 @@ impl ClockAsking<'_> {
         // The question is sealed before the clock is read: the HMAC must not count as travel time.
         let sent = now();
         socket.send(&question).ok()?;
+        // One byte more than a probe: a longer datagram is cut to a length that no probe has.
         let mut bytes = [0; PROBE + 1];
         loop {
             let length = socket.recv(&mut bytes).ok()?;

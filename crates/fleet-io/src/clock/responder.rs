@@ -26,8 +26,11 @@ impl ClockResponder {
     /// Answers probes that are sealed with a key that [`for_node`] made of `key`, at a free port of every address of this machine.
     /// `identity` names its clock.
     pub fn start_responding(key: ClockKey, identity: String) -> Result<Self, Error> {
+        // A socket at `::` receives IPv4 as well, unless the sysctl `bindv6only` is
+        // set. A kernel without IPv6 refuses it.
         let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
         let socket = bound.map_err(Error::ClockSocket)?;
+        // The thread looks after each timeout whether it is to end.
         socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::ClockSocket)?;
         let port = socket.local_addr().map_err(Error::ClockSocket)?.port();
         let at = own_addresses()?.into_iter().filter(is_usable).map(|ip| SocketAddr::new(ip, port)).collect();
@@ -76,11 +79,13 @@ impl Drop for ClockResponder {
 }
 
 fn answer_probes(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
+    // Longer than a probe, so that a longer datagram is not cut to a valid length.
     let mut bytes = [0; 128];
     while !over.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
         // Before the seal is checked: the check's time lies between `heard` and `answered` and does not count as travel time.
         let heard: MonoTime = now();
+        // The key is made anew for each question: the responder needs no list of nodes.
         let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
         let key = &numbered_key(key, key_number);
         if let Some(ClockProbe::Question { number, .. }) =

@@ -165,6 +165,7 @@ impl SegmentCollector {
         store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
     ) -> Result<Self, Error> {
+        // Without a bound: the collector must not wait for a reader, which may be between two runs.
         let (event_sender, events) = unbounded();
         let (wanted, wanted_runs) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
@@ -235,6 +236,7 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
     let mut within = TURN;
     while deliveries.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
         let Some(delivery) = incoming.receive_segment(within) else { break };
+        // Checked before the next one, so a batch exceeds its bound by one segment at most.
         bytes += delivery.body.len();
         deliveries.push(delivery);
         within = Nanos::ZERO;
@@ -287,6 +289,7 @@ fn store_together<I: ResultInlet>(
             finished_tokens.push(token);
         }
     }
+    // After the store: a crash in between costs a second delivery, and no result.
     let confirmed = incoming.confirm_all(finished_tokens);
     events.extend(confirmed_events(finished, confirmed, parts));
     events
@@ -303,6 +306,7 @@ fn confirmed_events(
     let mut stored = BTreeSet::new();
     for ((id, outcome), confirmed) in finished.into_iter().zip(confirmed) {
         match (confirmed, outcome) {
+            // It is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
                 events.push(CollectorEvent::Trouble(format!("part {id} of the results: {error}")));
             }

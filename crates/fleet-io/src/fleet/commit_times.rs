@@ -44,6 +44,7 @@ impl CommitTimes {
 
     /// These limits, with a lead by the latest commits if that is shorter.
     pub(super) fn shorten_lead(&self, limits: RunLimits) -> RunLimits {
+        // The slowest counts and no mean: one node that is late makes the whole start late.
         let Some(slowest) = self.0.iter().max() else { return limits };
         let beyond_guard = Nanos::new(slowest.as_u64().saturating_mul(MARGIN)).max(LEAST);
         let lead = limits.lead.min(limits.guard + beyond_guard);

@@ -41,6 +41,7 @@ pub fn begin_run(
     let unfinished = UnfinishedRun {
         run: options.run.clone(),
         attempt: 1,
+        // The first record of the run brings its epoch.
         epoch: 0,
         record: serde_json::to_string(&begun).unwrap_or_default(),
         plan: document.to_owned(),
@@ -170,6 +171,7 @@ where
             };
         self.operator
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
+        // The nodes are given back also if this fails.
         let ended = self.run_ending().end_one(left, record, elsewhere, on_event);
         self.fleet.give_back_nodes();
         ended

@@ -52,6 +52,7 @@ where
 {
     /// Drops a run that no node has received.
     pub(super) fn drop_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
+        // Giving up works on the current run, so this run is made the current one first.
         self.store.resume_run(&left.run)?;
         self.give_up_run()
     }
@@ -89,6 +90,7 @@ where
         if leftover.is_unfinished() {
             self.operator.remark(format_args!("run {run} was left unfinished by its controller: ending it"));
         }
+        // No other controller has taken one of its nodes, so the run ends here as a whole, with its report.
         if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
             return self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }

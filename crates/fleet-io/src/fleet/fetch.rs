@@ -130,6 +130,7 @@ impl<'a> CaptureFetch<'a> {
         capture: &'a CaptureName,
         target: &Path,
     ) -> Result<Self, FetchError> {
+        // An empty range brings the identity of the file and no bytes.
         let nothing = CaptureWish::Range { offset: 0, length: 0 };
         let identity = ask_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
         let part = path_beside(target, ".part");
@@ -144,6 +145,7 @@ impl<'a> CaptureFetch<'a> {
             private_files::write_file(&note, text).map_err(file_error(&note))?;
         }
         let file = private_files::open_or_create(&part).map_err(file_error(&part))?;
+        // A part that is too long is cut at the end; the hash decides whether the rest is right.
         let done = file.metadata().map_err(file_error(&part))?.len().min(identity.size);
         let progress = FetchProgress { resumed_at: done, done, size: identity.size };
         Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
@@ -179,6 +181,7 @@ impl<'a> CaptureFetch<'a> {
     }
 
     fn ask_ahead(&mut self) -> Result<(), FetchError> {
+        // Only the last range is shorter than the others, so the number of ranges gives the next offset.
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
         while self.asked.len() < AHEAD && offset < self.progress.size {
             let number =
@@ -203,13 +206,17 @@ impl<'a> CaptureFetch<'a> {
                 "the capture has changed on the node; fetch it again".to_owned(),
             ));
         }
+        // Ranges are written in order: the next attempt takes the length of the part for what has come.
         self.file.write_all_at(bytes, offset).map_err(file_error(&self.part))?;
         self.asked.pop_front();
+        // Advanced only after the write: this is what the next attempt may rely on.
         self.progress.done = offset + whole;
         Ok(true)
     }
 
     fn finish_fetch(self, target: &Path, user: &FetchUser<'_>) -> Result<(), FetchError> {
+        // The bytes are on the disk before the part gets its final name, because
+        // a file at `target` counts as whole.
         self.file
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
@@ -219,6 +226,7 @@ impl<'a> CaptureFetch<'a> {
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
         } else {
+            // Nothing shows which of its ranges is wrong, so all of them have to come again.
             fs::remove_file(&self.part).map_err(file_error(&self.part))?;
         }
         // A note without its part has no meaning: one that stays does no harm.

@@ -49,6 +49,7 @@ where
                         }
                         continue;
                     }
+                    // Refused segments do not come again, so there is nothing to wait for.
                     CollectorEvent::Refused { .. } => continue,
                 };
                 if let Some(completed) = arrival.contents.completed.clone() {
@@ -56,8 +57,10 @@ where
                 }
                 // A node that misses it gets it with the next collection.
                 best_effort(self.endpoint.post_message(&arrival.node, MessageBody::Stored(arrival.mark)));
+                // Nodes are sending, so the wait begins anew.
                 until = now() + timeout;
             }
+            // Hellos say what each node still keeps.
             self.call_roll()?;
             let left: Vec<UncollectedPart> = self.members.uncollected_parts().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {

@@ -55,6 +55,7 @@ impl LeadershipShared {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
             leads.read_and_give_back(records, &self.controller)?;
+            // Removed only now: after a failure the entry stays for the next attempt.
             doubtful.pop();
         }
         Ok(())
@@ -105,6 +106,7 @@ impl FleetLeadership {
     ) -> Vec<TakenLead> {
         let mut state = self.shared.lock_leadership();
         let leads: Vec<TakenLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
+        // Giving back asks the record store, which may be slow, and `may_commit` must not wait for that.
         drop(state);
         for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
             self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
@@ -200,6 +202,7 @@ fn settle_refresh(
         (Err(_), Some(Ok(found))) => {
             let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
             let revision = found.map_or(0, |found| found.revision);
+            // The stored record shows whether another controller wrote it or this one did, without an answer.
             term.on_refresh_refused(record.as_ref().map(|record| (record, revision)));
         }
         (Err(_), Some(Err(_)) | None) => {}

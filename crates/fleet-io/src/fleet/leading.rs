@@ -130,6 +130,7 @@ where
             self.give_back_nodes();
             return Ok(None);
         };
+        // After the claim, so that nodes which both runs need are never free in between.
         self.give_back_others(&nodes);
         let leftovers = self.find_leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
@@ -228,6 +229,7 @@ where
         let claimed = claimed?;
         if let Some(claimed) = &claimed {
             let nodes: Vec<NodeName> = claimed.leads.iter().map(|lead| lead.node.clone()).collect();
+            // Before the claim, the messages of these nodes are for another controller.
             self.endpoint.listen_to(&nodes)?;
         }
         Ok(claimed)
@@ -300,6 +302,7 @@ where
             self.collector.read_run(&run);
         }
         let Self { records, members, collector, leadership, note, endpoint, .. } = self;
+        // The writer borrows the records, so it may live no longer than the run.
         let (ended, marks) = thread::scope(|scope| {
             let writer = RecordWriter::start_writing(scope, records, note);
             let mut services = FleetRunServices::new(run, writer, members, collector, leadership);

@@ -107,12 +107,15 @@ where
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             ..record.clone()
         };
+        // Nothing is counted for this controller, so no frames have to be waited for.
         let limits = RunLimits::for_fleet(self.round_trips.longest_trip(nodes), Nanos::ZERO);
         let machine = ControllerMachine::from_record(of_these, self.epoch(), limits).leaving_results();
         // If the end of the run is written, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
         let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
         self.conduct_run(machine, has, user)?;
+        // The machine has just ended a whole run. Only a run that several
+        // controllers end in parts needs the note.
         if !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(true);
         }
@@ -146,6 +149,7 @@ where
         let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(()) };
         record.state = RunState::Partial;
         match self.records.replace_record(&key, found.revision, &StoredRecord::encode_value(&record)) {
+            // A newer record comes from another controller that ends the same run.
             Ok(_) | Err(fabric::Error::Stale(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -176,10 +180,12 @@ where
             self.await_leadership()?;
             let held = self.held_by_others(&members)?;
             let mut own = held.clone();
+            // Nodes that others have taken for their own runs are no obstacle: they have left this run.
             own.retain(|_, held| held.lead.run == *run);
             if own.is_empty() {
                 let nodes: BTreeSet<NodeName> =
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
+                // Another controller has taken one of them meanwhile, and the next round sees that.
                 let Some(claimed) = self.claim_nodes(run, nodes.clone())? else { continue };
                 let settlement = PlaceSettlement::default();
                 self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });

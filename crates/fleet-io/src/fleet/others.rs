@@ -32,6 +32,7 @@ where
     ) -> Result<BTreeSet<String>, Error> {
         let mut at_work = BTreeSet::new();
         let mut unclear = controllers.clone();
+        // This process is at work itself; a look at its own record would prove less.
         if unclear.remove(&self.me.controller) {
             at_work.insert(self.me.controller.clone());
         }

@@ -32,6 +32,8 @@ impl PresenceDirectory {
     pub fn open_directory(path: &Path) -> io::Result<Self> {
         let (device, number) = runtime_directory::identify_directory(path)?;
         let boot = clock::state::boot_id().map_err(io::Error::other)?;
+        // The boot ID tells hosts apart that have equal device numbers, and
+        // a host before and after a restart.
         let place = format!("{boot} {device}:{number}");
         Ok(Self { path: path.to_owned(), place })
     }
@@ -54,6 +56,7 @@ impl PresenceDirectory {
 
     /// Returns whether a controller is present; `None` for one that shows it elsewhere.
     pub(super) fn has_controller(&self, controller: &Identity) -> Option<bool> {
+        // The name comes from a record of the fleet, and must not lead to a file elsewhere.
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name || controller.place != self.place {
             return None;

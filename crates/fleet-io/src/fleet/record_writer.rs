@@ -68,6 +68,7 @@ impl RecordWriter {
 impl<R: RecordStore> RecordPlaces<'_, R> {
     fn write_record(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
         self.revision = Some(self.write_in_server(record)?);
+        // After the server: the copy in the catalogue counts only for runs that the server does not have.
         let not_noted = (self.note)(record).err();
         Ok(WrittenRecord { not_noted })
     }
@@ -77,6 +78,7 @@ impl<R: RecordStore> RecordPlaces<'_, R> {
         let value = serde_json::to_vec(record).unwrap_or_default();
         let written = match self.revision {
             Some(revision) => self.records.replace_record(&key, revision, &value),
+            // A run that an earlier controller left has a record already.
             None => match self.records.get_record(&key)? {
                 Some(found) => self.records.replace_record(&key, found.revision, &value),
                 None => self.records.create_record(&key, &value),

@@ -82,6 +82,7 @@ impl ResultStoreState {
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
         self.nodes = nodes_of(&self.begun["record"]);
+        // The keys have no run in them, so entries of the run before would be taken for this one's.
         self.whole.clear();
     }
 }
@@ -246,6 +247,7 @@ impl ResultStoreState {
     fn store_batch(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         let answers = self.store_segments(segments);
         let mut outcomes = Vec::with_capacity(segments.len());
+        // The state of a part is read once, however many of its segments have come.
         let mut parts: BTreeMap<PartKey, Vec<String>> = BTreeMap::new();
         for (ReceivedSegment { id, body }, answer) in segments.iter().zip(answers) {
             // A segment beyond its node's share is confirmed to the fabric and not stored: the node keeps it, and the part says so.
@@ -292,6 +294,7 @@ impl ResultStoreState {
         match answer {
             Ok(_) | Err(Error::Differs(_) | Error::RunQuota { .. } | Error::LateQuota { .. }) => Ok(()),
             Err(error) if error.is_unreadable() => {
+                // Set aside before the answer, because the fabric does not deliver a confirmed segment again.
                 let why = error.to_string();
                 self.catalogue
                     .set_aside(id, body)

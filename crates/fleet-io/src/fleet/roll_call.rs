@@ -41,6 +41,7 @@ impl RoundTrips {
         let here = members.iter().filter(|(_, member)| member.presence_at(now()) != NodePresence::Lost);
         expected.extend(here.map(|(name, _)| name.clone()));
         let asked = now();
+        // The monotonic clock never shows a time twice here, so an answer to an earlier call is recognised.
         let call = Nonce(asked.as_nanos());
         endpoint.post_all(MessageBody::RollCall(call))?;
         while !expected.is_empty() && now() < asked + ROLL_CALL_TIMEOUT {

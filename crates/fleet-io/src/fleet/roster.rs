@@ -58,6 +58,7 @@ impl FleetRoster {
                 is_news = true;
             }
         }
+        // Nodes send a hello each second, so only news is saved.
         if is_news {
             self.known.retain(|node, _| self.enrolled.contains(node));
             (self.keep)(&self.known);

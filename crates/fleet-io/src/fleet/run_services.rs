@@ -127,6 +127,7 @@ impl<'a> FleetRunServices<'a> {
     fn on_stored(&mut self, arrival: PartUpdate) {
         let PartUpdate { node, mark, contents } = arrival;
         self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
+        // The report of an earlier run has become more complete. This run has no use for that result.
         if let Some(completed) = contents.completed {
             self.report_finding(completed);
             return;
@@ -135,6 +136,7 @@ impl<'a> FleetRunServices<'a> {
             return;
         }
         self.marks.insert(node.clone(), mark.clone());
+        // The node may delete what it kept of an earlier attempt, but that does not count for this one.
         if mark.attempt != self.attempt {
             return;
         }
@@ -159,6 +161,7 @@ impl<'a> FleetRunServices<'a> {
         let before = self.refused.get(node).copied().unwrap_or(0);
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
+        // The number of digits has grown; `None` stands for 0.
         if before.checked_ilog10() != all.checked_ilog10() {
             self.report_finding(format!(
                 "node {node}: {all} parts of the results were refused and set aside ({why})"
@@ -268,6 +271,7 @@ impl RunServices for FleetRunServices<'_> {
                 Ok(if may_go_on { RecordState::Kept } else { RecordState::Deposed })
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(RecordState::Deposed),
+            // Without this record a later controller would not know that senders may be at work.
             Err(error) if gives_start => Err(error.into()),
             // This state starts nothing. The record is only out of date, and the run continues.
             Err(error) => {

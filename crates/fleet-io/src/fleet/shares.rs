@@ -42,6 +42,7 @@ impl LongPlan {
         if preparation.document.text().len() <= LONG {
             return None;
         }
+        // A document that cannot be divided goes to every node as a whole.
         let parts = PlanParts::from_document(preparation.document.text())?;
         let document = std::mem::take(&mut preparation.document);
         Some(Self {

@@ -107,6 +107,7 @@ pub(super) fn estimated_line_result(
     let sent = summary.counts.sent;
     let end = match &line.end {
         Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEnd::Stopped,
+        // The end of its time stopped the estimator: its answer is what it found by then.
         Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEnd::Done,
         Ok(TrainEnd::Lossy) => ProbeLineEnd::Lossy,
         Ok(TrainEnd::Prohibited) => ProbeLineEnd::Prohibited,
@@ -127,6 +128,7 @@ pub(super) fn estimated_line_result(
 
 impl EstimatedLine<'_> {
     fn measured_capacity(&self) -> MeasuredCapacity {
+        // Trains are numbered from 0 in the order of their departure.
         let trains = self.series.records().last().map_or(0, |record| u64::from(record.train) + 1);
         match (&self.answer, &self.end) {
             // With too many losses there is no answer, whatever the estimator would make of the probes that are left.

@@ -65,6 +65,7 @@ pub(super) fn own_ports(
     let mut ports = Vec::with_capacity(here.len());
     for (port, location) in here {
         let address = probes.addresses.get(&port).copied();
+        // An error here is not the owner's refusal but a mistake in the plan, so it is reported alone.
         check_interface(&location, address, lent)?;
         let (lines, askers) = permitted_peers(probes, port, &lent.probes, &mut refusals);
         ports.push(OwnProbePort { port, location, address, lines, askers });
@@ -150,6 +151,7 @@ fn refusal_text(what: &str, address: IpAddr, policy: &ProbePolicy, today: &str) 
         Err(PermitRefusal::Ended(_, until)) => format!("{what} {address} was allowed until {until}"),
         Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden"),
         Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of one host"),
+        // `Ok` cannot come, because the same question was refused a moment ago.
         Err(PermitRefusal::NotAllowed(_)) | Ok(_) => {
             format!("{what} {address} is not allowed by the permit for probes")
         }

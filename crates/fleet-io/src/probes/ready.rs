@@ -100,6 +100,7 @@ pub(super) fn make_ready(
             Ok(line) => lines.push(line),
             Err(why) => {
                 let planned = u64::from(probes.count).saturating_mul(probes.train.into());
+                // An estimator decides by the answers how many probes it sends.
                 let planned = if probes.method.is_alone() { 0 } else { planned };
                 ready.failed.push(ProbeLineResult::without_probes(
                     line.number,
@@ -251,6 +252,7 @@ fn ready_sender(
     for other in others {
         own_port.hold_udp_also_at(namespace, *other).map_err(engine_error)?;
     }
+    // All lines of a port leave through its interface, so the first line names it for all.
     let index = lines.first().map_or(0, |line| line.way.index);
     let is_answered = probes.method != PlannedMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
@@ -298,6 +300,7 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
             why: "departures are measured".to_owned(),
         };
     }
+    // A calibration of another kernel or driver says nothing about this interface.
     let driver = circumstances::driver_of(&port.location);
     let calibration = policy.calibration.as_ref();
     let calibration = calibration

@@ -45,6 +45,8 @@ impl RunningReflector {
         let mut socket = WatchedSocket::bind_in(&netns, SocketAddr::new(address, probes.port))?;
         let settings = ReflectorSettings {
             key: None,
+            // A stateful reflector numbers its reflections (RFC 8762, 4), which
+            // tells losses there from losses back.
             is_stateful: true,
             // A probe that is held up and the next one may come at half the interval.
             interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
@@ -111,6 +113,7 @@ impl RequestsByAsker {
     fn count_request(&self, from: IpAddr) -> bool {
         let Some(port) = self.askers.get(&from) else { return false };
         let mut counts = self.counts.borrow_mut();
+        // Counted before the lease is looked at: the row says how many arrived, answered or not.
         *counts.requests.entry(*port).or_default() += 1;
         let is_open = self.gate.remaining_time() != Some(Nanos::ZERO);
         counts.unanswered += u64::from(!is_open);

@@ -62,6 +62,7 @@ impl SenderState {
     fn count_event(&self, event: &AskEvent<'_>) {
         match event {
             AskEvent::Sent { .. } => self.count_sent(1),
+            // A second answer to a probe is a duplicate, and answers no further probe.
             AskEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
                 self.answered.fetch_add(1, Ordering::Relaxed);
             }
@@ -263,6 +264,7 @@ impl SenderJob {
 
     fn line_method(&self, line: &ReadyLine, own: &OwnIdentity, realtime_offset_ns: i64) -> LineMethod {
         let ends = line.way.ends;
+        // The identifier of an ICMP echo has 16 bits (RFC 792), and so has that of a session (RFC 8972).
         let [.., high, low] = own.number.to_be_bytes();
         let identifier = u16::from_be_bytes([high, low]);
         if self.probes.method == PlannedMethod::Ping {
@@ -345,6 +347,8 @@ impl SenderJob {
         ready: ReadySender,
         start: MonoTime,
     ) -> Result<SentLines, packetrig_probe_io::Error> {
+        // The port is held until all lines are sent: without that the kernel
+        // would answer what comes back to it.
         let ReadySender { lines, own_port, about, .. } = ready;
         let mut sent = SentLines::default();
         for line in lines {

@@ -23,6 +23,7 @@ impl ResultKeeping {
     }
 
     pub(super) fn begin_keeping(&self, draft: RunDraft, mut report: RunReport, document: String) {
+        // With a slow disk at most one report is in memory.
         self.wait_until_kept();
         let catalogue = Arc::clone(&self.catalogue);
         let operator = Arc::clone(&self.operator);

@@ -56,6 +56,7 @@ where
             // This process stood still for so long that another controller has ended its term. It becomes a new controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
+                // A new executor gives its nodes back after a run, as long as it is not told otherwise.
                 fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
                 fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false))
             }

@@ -96,6 +96,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         for run in self.wanted.clone() {
             if !self.read.contains(&run) && self.open_run(&run).unwrap_or(false) {
+                // A late run that becomes an own one loses its turn, which would end after a time.
                 self.late.remove(&run);
                 self.read.insert(run);
             }
@@ -103,6 +104,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         if self.look_at.is_none_or(|at| now() >= at) {
             // A list that fails now is made at the next look.
             best_effort(self.look_for_late(store));
+            // A command that waits for the last results looks often; so does every
+            // controller while the shared store is nearly full.
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
             self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
         } else if self.late.len() < LATE_RUNS
@@ -162,6 +165,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(LOOKED_UP).collect();
         self.looked_up = in_turn.last().map(|run| (*run).clone());
         let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
+        // Results of a run in this catalogue belong here, whatever its record says.
         let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
             in_turn.into_iter().partition(|run| store.knows_run(run));
         late.candidates.extend(known.into_iter().cloned());
@@ -172,6 +176,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
                     self.others.judge_run(run, record.as_ref(), &mut late);
                 }
             }
+            // These runs were not looked up, so the look is not complete and nothing counts as drained.
             Err(_) => late.has_more = true,
         }
         late
@@ -209,6 +214,8 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
+                // A dead reader that is named again although it may be replaced ends
+                // the attempt: the loop would not end.
                 Err(fabric::Error::Taken(reader)) if !gone.contains(&reader.0) => {
                     if self.others.is_at_work(&reader.0)? {
                         return Ok(false);

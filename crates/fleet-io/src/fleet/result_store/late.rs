@@ -24,6 +24,7 @@ impl ResultStoreState {
             match self.complete_report(run, &keys) {
                 Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
                 Err(error) => {
+                    // The report is written for all parts together, so each of them gets the same error.
                     let error = Arc::new(error);
                     let failed =
                         keys.into_iter().map(|key| (key.clone(), Err(Error::OfBatch(error.clone()))));
@@ -77,6 +78,7 @@ impl ResultStoreState {
         }
         // The plan could be read before: if it cannot be now, its file was changed, and the old report stays.
         let Ok(report) = open.build_report(&self.catalogue.read_plan(run)?) else { return Ok(Vec::new()) };
+        // A whole report needs no state for later results: without one the run is not open any more.
         let written = open.to_bytes().ok().filter(|_| !open.is_whole());
         self.catalogue.complete_report(&report, written.as_deref())?;
         Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary_for(&key.node))).collect())
