@@ -80,6 +80,7 @@ impl ApiClient {
                 return Err(ClientError::cut_short(&self.address));
             }
         };
+        // A refusal is no stream of events: it is read to its end, and its text becomes the error.
         if head.status != 200 {
             connection.read_to_end(&mut received, MOST_ANSWER_BYTES)?;
             parse_answer(&self.address, &received)?;

@@ -158,6 +158,7 @@ impl<R: RunSource> TestConsole<R> {
         let Some(plan) = &view.plan else { return rows_without_config::<()>(flows).map(drop) };
         // Taken before the order: frames that leave while the order is performed belong to the new traffic.
         let before = (change == FlowChange::Start).then(|| view.lock_live().moved_if_quiet(plan)).flatten();
+        // Names are checked before anything is ordered, so an unknown one changes nothing.
         let streams = view.names.stream_indices(flows)?;
         // An order may take long, and reads need this lock.
         drop(view);
@@ -168,6 +169,7 @@ impl<R: RunSource> TestConsole<R> {
             FlowChange::Pause => PlanChange::Pause(of),
             FlowChange::Resume => PlanChange::Resume(of),
         };
+        // The view has a plan only while there is a run: both change under the lock of changes.
         if let Some(run) = &mut changes.run {
             run.make_change(change_of_plan)?;
         }
@@ -218,6 +220,8 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
+        // Under the lock of changes: no other change comes between reading
+        // the configuration and replacing it.
         let config = change::update_flows(self.current_config(), &update)?;
         self.replan_run(&mut changes, config.to_string().into())
     }
@@ -264,6 +268,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             source: ping.source.clone(),
             to: ping.destination,
         });
+        // The answers come into the counts of this run, even if the configuration changes meanwhile.
         let live = Arc::clone(&self.lock_view().live);
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Ping(orders.collect()))?;
@@ -313,6 +318,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
         let view = self.lock_view();
         let Some(plan) = &view.plan else { return rows_without_config(ethernets) };
+        // A misspelled name must not look like an interface without neighbours.
         let strange: Vec<String> = ethernets
             .iter()
             .filter(|name| !plan.interfaces.iter().any(|interface| interface.name == **name))
@@ -322,6 +328,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             return Err(names::unknown_names(&strange));
         }
         let live = view.lock_live();
+        // Nothing is known about neighbours before the first sample, so there are no rows until then.
         let states = live.latest_sample().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
         Ok(states
             .iter()
@@ -338,6 +345,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Capture { ports: ports.clone(), on: false })?;
         }
+        // The locks end with this block, because opening and cutting a file takes time.
         let file = {
             let view = self.lock_view();
             let live = view.lock_live();

@@ -75,6 +75,7 @@ impl Default for ServerOptions {
             host_names: Vec::new(),
             // Configurations of several MB are normal.
             most_request_bytes: 64 << 20,
+            // Room for four of the largest requests at a time.
             most_request_memory: 256 << 20,
             most_connections: 256,
             deadlines: ClientDeadlines::default(),
@@ -135,6 +136,7 @@ impl Default for ClientDeadlines {
             idle: Duration::from_mins(5),
             idle_stranger: Duration::from_secs(10),
             body: Duration::from_secs(10),
+            // At this rate the largest body takes 68 minutes.
             body_bytes_per_second: 16 << 10,
             response: Duration::from_secs(30),
             response_bytes: 32 << 10,

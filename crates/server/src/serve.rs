@@ -34,6 +34,7 @@ pub async fn serve_rig(
     check_options(&options, &rig)?;
     let http = bind_listener("HTTP", options.http).await?;
     let grpc = bind_listener("gRPC", options.grpc).await?;
+    // Only if a transport is encrypted: files that nothing uses need not be readable.
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
     let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
     let transports = ServerTransports::new(&options, &rig);
@@ -44,6 +45,7 @@ pub async fn serve_rig(
     bound(addresses);
     let until_stop = async {
         stop.await;
+        // The channel keeps the value, so a listener that looks later stops as well.
         transports.stopping.send_replace(true);
     };
     let over_http = async {
@@ -180,6 +182,7 @@ async fn report_rejections(
             () = tokio::time::sleep(LOOK) => false,
         };
         let counts = counters.read_counts();
+        // It stays at 0 while nothing is refused, so that the next refusal is reported within a second.
         looks_until_next = u32::saturating_sub(looks_until_next, 1);
         if counts.of_note() != reported.of_note() && (is_over || looks_until_next == 0) {
             (observer.0)(&counts);
@@ -225,14 +228,17 @@ fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> 
     }
     let in_the_clear =
         (options.http.is_some() && !options.http_tls) || (options.grpc.is_some() && !options.grpc_tls);
+    // A client shows its certificate in the handshake of TLS: without TLS nothing would ask for it.
     if options.client_ca.is_some() && in_the_clear {
         let message = "--client-ca works with TLS only: add --grpc-tls or --no-grpc, and drop --plain-http";
         return Err(Error::Options(message.into()));
     }
+    // An empty token would admit every client that sends an empty one.
     if [&options.token, &options.view_token].iter().any(|token| token.as_ref().is_some_and(String::is_empty))
     {
         return Err(Error::Options("the token is empty; put one into the token file".into()));
     }
+    // The token for everything is compared first, so every viewer could control the rig.
     if options.token.is_some() && options.token == options.view_token {
         return Err(Error::Options("the token for viewers is the same as the other; use two files".into()));
     }

@@ -160,8 +160,10 @@ pub(crate) fn perform_call(
         Err(refuse_request(tester, call, complaints, &source))
     };
     match &reply {
+        // The first error is enough for the log, because the client gets all of them.
         Err(refusal) => warn!(call = call.name(), why = refusal.errors.first(), "call refused"),
         Ok(_) if call.is_change() => info!(call = call.name(), "call performed"),
+        // Clients poll these calls, so they are below the level of all others.
         Ok(_) => trace!(call = call.name(), "call answered"),
     }
     reply

@@ -17,6 +17,7 @@ fn read_choice<'a>(
 ) -> Result<ChosenMember<'a>, TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
     let name = choice.ok_or_else(|| missing_member(path, "choice"))?;
+    // A member that is not there reads as `null`, which every reader below refuses.
     Ok(ChosenMember { name, value: &object[name] })
 }
 
@@ -94,6 +95,7 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
         "choice": "protocol",
         "protocol": { "choice": family, family: { "choice": "ping", "ping": { "responses": rows } } },
     });
+    // The list of warnings is there even if it is empty, as in every answer to a change.
     Ok(json!({ "warnings": [], "response": response }))
 }
 
@@ -106,6 +108,7 @@ fn read_ping(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
         Ok(address) if address.is_ipv6() == is_ipv6 && errors.is_empty() => {
             Ok(PingTask { source: source.to_owned(), destination: address })
         }
+        // The address is right, and another member is missing.
         Ok(address) if address.is_ipv6() == is_ipv6 => Err(errors),
         _ => {
             if !destination.is_empty() {

@@ -83,6 +83,7 @@ impl FlowRows {
         // Field 1, `choice`, as a varint: 1 is `flow_metrics`. Each row is then field 3.
         out.push_varint(1 << 3);
         out.push_varint(1);
+        // One buffer for all rows: the length of a row must be written before its bytes.
         let mut one = MessageFields(Vec::with_capacity(ROW));
         for row in &self.rows {
             one.0.clear();
@@ -239,11 +240,13 @@ impl MemberSink for MessageFields {
     fn add_member(&mut self, _: &'static str, number: u32, says: MemberValue<'_>) {
         match says {
             MemberValue::Text(text) => self.push_bytes(number, text.as_bytes()),
+            // On the wire a value of an enumeration is a varint, like a count.
             MemberValue::Word(_, value) | MemberValue::Count(value) => {
                 self.push_tag(number, 0);
                 self.push_varint(value);
             }
             MemberValue::Float(value) => {
+                // In the model, members of a row are 32-bit floats and those of its groups are doubles.
                 self.push_tag(number, 5);
                 #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
                 self.0.extend((value as f32).to_le_bytes());

@@ -35,6 +35,7 @@ pub(super) fn answer_metrics(
     request: &Value,
     knows_new_members: bool,
 ) -> Result<ApiReply, TesterRefusal> {
+    // Without a choice the request is for ports, which is OTG's default.
     if request["choice"] == "flow" {
         let asked = &request["flow"];
         let columns = WantedColumns { named: read_names(asked, "metric_names"), knows_new_members };

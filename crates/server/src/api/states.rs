@@ -51,6 +51,7 @@ fn read_slice_number(initial: &Value, name: &str, default: u64) -> Result<u64, T
     // Settled JSON has 64-bit integers as text.
     match initial[name].as_str().map(str::parse::<u64>) {
         None => Ok(default),
+        // OTG counts frames from 1, and a slice without frames would be no capture.
         Some(Ok(number)) if number > 0 => Ok(number),
         Some(_) => Err(TesterRefusal::validation(format!("packets.slice.initial.{name}: must be 1 or more"))),
     }

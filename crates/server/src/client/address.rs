@@ -50,8 +50,10 @@ impl FromStr for ApiAddress {
         // Users copy the address of the page, so its path is accepted and dropped.
         let rest = rest.strip_suffix("/ui/").or_else(|| rest.strip_suffix("/ui")).unwrap_or(rest);
         let rest = rest.strip_suffix('/').unwrap_or(rest);
+        // The last colon counts: an IPv6 address has colons of its own.
         let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        // None of these characters can end the line of the Host header and begin another one.
         let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let is_valid = match bare {
             Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),

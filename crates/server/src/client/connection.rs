@@ -34,6 +34,7 @@ impl ApiConnection {
         let socket = connect_first_address(address).map_err(no_server)?;
         let limited =
             socket.set_read_timeout(Some(silence)).and_then(|()| socket.set_write_timeout(Some(silence)));
+        // A request is short, and Nagle's algorithm must not hold its last part back.
         limited.and_then(|()| socket.set_nodelay(true)).map_err(no_server)?;
         let stream = match tls {
             None => Stream::Plain(socket),
@@ -59,6 +60,7 @@ impl ApiConnection {
     pub(super) fn write_request(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let written = match &mut self.stream {
             Stream::Plain(stream) => stream.write_all(bytes),
+            // rustls keeps what the socket did not take, so only a flush sends all of it.
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
         written.map_err(|error| self.to_client_error(error))
@@ -102,6 +104,7 @@ impl ApiConnection {
             Some(rustls::Error::InvalidCertificate(reason)) => {
                 ClientError::Untrusted { address, reason: format!("{reason:?}") }
             }
+            // An answer of plain HTTP does not begin as a record of TLS does.
             Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { address, authority },
             // Linux reports an expired read timeout (SO_RCVTIMEO) as EAGAIN.
             _ if error.kind() == ErrorKind::WouldBlock => {
@@ -124,6 +127,7 @@ impl ApiConnection {
 /// The first address of the host that answers.
 fn connect_first_address(address: &ApiAddress) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    // A name like `localhost` may have an address first at which nothing listens.
     for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {
             Ok(stream) => return Ok(stream),

@@ -55,6 +55,7 @@ impl EventStream {
                 Ok(0) => return Err(self.lost_error(ErrorKind::UnexpectedEof, "the server has closed it")),
                 Ok(_) => self.quiet = Duration::ZERO,
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
+                    // Only waits in a row add up: any byte that comes sets this back.
                     self.quiet += timeout;
                     if self.quiet > SILENCE {
                         return Err(self.lost_error(ErrorKind::TimedOut, "the server is silent"));
@@ -64,6 +65,7 @@ impl EventStream {
                 Err(error) => return Err(error),
             }
             let decoded = self.body.decode_into(&bytes, &mut self.parser.unread);
+            // An event without an end would otherwise grow until memory is full.
             if decoded.is_err() || self.parser.unread.len() > MOST_EVENT_BYTES {
                 return Err(self.lost_error(ErrorKind::InvalidData, "what came is not an event"));
             }

@@ -25,6 +25,7 @@ pub(super) struct ResponseHead {
 impl ResponseHead {
     /// The head at the beginning of `bytes`; `None` if its end has not come yet.
     pub(super) fn parse_head(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
+        // The first bytes may come one by one, so they are compared as far as they are here.
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
             return Err(ClientError::not_http(address));
@@ -116,10 +117,12 @@ impl BodyDecoder {
                     } else {
                         self.size_line.push(first);
                     }
+                    // A line without an end must not grow with everything that comes.
                     if self.size_line.len() > MOST_SIZE_BYTES {
                         return Err(BadChunk);
                     }
                 }
+                // This takes no byte: `first` is the one behind the chunk, and the next state reads it.
                 ChunkState::Data(0) => self.state = ChunkState::DataEnd,
                 ChunkState::Data(length) => {
                     let taken = clamp_to_usize(length).min(bytes.len());
@@ -133,6 +136,7 @@ impl BodyDecoder {
                         self.state = ChunkState::Size;
                     }
                 }
+                // Trailer fields may follow the last chunk (RFC 9112, 7.1.2). Nothing here needs them.
                 ChunkState::Finished => return Ok(()),
             }
         }

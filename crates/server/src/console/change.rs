@@ -28,6 +28,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
         // OTG: `property_names` decides what changes. Other members of the sent flow are not looked at.
         for property in &properties {
             match change.get(property) {
+                // The value is taken as it is: the whole new configuration is read and checked afterwards.
                 Some(value) => flow[property] = value.clone(),
                 None => errors.push(format!(
                     "flows.flows[{index}].{property}: required, because property_names has it"
@@ -55,6 +56,7 @@ pub(super) fn append_flows(mut config: Value, append: Value) -> Result<Value, Te
             new.push(flow.clone());
         }
     }
+    // Indexing adds a `null` if the configuration has no flows. The other branch replaces it.
     if let Some(flows) = config["flows"].as_array_mut() {
         flows.extend(new);
     } else if let Some(config) = config.as_object_mut() {

@@ -41,6 +41,7 @@ impl<R: RunSource> TestConsole<R> {
 
     /// Reads the plan of a configuration. The text is shared if there is nothing to replace in it.
     pub(super) fn read_document(&self, config: Arc<str>) -> Result<PlanDocument, TesterRefusal> {
+        // Without aliases the text is shared: a copy of it may have many megabytes.
         let with_locations = if self.aliases.is_empty() {
             config
         } else {
@@ -66,6 +67,7 @@ impl<R: RunSource> TestConsole<R> {
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
         let warnings = plan_warnings(&plan);
+        // Made before the run, because its first events come while it is being opened.
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
             let live = Arc::clone(&live);
@@ -73,8 +75,10 @@ impl<R: RunSource> TestConsole<R> {
                 live.lock().unwrap_or_else(PoisonError::into_inner).on_event(event);
             })
         };
+        // After a failure there is no configuration: the old run has ended, and its ports are closed.
         changes.run = Some(self.rigs.open_steered_run(document, sink)?);
         let names = Arc::new(names.with_routes(&plan));
+        // From 1, because 0 stands for the time before the first configuration.
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
         *self.lock_view() = ClientView { names, config, number, plan: Some(plan), live };
         Ok(warnings)

@@ -28,6 +28,7 @@ impl Default for TotalsHistory {
 impl TotalsHistory {
     pub(super) fn add_sample(&mut self, sample: &CountSample) {
         let elapsed = sample.at.since(*self.origin.get_or_insert(sample.at));
+        // Viewers see the latest totals between two points, too, so this comes before the check.
         self.latest = sum_totals(sample, elapsed);
         let due = self.points.last().is_none_or(|last| {
             // Samples do not come exactly on time: the nearest one is taken.
@@ -51,6 +52,7 @@ impl TotalsHistory {
     /// All points, and the latest totals as the last one.
     pub(super) fn points(&self) -> Vec<HistoryPoint> {
         let mut points = self.points.clone();
+        // The curve ends at the latest sample, even if no point was due then.
         if self.origin.is_some() && points.last() != Some(&self.latest) {
             points.push(self.latest);
         }

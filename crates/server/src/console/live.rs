@@ -98,6 +98,7 @@ impl LiveCounts {
                 self.ended = Some(match outcome {
                     RunOutcome::Partial { reasons, .. } => reasons.join("; "),
                     RunOutcome::Failed { fault } => fault.text.clone(),
+                    // A served run has no end of its own, so it was stopped.
                     RunOutcome::Complete { .. } | RunOutcome::Aborted => "it was stopped".to_owned(),
                 });
             }
@@ -107,12 +108,14 @@ impl LiveCounts {
 
     /// Drops the counts of an earlier run: the first start of a configuration may have come too late for some nodes.
     fn begin_with(&mut self, run: &RunId) {
+        // The revision may only grow, and the findings may say why the earlier start failed.
         let (revision, findings) = (self.revision, std::mem::take(&mut self.findings));
         *self = Self { revision, findings, run: Some(run.clone()), ..Self::default() };
     }
 
     fn note_finding(&mut self, text: &str) {
         if self.findings.len() == MOST_FINDINGS {
+            // The oldest one goes, because the latest ones say what happens now.
             self.findings.pop_front();
         }
         self.findings.push_back(text.to_owned());
@@ -135,6 +138,7 @@ impl LiveCounts {
         for (port, _, rx) in &sample.ports {
             let Some(is_up) = rx.link_up else { continue };
             let now = LinkState { is_up, since: sample.at };
+            // The first report counts as the last change, because nothing is known from before.
             let link = self.links.entry(*port).or_insert(now);
             if link.is_up != is_up {
                 *link = now;
@@ -220,6 +224,7 @@ impl LiveCounts {
             .quiet_since
             .get(&stream)
             .is_some_and(|since| latest.at.since(*since) >= SETTLE + latest.receivers_behind);
+        // A stream that has sent nothing has nothing on its way, however short its silence.
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
@@ -252,6 +257,7 @@ impl LiveCounts {
 
 fn clear_streams(sample: &mut CountSample, streams: &HashSet<usize>) {
     for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
+        // Only what rows show is cleared. The totals of the run keep the frames of the removed flow.
         counts.since_start = SinceStart::default();
         counts.is_paused = false;
     }

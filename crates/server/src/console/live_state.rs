@@ -32,6 +32,7 @@ impl<R: RunSource> LiveSource for TestConsole<R> {
 
 /// Numbers of configurations and of events only grow; the mix makes one number of both that hardly ever repeats.
 const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
+    // 40 bits leave room for 10^12 events of one configuration.
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
@@ -148,6 +149,7 @@ fn live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) 
         // Merged from sums and extremes: the mean of means would weigh streams alike.
         delays.merge(&received.delays);
     }
+    // Without a mean nothing was measured, so there is no least and no largest latency either.
     totals.latency = delays.mean().map(|mean| LatencyFigures {
         minimum: delays.min.as_u64() as f64,
         average: mean.as_u64() as f64,
@@ -178,6 +180,7 @@ fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
 
 /// Losses of the whole run, by place.
 fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
+    // Without metrics, receivers do not recognise a stream, so nothing is known about its losses.
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured
         .map(|(index, stream)| {
@@ -197,6 +200,7 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
 
 /// Losses of a stream since the run was opened.
 fn loss_of(stream: &Stream, index: usize, sample: &CountSample, may_be_in_flight: bool) -> LiveLoss {
+    // A receiver cannot miss a frame without a number, so only numbered ones are expected.
     let numbered = sent_counts(sample, index).map_or(0, StreamTxCounts::numbered_frames);
     let (mut counted, mut gaps) = (0, 0);
     for (_, counts) in received_counts(sample, index) {

@@ -71,6 +71,7 @@ impl ConfigurationNames {
     /// The flows among these that have rows; among all if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
         let wanted = self.wanted_flows(names)?;
+        // A flow without metrics has no row, even if the client names it.
         let flows = self.flows.iter().filter(|flow| flow.measured);
         Ok(flows.filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str())).collect())
     }
@@ -110,6 +111,7 @@ fn check_names(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), 
 }
 
 fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
+    // With names of its own, because the flows are changed while this map is in use.
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     // The plan keeps the streams of removed flows (decision 0009, 5), which the configuration does not name.
     for (index, stream) in plan.streams.iter().enumerate() {

@@ -8,6 +8,7 @@ use packetrig_units::Blame;
 
 impl From<PlanProblems> for TesterRefusal {
     fn from(problems: PlanProblems) -> Self {
+        // Warnings keep no plan from being read, so they are no reason for a refusal.
         let errors = problems.0.iter().filter(|problem| problem.severity == ProblemSeverity::Error);
         Self { kind: RefusalKind::Validation, errors: errors.map(problem_line).collect() }
     }
@@ -32,6 +33,7 @@ impl From<OpenFailure> for TesterRefusal {
 impl From<NodeFault> for TesterRefusal {
     fn from(fault: NodeFault) -> Self {
         match fault.blame {
+            // Here the request has to change. With any other cause it may be right as it is.
             Blame::Usage | Blame::Plan | Blame::Unconfirmed => Self::validation(fault.text),
             Blame::World | Blame::Rights | Blame::Busy | Blame::Peer | Blame::Bug => {
                 Self::internal(fault.text)

@@ -34,6 +34,7 @@ pub(super) fn port_row(
     let sending = if transmitting { samples.as_slice() } else { &[] };
     PortRow {
         name: plan.ports[port].name.clone(),
+        // The location as the client wrote it, even if an alias stands for another one.
         location: names.port_location(port),
         // OTG knows up and down only. Until the first sample reports the link, an open port counts as up.
         link_up: live.link_up(port).unwrap_or(true),
@@ -155,6 +156,7 @@ impl StreamTotal {
         parts.fold(Self::default(), |all, part| Self {
             frames: all.frames + part.frames,
             bytes: all.bytes + part.bytes,
+            // `None` is less than every time, so it must not take part in the minimum.
             first: all.first.into_iter().chain(part.first).min(),
             last: all.last.max(part.last),
         })
@@ -190,6 +192,7 @@ pub(super) fn transmit_state(
         TransmitState::Started
     } else if streams.iter().filter_map(|stream| sent_counts(latest, *stream)).any(|counts| counts.is_paused)
     {
+        // One paused stream is enough: the flow goes on with it when it is resumed.
         TransmitState::Paused
     } else {
         TransmitState::Stopped

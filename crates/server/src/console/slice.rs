@@ -13,12 +13,14 @@ const LARGEST: usize = 1 << 24;
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read_bytes(&mut file, 8)?;
+    // A client may ask for as many frames as 64 bits can say.
     let end = start.saturating_add(count);
     let wanted = start..end;
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
     if word_at(&out, 0) == PCAPNG {
+        // The section header is a block like the others, with its length at the same place.
         let rest = rest_of_block(&mut file, &out)?;
         out.extend(rest);
         while let Some(head) = read_head(&mut file, 8)? {
@@ -38,6 +40,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             && let Some(head) = read_head(&mut file, 16)?
         {
             frame += 1;
+            // Frames that are not wanted are read, too, because the source of the bytes cannot seek.
             let bytes = read_bytes(&mut file, checked_size(word_at(&head, 8))?)?;
             if wanted.contains(&frame) {
                 out.extend(head);
@@ -77,6 +80,7 @@ fn read_bytes(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
 /// The head of the next block or record; `None` at the end of the file.
 fn read_head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(length);
+    // Not `read_exact`: no byte at all is the end of the file, and a part of a head is damage.
     file.take(length as u64).read_to_end(&mut bytes)?;
     match bytes.len() {
         0 => Ok(None),

@@ -93,10 +93,12 @@ const RUN: [RunMetric; 14] = [
 pub(super) fn render_metrics(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
     text.write_head("build_info", "The program that answers.", GAUGE);
+    // Prometheus has no values of text, so a label has the text and the value is always 1.
     text.write_value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], Some(1.0));
     text.write_head("serve_viewers", "Viewers of the live page or its events.", GAUGE);
     text.write_value("serve_viewers", &[], Some(viewers as f64));
     text.write_head("serve_refused_total", "Refused requests and closed connections.", COUNTER);
+    // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
     for cause in RejectionCause::ALL {
         text.write_value(
             "serve_refused_total",
@@ -155,6 +157,7 @@ impl MetricsText {
     }
 
     fn write_value(&mut self, name: &str, labels: &[(&str, &str)], value: Option<f64>) {
+        // An unknown value has no line, because a 0 would look measured.
         let Some(value) = value else { return };
         let labels: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();

@@ -69,6 +69,7 @@ impl LiveFeed {
 
     fn subscribe_states(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Subscribed before the task begins: it ends as soon as it finds no receiver.
         let states = self.latest.subscribe();
         if !*is_running {
             *is_running = true;
@@ -82,6 +83,7 @@ impl LiveFeed {
     /// Publishes states until there is no viewer any more.
     async fn publish_states(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
+        // Missed ticks are not made up for: only the latest state is worth publishing.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
@@ -91,6 +93,7 @@ impl LiveFeed {
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
+                // The number is quick to ask for. The state is made only if something has changed.
                 (shown != Some(source.revision())).then(|| Arc::new(ShownState::new(source.live_state())))
             });
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
@@ -102,6 +105,7 @@ impl LiveFeed {
 
     fn has_ended(&self) -> bool {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that a viewer that comes now is either counted here or starts a task of its own.
         *is_running = self.latest.receiver_count() > 0 && !*self.stopping.borrow();
         !*is_running
     }
@@ -129,6 +133,7 @@ impl ShownState {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
         let write = || render_document(move || live_json(&shown.state, &window));
+        // Other viewers of these rows wait here for the same text.
         Ok(Arc::clone(text.get_or_try_init(write).await?))
     }
 
@@ -172,10 +177,12 @@ impl LiveViewer {
         loop {
             let next = tokio::select! {
                 _ = self.stopping.wait_for(|stopping| *stopping) => None,
+                // Without this, a viewer that has gone would keep its permit until the next event.
                 () = self.events.closed() => return,
                 changed = tokio::time::timeout(HEARTBEAT, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
+                // The viewer may have gone first, which ends its task just as well.
                 self.send_event("stopping", "{}").await.ok();
                 return;
             };
@@ -191,6 +198,7 @@ impl LiveViewer {
     }
 
     async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
+        // `None` is what stands there before the first state of a new task.
         let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // With each new configuration, a viewer first gets the history that it has missed.
         let before = configuration.replace(shown.state.configuration);
@@ -200,6 +208,7 @@ impl LiveViewer {
         }
         let rows = shown.rows_text(&self.window).await?;
         self.send_event("live", &rows).await?;
+        // The next state is at least one period of the publisher away, so that part is not waited for here.
         tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
         Ok(())
     }

@@ -43,8 +43,10 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
         return Some(response);
     }
     let file = find_file(path)?;
+    // An entity tag is a text in quotes (RFC 9110, 8.8.3).
     let tag = format!("\"{}\"", file.entity_tag());
     let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    // An answer with 304 has no content (RFC 9110, 15.4.5).
     let body = if is_known { Body::empty() } else { Body::from(Bytes::from_static(file.body.as_bytes())) };
     let mut response = Response::new(body);
     if is_known {
@@ -77,6 +79,7 @@ pub(super) fn report_page(text: String) -> Response {
 
 /// The headers of every answer that a browser may show.
 pub(super) fn add_security_headers(headers: &mut HeaderMap) {
+    // The page of a result has a policy of its own already, which must stay.
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -68,6 +68,7 @@ impl Drop for WaitingViewer {
 
 fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
     let ms: Option<u64> = query.take_value("bucket_ms", "a whole number of milliseconds")?;
+    // A timeline with steps of 0 would have no end.
     if ms == Some(0) {
         return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
     }

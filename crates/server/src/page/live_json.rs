@@ -250,6 +250,7 @@ pub(super) fn count_json(count: u64) -> Value {
 /// Writes the numbers of a document as text where some readers would round them.
 pub fn exact_counts(value: Value) -> Value {
     match value {
+        // Floats and negative numbers stay as they are: only counts grow beyond 2^53.
         Value::Number(number) => number.as_u64().map_or(Value::Number(number), count_json),
         Value::Array(values) => values.into_iter().map(exact_counts).collect(),
         Value::Object(members) => {
@@ -279,6 +280,7 @@ fn latency_json(row: &LiveStream, value: fn(&LatencyFigures) -> f64) -> Value {
 }
 
 fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
+    // Nothing was sent, so there is no share of it that could be lost.
     if row.frames_tx == 0 {
         return Value::Null;
     }

@@ -19,6 +19,7 @@ impl QueryParameters {
         }
         let mut parameters = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            // A name without `=` has an empty value, which counts as absent below.
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode_percent(name)?, decode_percent(value)?);
             // One of two values would be ignored silently.
@@ -95,6 +96,7 @@ fn decode_percent(text: &str) -> Result<String, ViewRefusal> {
         bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
+                // A digit that is missing at the end reads as `?`, which is none.
                 let digits =
                     [rest.next(), rest.next()].map(|digit| (digit.unwrap_or(b'?') as char).to_digit(16));
                 match digits {

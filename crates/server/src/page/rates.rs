@@ -55,6 +55,7 @@ impl RateChange {
 
     /// Changes the rates. The streams that transmit continue with the new one.
     pub(super) fn apply_rates(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
+        // The caller has the turn of changes, so the configuration is still this one when it is updated.
         let update = self.config_update(&tester.current_config())?;
         tester.update_config(update)
     }
@@ -72,6 +73,7 @@ impl RateChange {
         if !errors.is_empty() {
             return Err(TesterRefusal { kind: RefusalKind::Validation, errors });
         }
+        // As in every call of OTG, an empty list means all flows.
         let is_wanted = |flow: &&Value| {
             self.streams.is_empty() || self.streams.iter().any(|name| flow["name"] == name.as_str())
         };
@@ -104,6 +106,7 @@ fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid(error.to_string()))?;
     Ok(match rate {
         Rate::Frames(rate) => {
+            // OTG's `pps` has no fractions, so a rate like one frame in three seconds has no form there.
             let frames = (rate.seconds() == 1).then(|| rate.frames()).ok_or_else(|| {
                 invalid(format!("`{text}` is not a whole number of frames per second; write a bit rate"))
             })?;
@@ -111,6 +114,7 @@ fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
         }
         Rate::Bits(rate) => json!({ "choice": "bps", "bps": rate.bits_per_second().to_string() }),
         Rate::Share(share) => {
+            // A billionth of the link is 10^-7 percent.
             json!({ "choice": "percentage", "percentage": share.billionths() as f64 / PERCENT_STEPS })
         }
     })
@@ -119,9 +123,11 @@ fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
 /// Scales a rate to this many percent. The result differs by at least one step, unless a limit prevents it.
 fn scaled_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
+    // Settled JSON has 64-bit integers as text, and narrower ones as numbers.
     let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
     if unit == "percentage" {
         let share = current[unit].as_f64().unwrap_or(WHOLE_LINK) * percent as f64 / 100.0;
+        // The plan reads no smaller steps, and one of them is the least rate.
         let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
         return json!({ "choice": unit, "percentage": share.min(WHOLE_LINK) });
     }
@@ -131,6 +137,7 @@ fn scaled_rate(current: &Value, percent: u64) -> Value {
         "kbps" => (1_000, LEAST_BPS),
         "mbps" => (1_000_000, LEAST_BPS),
         "gbps" => (1_000_000_000, LEAST_BPS),
+        // `pps`: whole frames per second.
         _ => (1, 1),
     };
     // OTG's defaults: 1 Gbit/s in every unit of bits, and 1000 frames per second.

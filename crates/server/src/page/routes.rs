@@ -77,6 +77,7 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
             };
         router = router.route(call.path(), on(call.method(), handler));
     }
+    // `{file}` is one segment: the page has no directories.
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
         router = router.route(path, on(MethodFilter::GET, page_file));
     }
@@ -101,6 +102,7 @@ async fn answer_page_call(
         Err(PageFailure::Ready(response)) => *response,
     };
     let headers = response.headers_mut();
+    // State changes all the time, and no cache may hand out an answer that needs a token.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Also on refusals: a browser may show any answer.
     files::add_security_headers(headers);
@@ -300,6 +302,7 @@ fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
 async fn answer_prometheus(context: PageContext) -> Result<Response, PageFailure> {
     let viewers = context.feed.as_ref().map_or(0, |feed| feed.viewer_count());
     let (live, counters) = (context.rig.live, context.counters);
+    // The state is made from all rows, which may take too long for a thread of the runtime.
     let text = tokio::task::spawn_blocking(move || {
         let state = live.map(|live| live.live_state());
         exposition::render_metrics(state.as_ref(), viewers, &counters.read_counts())

@@ -40,7 +40,9 @@ impl HeavyCalls {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
         }
+        // Given back as soon as the turn has come, so that another call may wait.
         let _place = WaitingPlace::take_place(&self.waiting).ok_or_else(too_many)?;
+        // This fails only for a closed semaphore, and nothing closes this one.
         self.turns.acquire().await.map_err(|_| too_many())
     }
 }

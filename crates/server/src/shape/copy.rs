@@ -10,6 +10,7 @@ pub(crate) fn copy_config(config: &[u8], locations: &BTreeMap<String, String>) -
     let mut text = String::new();
     let mut reader = serde_json::Deserializer::from_slice(config);
     CopiedValue { text: &mut text, locations, place: ConfigPlace::Root }.deserialize(&mut reader)?;
+    // Text behind the document is an error.
     reader.end().map(|()| text)
 }
 
@@ -108,6 +109,7 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
             }
             let item = CopiedValue { text: self.text, locations: self.locations, place: self.place.item() };
             if items.next_element_seed(item)?.is_none() {
+                // The comma was written before it was known that no item follows.
                 self.text.truncate(before);
                 self.text.push(']');
                 return Ok(());
@@ -123,6 +125,7 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
                 self.text.push(',');
             }
             let place = self.place.member(&name);
+            // The name was read without its escapes, so it is written as JSON again.
             self.text.push_str(&Value::String(name).to_string());
             self.text.push(':');
             members.next_value_seed(CopiedValue { text: self.text, locations: self.locations, place })?;

@@ -93,6 +93,7 @@ impl<'de> Visitor<'de> for AsksNothing {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
+        // Even an empty object asks for something: over gRPC it differs from none.
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(false)
     }

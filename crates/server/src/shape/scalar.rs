@@ -18,7 +18,9 @@ pub(super) fn settle_scalar(value: &Value, kind: &Kind) -> Result<Value, String>
         Kind::Bool => Err("true or false".to_owned()),
         Kind::Uint32 => read_integer(value, 0, u32::MAX.into()).map(narrow_number),
         Kind::Int32 => read_integer(value, i32::MIN.into(), i32::MAX.into()).map(narrow_number),
+        // As text: many readers of JSON round numbers above 2^53.
         Kind::Uint64 => read_integer(value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
+        // A larger number would become infinite in the message.
         Kind::Float => read_float(value, f32::MAX.into()),
         Kind::Double => read_float(value, f64::MAX),
         other => Err(format!("something of kind {other:?}, which has no JSON form here")),

@@ -198,6 +198,7 @@ impl DocumentSettler<'_> {
             };
             let written = items.next_element_seed(item)?;
             if written.is_none_or(|written| written == WrittenValue::Nothing) {
+                // This takes back the comma, too.
                 self.text.truncate(before);
             }
             if written.is_none() {
@@ -225,6 +226,7 @@ impl DocumentSettler<'_> {
                 return Err(A::Error::custom(format_args!("`{}` is given twice", shorten_text(&name))));
             }
             let Some(field) = of.get_field_by_name(&name) else {
+                // A deserializer must consume every value, also that of an unknown name.
                 let asks_nothing = members.next_value_seed(AsksNothing)?;
                 self.refuse_unknown(&name, asks_nothing, of, here);
                 continue;
@@ -232,6 +234,7 @@ impl DocumentSettler<'_> {
             let written = self.settle_member(field, &name, here, first, &mut members)?;
             known.note_written(name, written);
         }
+        // At the end, because members come in any order.
         self.settle_choice(&known, of, path, first);
         self.text.push('}');
         Ok(WrittenValue::Something)
@@ -324,6 +327,7 @@ impl DocumentSettler<'_> {
                     self.complaints.add_complaint(path, complaint);
                 }
             }
+            // The default of OTG applies, which only `plan` knows.
             (None, []) => {}
         }
     }

@@ -52,6 +52,7 @@ pub(crate) fn decode_member(
 
 fn message_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
     let of = message.descriptor();
+    // prost-reflect keeps fields that the descriptor does not have. None of them may be ignored silently.
     for unknown in message.unknown_fields() {
         unknown_member(&of, unknown, path, complaints);
     }
@@ -135,6 +136,7 @@ fn shortest_decimal(number: f32) -> f64 {
 }
 
 fn float_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
+    // A message can carry NaN and infinity, for which JSON has no form.
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
         complaints.add_complaint(path, format!("must be a number, not {number}"));
@@ -193,6 +195,7 @@ fn wire_value(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
         (Kind::Uint32, value) => value.as_u64().and_then(|wide| u32::try_from(wide).ok()).map(Wire::U32),
         (Kind::Int32, value) => value.as_i64().and_then(|wide| i32::try_from(wide).ok()).map(Wire::I32),
         (Kind::Double, value) => value.as_f64().map(Wire::F64),
+        // The range was checked when the document was settled.
         #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
         (Kind::Float, value) => value.as_f64().map(|wide| Wire::F32(wide as f32)),
         _ => None,

@@ -144,6 +144,7 @@ fn split_scheme(value: &[u8]) -> Option<(&[u8], &[u8])> {
 
 /// Decodes base64 (RFC 4648, section 4). `None` for other characters.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    // The padding adds no bytes, so it may be missing.
     let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
     for group in text.chunks(4) {

@@ -118,6 +118,7 @@ impl Body for PacedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         // The deadline matters only while bytes are missing: bytes that are here are taken even after it.
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
+            // Polled while bytes are missing, so that the end of the deadline wakes this task.
             ready!(self.deadline.as_mut().poll(context));
             return self.fail_body(BodyFault::TooSlow);
         };
@@ -129,6 +130,7 @@ impl Body for PacedBody {
         // Each frame moves the deadline by the time that its bytes may take. So a body has its grace once, then the minimum rate, and
         // single bytes at long intervals gain nothing.
         let earned = Duration::from_nanos(
+            // The rate is an option, and may be 0.
             (bytes as u64).saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1)),
         );
         let later = self.deadline.deadline() + earned;
@@ -211,10 +213,12 @@ impl RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
+        // A response that is dropped while it waits must not stay in the count.
         self.set_waits_for_client(false);
         // What arrives from here on is the head of the next request, and has its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
+        // Last of these two: a watch that sees no request in progress also sees the number above.
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
         self.slots.note_activity(&self.record);

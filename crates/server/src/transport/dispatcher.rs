@@ -48,6 +48,7 @@ impl CallDispatcher {
         name: &str,
         change: impl FnOnce(&dyn Tester) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
+        // tokio's lock is fair, so changes are made in the order in which they came.
         let turn = self.turn.clone().lock_owned().await;
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {

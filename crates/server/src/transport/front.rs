@@ -59,8 +59,10 @@ where
             Ok(credential) => {
                 guard.note_served();
                 self.record_admission(credential);
+                // The page asks for it, to show its viewer only what this client may do.
                 head.extensions.insert(credential);
                 let request = Request::from_parts(head, body);
+                // The error is `Infallible`: every failure of the API is an answer.
                 let Ok(response) = self.api.call(request).await;
                 response.map(|body| TrackedBody::for_api(body, guard))
             }
@@ -122,6 +124,7 @@ async fn drain_body(mut body: PacedBody) {
         let mut read = 0;
         while let Some(Ok(frame)) = body.frame().await {
             read += frame.data_ref().map_or(0, Bytes::len);
+            // The client may miss its answer now. A body without an end would cost more than that.
             if read > MOST_DRAINED {
                 return;
             }
@@ -151,6 +154,7 @@ fn rejection_response(protocol: CallProtocol, rejection: &RequestRejection) -> R
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if rejection.status == StatusCode::UNAUTHORIZED {
+        // An answer with 401 must name a scheme (RFC 9110, 15.5.2).
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

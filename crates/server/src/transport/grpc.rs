@@ -43,6 +43,7 @@ struct RpcCall {
 
 /// The rpc of a path.
 fn find_rpc(path: &str) -> Option<RpcCall> {
+    // The path of a gRPC call is the full name of its service and then its own.
     let name = path.strip_prefix("/otg.Openapi/")?;
     let sliced = name.strip_prefix("stream");
     let is_sliced = sliced.is_some();
@@ -174,6 +175,7 @@ impl MessageRequest {
     fn decode_document(&self, complaints: &mut ShapeComplaints) -> Option<serde_json::Value> {
         let Self { rpc, bytes } = self;
         match rpc.call.request_message() {
+            // Slices are parts of the document itself, without the wrapper that a single request has.
             Some(of) if rpc.sliced_request => shape::decode_message(bytes, &of, complaints),
             Some(_) => {
                 let wrapper = shape::message_descriptor(&format!("{}Request", rpc.call.name()));
@@ -258,6 +260,7 @@ fn data_message(datum: &[u8]) -> Bytes {
 /// A message with one field of bytes.
 fn field_message(number: u8, bytes: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(bytes.len() + WRAPPING);
+    // Wire type 2: a length and that many bytes.
     message.push(number << 3 | 2);
     push_varint(&mut message, bytes.len() as u64);
     message.extend_from_slice(bytes);

@@ -167,6 +167,7 @@ async fn file_response(file: CaptureFile) -> Response {
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     if let Some(length) = length {
+        // A client that knows the length notices when the file breaks off.
         headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
     response

@@ -87,6 +87,7 @@ impl Read for ByteStream {
     ) -> Poll<io::Result<()>> {
         let length = buffer.remaining().min(self.rest.len());
         let next = self.rest.split_to(length);
+        // Nothing put means the end of the stream: this client sends no more.
         buffer.put_slice(&next);
         Poll::Ready(Ok(()))
     }

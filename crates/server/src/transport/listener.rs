@@ -88,10 +88,12 @@ impl TransportListener {
                 tokio::time::sleep(BREATH).await;
                 continue;
             };
+            // While this client waits, the others wait in the kernel's backlog.
             let slot = tokio::select! {
                 () = wait_for_stop(&mut stop) => break,
                 slot = wait_for_slot(&self.shared, peer) => slot,
             };
+            // A refused client gets no answer: its connection is closed when `stream` is dropped here.
             let Some(slot) = slot else { continue };
             let front = ConnectionService {
                 shared: self.shared.clone(),
@@ -165,6 +167,7 @@ impl ServedConnection {
         let counters = Arc::clone(&front.shared.counters);
         let shaken = tokio::select! {
             () = wait_for_stop(&mut stop) => return,
+            // The connection may have to make room before its handshake has ended.
             cause = self.slot.record.wait_for_close() => return counters.count_rejection(cause),
             shaken = tokio::time::timeout(front.shared.deadlines.first, tls.accept(stream)) => shaken,
         };
@@ -195,6 +198,8 @@ impl ServedConnection {
             _ = &mut connection => return,
             cause = &mut end => cause,
             () = wait_for_stop(&mut self.stop) => {
+                // Calls in progress may end. The deadlines still hold, so a slow
+                // client does not use up the grace.
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     _ = &mut connection => return,

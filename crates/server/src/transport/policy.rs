@@ -90,6 +90,8 @@ impl RequestPolicy {
 
     fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
         match named_hosts(head) {
+            // HTTP/1.1 requires a Host header (RFC 9112, 3.2), so a request
+            // that names no host is refused, too.
             Some(named) if !named.is_empty() && named.iter().all(|host| self.is_our_name(host.host())) => {
                 Ok(())
             }
@@ -148,6 +150,8 @@ impl RequestPolicy {
                 matches!(sent.as_deref(), Some("application/grpc" | "application/grpc+proto"))
             }
             CallProtocol::Http => {
+                // No call with another method reads a body; pages cannot send
+                // DELETE without a preflight request.
                 let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
                 !has_body || sent.as_deref().is_some_and(is_json)
             }

@@ -96,6 +96,7 @@ fn shorten_for_wire(text: &str, length: usize) -> String {
     if on_wire(text) <= length {
         return text.to_owned();
     }
+    // Room for the ellipsis: three bytes of UTF-8, percent-encoded.
     let mut used = 10;
     let mut short = String::new();
     for c in text.chars() {

@@ -63,6 +63,7 @@ impl ConnectionRecord {
     }
 
     fn is_idle(&self) -> bool {
+        // Refused requests do not count, so a slow body of one keeps no connection busy.
         self.being_served.load(Ordering::Acquire) == 0
     }
 
@@ -117,6 +118,7 @@ pub(crate) struct ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.slots.lock_table().remove(&self.record.id);
+        // One is enough: only the accept loop waits.
         self.slots.freed.notify_one();
     }
 }
@@ -124,6 +126,7 @@ impl Drop for ConnectionSlot {
 impl ConnectionSlots {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let slots = Self {
+            // With no slot at all, trusted clients would wait for ever.
             most: most.max(1),
             table: Mutex::default(),
             token_holders: Mutex::default(),
@@ -135,6 +138,8 @@ impl ConnectionSlots {
 
     /// Most connections of all clients that are not trusted: three quarters.
     const fn most_strangers(&self) -> usize {
+        // Rounded up, so that a small server has room for strangers, too. The
+        // table's own limit holds all the same.
         self.most.div_ceil(4) * 3
     }
 
@@ -154,6 +159,7 @@ impl ConnectionSlots {
         if let Err(outcome) = self.make_room(&mut table, &peer) {
             return outcome;
         }
+        // Ids come from the clock of activity, so a new connection counts as active just now.
         let id = self.next_tick();
         let record = Arc::new(new_record(id, peer));
         table.insert(id, Arc::clone(&record));
@@ -178,6 +184,7 @@ impl ConnectionSlots {
         }
         let own = table.values().filter(|record| record.is_stranger_with(peer.key)).count();
         if own >= self.most_per_stranger() {
+            // Beyond its quarter a client may only give up a connection of its own.
             let made = close_idle(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
@@ -195,6 +202,7 @@ impl ConnectionSlots {
     /// Notes that a client has the token: strangers cannot keep its next connections out.
     pub(crate) fn note_token(&self, peer: &ClientPeer) {
         let mut holders = self.lock_token_holders();
+        // The client moves to the end: the one without a request for the longest time is forgotten first.
         holders.retain(|key| *key != peer.key);
         if holders.len() == MOST_TOKEN_HOLDERS {
             holders.pop_front();

@@ -62,12 +62,14 @@ impl ServerIdentity {
                 for authority in read_certificates(path, "the authorities of clients")? {
                     roots.add(authority).map_err(tls_error)?;
                 }
+                // This verifier refuses clients that show no certificate.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 builder.with_client_cert_verifier(verifier.build().map_err(tls_error)?)
             }
         };
         let mut config =
             builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(tls_error)?;
+        // Each transport has one protocol, so there is nothing to choose from.
         config.alpn_protocols = vec![protocol.to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
@@ -80,6 +82,7 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
 fn read_certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let read = read.map_err(|error| file_error(what, path, error))?;
+    // A file without certificates is no error for the reader of PEM: it only finds none.
     if read.is_empty() {
         return Err(file_error(what, path, pem::Error::NoItemsFound));
     }

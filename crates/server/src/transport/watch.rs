@@ -94,6 +94,8 @@ impl ConnectionWatch {
             self.head = Duration::ZERO;
             return None;
         }
+        // Steps are counted and no clock is read: a server that was stopped for
+        // a while does not blame its clients.
         self.idle += step;
         self.head = if self.awaits_head(now) { self.head + step } else { Duration::ZERO };
         let idle = if now.is_known { self.deadlines.idle } else { self.deadlines.idle_stranger };

@@ -80,6 +80,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     }
 
     fn is_write_vectored(&self) -> bool {
+        // Without this, hyper would copy the parts of a response together before each write.
         self.inner.is_write_vectored()
     }
 
