@@ -145,6 +145,7 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
+    // `get` and no index, because the text may have characters of several bytes.
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
@@ -287,11 +288,13 @@ impl FleetAuthority {
 
     /// Renews the controller's certificate if it is due. The caller holds the lock.
     fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
+        // A time that cannot be read makes the certificate due, which costs only a renewal.
         let due =
             self.files.read_file(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         if now < due {
             return Ok(());
         }
+        // The key stays the same at a renewal, because the key of the controller's user is derived from it.
         let kept = self.files.read_file(&format!("{CONTROLLER}.key")).ok();
         let key = match kept.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
             Some(key) => key,
@@ -317,6 +320,7 @@ impl FleetAuthority {
     /// The time of the last change of the directory; `None` if a further change could still get the same time.
     pub fn settled_since(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
+        // A time in the future comes from a clock that was set since then, and proves nothing.
         changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
     }
 
@@ -343,6 +347,7 @@ fn grant_key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; M
         Ok(found) => {
             found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
         }
+        // No node of a fleet has such a name.
         Err(Error::Name(_)) => Ok(None),
         Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -372,6 +377,8 @@ fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> Certifi
 fn authority_parameters() -> CertificateParams {
     // Constant, so that an issuer needs only the key, not the certificate itself.
     let mut parameters = with_common_name("packetrig fleet", CertificateParams::default());
+    // A path length of 0 (RFC 5280, 4.2.1.9): nobody can sign further
+    // certificates with one that it has issued.
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     parameters
@@ -379,6 +386,7 @@ fn authority_parameters() -> CertificateParams {
 
 /// Sets the subject to this common name and nothing else.
 fn with_common_name(name: &str, mut parameters: CertificateParams) -> CertificateParams {
+    // rcgen begins with a common name of its own.
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, name);
     parameters

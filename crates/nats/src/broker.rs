@@ -93,9 +93,11 @@ pub struct MessageServer {
 impl MessageServer {
     /// Starts the server and waits until it is ready.
     pub fn start_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
+        // The user has chosen this port, so no other one will do.
         if setup.listen.port() != 0 {
             return Self::start_at(setup);
         }
+        // The last attempt is made below, so that its error is returned whatever it is.
         for _ in 1..PORT_CHOICES {
             match Self::start_at(at_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
@@ -149,6 +151,7 @@ impl MessageServer {
     /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
     /// off: `remover` asks the server for that. A server that does not answer is restarted.
     pub fn allow_only(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
+        // The accounts of nodes that may stay are there before any other one is removed.
         let left = accounts::write_missing_accounts(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         // A server that does not answer keeps the removed nodes connected. Without their files it refuses
@@ -179,6 +182,7 @@ impl MessageServer {
         let mut answer = Ok(String::new());
         for _ in 0..RELOAD_LOOKS {
             answer = system::configured_at(&self.setup, asker);
+            // The order is only a signal: the server reads its configuration some time after it.
             if answer.as_ref().is_ok_and(|now| before.as_ref() != Some(now)) {
                 return Ok(());
             }
@@ -237,6 +241,7 @@ fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
         (&security.authority, &copies.authority),
     ] {
         let bytes = std::fs::read(from).map_err(world_error(from.display().to_string()))?;
+        // Replaced and not overwritten, so that the server never reads half of a file.
         private_files::replace_file(to, bytes).map_err(world_error(to.display().to_string()))?;
     }
     Ok(())

@@ -99,6 +99,7 @@ async fn connect_and_subscribe(
 ) -> Result<Subscription, Error> {
     let client = open_client(access, name.0, ConnectionTroubles::default()).await?;
     let incoming = client.subscribe(subject).await.map_err(down_error)?;
+    // The subscription is on its way before this returns, so no answer to a later question is missed.
     client.flush().await.map_err(down_error)?;
     Ok(Subscription { client, incoming })
 }
@@ -208,6 +209,7 @@ impl NatsCaptureAnswers {
     ) -> Result<Self, Error> {
         let subject_heard = subject::captures_of(subject::node_word(node)?);
         let keys = access.keys.clone();
+        // Drawn anew for each process: a node refuses numbers that an asker has used before.
         let asker = crate::endpoint::random_u64()?;
         let connection =
             CaptureConnection::open_connection(runtime, access, NodeName::controller(), subject_heard)?;
@@ -225,7 +227,9 @@ impl NatsCaptureAnswers {
             }
         }
         let mut answer: CaptureAnswer = serde_json::from_str(about).ok()?;
+        // The text comes from the node and is shown in a terminal.
         answer.outcome = answer.outcome.map_err(|why| one_line(&why, LONGEST_TEXT));
+        // Several processes may fetch from one node, and each of them receives the answers to all.
         (answer.asker == self.asker).then_some(answer)
     }
 }

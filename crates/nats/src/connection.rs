@@ -142,6 +142,7 @@ pub(crate) async fn open_client(
         .connection_timeout(CONNECTING)
         // async-nats drops messages beyond this number and reports that only by an event.
         .subscription_capacity(SUBSCRIPTION_ROOM)
+        // The pauses are short, because a lease lasts for two seconds only.
         .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
         .event_callback(move |event| {
             let (troubles, refused) = (troubles.clone(), Arc::clone(&refused));
@@ -154,6 +155,7 @@ pub(crate) async fn open_client(
         options = options.local_address(address);
     }
     if let Some(credentials) = &access.credentials {
+        // With credentials a server without encryption is refused, whatever it offers.
         options = options.require_tls(true).tls_client_config(tls_config(credentials)?);
     }
     // A first connection is not retried by async-nats, so refusals are retried here.
@@ -184,6 +186,7 @@ fn log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
         let credentials = credentials.clone();
         async move {
             let mut auth = Auth::new();
+            // Read at each log-in, so that a reconnection shows renewed claims.
             auth.jwt = credentials.newest_credentials().user;
             auth.signature = Some(credentials.sign_nonce(&nonce).map_err(AuthError::new)?);
             Ok(auth)
@@ -200,6 +203,7 @@ fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Er
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|_| unusable_error("version of TLS"))?
+        // Only the fleet's authority vouches for a server, and none of the public ones.
         .with_root_certificates(roots)
         .with_client_auth_cert(parse_certificates(&credentials.certificate), key.clone_key())
         .map_err(|_| unusable_error("certificate"))

@@ -89,6 +89,7 @@ impl NatsEndpoint {
         let incarnation = random_u64()?;
         let seals = EndpointSeals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
+        // The quota of each node bounds this queue, and not a common length.
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
         let (renewals_in, renewals) = unbounded();
@@ -151,6 +152,7 @@ impl NatsEndpoint {
             self.renewal_quota.release_room(&renewal);
             return Some(renewal);
         }
+        // Before telemetry, which may be dropped.
         if let Ok(letter) = self.letters.try_recv() {
             self.quota.release_room(&letter);
             return Some(letter);
@@ -191,6 +193,7 @@ impl NatsEndpoint {
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {
+                // Only now: a stranger must not decide which instance of a node the next letters are for.
                 self.own.note_incarnation(message);
                 Some(envelope)
             }
@@ -210,6 +213,7 @@ async fn open_connections(
 ) -> Result<EndpointState, Error> {
     let troubles = ConnectionTroubles::default();
     let client = open_client(access.clone(), name.0.clone(), troubles.clone()).await?;
+    // A node has only its own lease to renew, so one connection is enough for it.
     let leases = if name.is_controller() {
         open_client(access, name.0.clone(), troubles.clone()).await?
     } else {
@@ -294,6 +298,7 @@ impl Endpoint for NatsEndpoint {
 
 impl Drop for NatsEndpoint {
     fn drop(&mut self) {
+        // From now on no claim of this name is answered, so another place may have it.
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
         // Messages that were posted last should still leave; a server that is down cannot take them.

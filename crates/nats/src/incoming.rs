@@ -101,6 +101,7 @@ impl NatsIncoming {
         access: ServerAccess,
         reader: &str,
     ) -> Result<Self, Error> {
+        // A `_` would be taken for the one between run and reader in the name of a consumer.
         if reader.is_empty() || !reader.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
@@ -126,6 +127,7 @@ impl NatsIncoming {
             runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
         let connection = opened.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
+        // Bounded, so that the tasks fetch no more than is taken here.
         let (arrivals, arrived) = channel(WAITING);
         Ok(Self {
             runtime,
@@ -178,6 +180,7 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Error> {
     // A request, so that it fails if the consumer is gone: then the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
+    // async-nats queues a request while its connection is down, so the wait has a limit of its own.
     let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
     answer.map_err(|_| unanswered_error("a confirmation"))?.map_err(unanswered_error).map(|_| ())
 }
@@ -199,6 +202,7 @@ impl ReaderConnection {
     async fn get_or_make_stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS).await {
             Ok(stream) => Ok(stream),
+            // Nodes still have in their spools what a lost stream contained.
             Err(_) => self.make_stream().await,
         }
     }
@@ -264,6 +268,7 @@ impl ResultInlet for NatsIncoming {
     fn leave_run(&mut self, run: &RunId) {
         let word = subject::to_subject_word(&run.0);
         let Some(task) = self.reading.remove(&word) else { return };
+        // The task first: it would create the consumer again.
         task.abort();
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.

@@ -20,6 +20,7 @@ pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Erro
         return Ok(text);
     }
     let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
+    // A controller drops a longer hello unread.
     let most = if matches!(envelope.body, MessageBody::Hello(_)) { MOST_HELLO_BYTES } else { MOST };
     if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
@@ -30,6 +31,7 @@ pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvel
     let is_hello_subject = subject::is_hello(subject);
     let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode_message(bytes)? };
     let is_hello = matches!(envelope.body, MessageBody::Hello(_));
+    // Another message at the subject of hellos, or a hello elsewhere, would get around their limits.
     if is_hello == is_hello_subject { Ok(envelope) } else { Err("not what this subject is for".to_owned()) }
 }
 

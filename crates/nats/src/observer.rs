@@ -72,6 +72,8 @@ impl FleetObserver {
         let listening = runtime.spawn(async move {
             let HelloSubscription { mut messages, _client } = subscription;
             while let Some(message) = messages.next().await {
+                // The seal is checked only when a hello is read: many are
+                // replaced by the next one before that.
                 if own_gate.check_cost(&message).is_ok() {
                     filled.put_hello(&message, MonoTime::from_nanos(monotonic_ns()));
                 }
@@ -88,6 +90,7 @@ impl FleetObserver {
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
             let WaitingHello { at, message } = self.mailbox.take_oldest(left)?;
+            // A forged hello is passed over, and the wait goes on with the time that is left.
             if self.gate.check_seal(&message).is_err() {
                 continue;
             }

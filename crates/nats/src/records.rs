@@ -45,6 +45,7 @@ impl NatsRecords {
             context.set_timeout(timeout);
             let config = kv::Config {
                 bucket: RECORDS.to_owned(),
+                // Nobody asks for earlier values: a change names the revision that it replaces.
                 history: 1,
                 storage: jetstream::stream::StorageType::File,
                 num_replicas: replicas,
@@ -74,6 +75,8 @@ impl NatsRecords {
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
+        // A request that is refused, or whose connection is lost, gets no answer. Without
+        // these two it would wait for the whole timeout.
         let asking = async move { troubles.unless_refused(troubles.unless_lost(work)).await };
         let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
@@ -99,6 +102,7 @@ async fn create_record(store: kv::Store, key: String, value: Bytes) -> Result<u6
 
 async fn replace_record(store: kv::Store, key: String, revision: u64, value: Bytes) -> Result<u64, Error> {
     store.update(&key, value, revision).await.map_err(|error| match error.kind() {
+        // The server compares the revisions itself, so no other change can come in between.
         kv::UpdateErrorKind::WrongLastRevision => Error::Stale(key),
         _ => unanswered_error(error),
     })
@@ -141,6 +145,7 @@ impl RecordStore for NatsRecords {
 
     fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         let mut answers = Vec::with_capacity(writes.len());
+        // Each of these parts has the whole timeout for itself.
         for some in writes.chunks(REQUESTS_AT_ONCE) {
             let writing: Vec<_> =
                 some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
@@ -165,6 +170,7 @@ impl RecordStore for NatsRecords {
             let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered_error)?;
             keys.retain(|key| key.starts_with(&prefix));
             keys.sort();
+            // A key that changes during the listing may come twice.
             keys.dedup();
             Ok(keys)
         })

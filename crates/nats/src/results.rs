@@ -125,6 +125,8 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
     match serde_json::from_slice(&message.payload) {
         Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => SendAttempt::Kept,
         Ok(Response::Err { error }) => match error.error_code().0 {
+            // There is room only when a controller has taken segments, so
+            // another attempt right now is of no use.
             code if code == STREAM_FULL || STORE_FULL.contains(&code) => SendAttempt::Never(Error::Full),
             _ => SendAttempt::Again(error.to_string()),
         },

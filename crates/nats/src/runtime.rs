@@ -36,6 +36,7 @@ impl SharedRuntime {
             // The caller waits below, so the channel is open.
             drop(done.send(result));
         })?;
+        // A task that panics drops its end, which counts as no result.
         result.recv().ok().flatten()
     }
 

@@ -116,6 +116,8 @@ impl LetterSealer {
         body: &MessageBody,
         bytes: &[u8],
     ) -> Result<String, Error> {
+        // A letter to all names no instance of a node, so it could be replayed to a
+        // later one. A roll call commands nothing.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
         }
@@ -139,6 +141,7 @@ impl LetterSealer {
 
     /// The proof that accompanies a letter of this epoch.
     pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
+        // Every command carries the proof of its epoch, and one signature is enough for all of them.
         let known = self.epoch.take().filter(|(known, _)| *known == epoch);
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove_epoch(&self.key, epoch)))).1
     }

@@ -33,6 +33,7 @@ pub(crate) fn to_subject_word(text: &str) -> String {
     if text.is_empty() {
         return "_".to_owned();
     }
+    // A dot would begin another word, and `*` and `>` are wildcards.
     text.replace(|c: char| !c.is_ascii_alphanumeric() && c != '-', "_")
 }
 

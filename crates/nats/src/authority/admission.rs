@@ -91,6 +91,7 @@ impl FleetAuthority {
             if known.is_some() { AdmissionChange::Secret } else { AdmissionChange::SecretAndName };
         let node = match known {
             Some(node) if node.has_keys(keys) => node,
+            // The name stays with its first key until the operator removes the node.
             Some(_) => return Err(Error::Taken(name.clone())),
             None => KeptNode::new(keys, now)?,
         };
@@ -131,6 +132,7 @@ impl FleetAuthority {
             let node = KeptNode::read_record(&self.files, name)?;
             KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
+        // Last: a crash before it costs a use of the secret and admits nobody.
         self.restore_secret_use(secret)
     }
 
@@ -156,6 +158,7 @@ impl FleetAuthority {
     /// Issues the certificate; keys are left empty.
     fn issue_certificate(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
+        // The certificate of a node must not pass for one of a server.
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let admitted = node.to_admitted_node(name);
         let public_key =
@@ -251,6 +254,7 @@ impl KeptNode {
     }
 
     fn has_keys(&self, keys: &NodeKeys) -> bool {
+        // The user key follows from the same private key, so it need not be compared.
         self.public_key == to_hex(&keys.certificate)
     }
 

@@ -21,6 +21,8 @@ impl AuthorityFiles {
 
     /// Locks the directory against changes by this process and others, until the returned file is closed.
     pub(crate) fn lock_directory(&self) -> Result<fs::File, Error> {
+        // The lock has a file of its own: the other files are replaced, and a lock
+        // on a replaced file keeps nobody out.
         let path = self.path("lock");
         let file = private_files::open_or_create(&path).map_err(file_error(&path))?;
         file.lock().map_err(file_error(&path))?;
@@ -46,6 +48,7 @@ impl AuthorityFiles {
 
     pub(crate) fn write_file(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.path(name);
+        // A crash leaves the old contents or the new ones, never a part.
         private_files::replace_file(&path, text).map_err(file_error(&path))
     }
 
@@ -61,6 +64,7 @@ impl AuthorityFiles {
             let name = entry.map_err(file_error(&self.0))?.file_name();
             names.extend(name.to_str().and_then(|name| name.strip_suffix(ending)).map(str::to_owned));
         }
+        // `read_dir` returns the names in any order.
         names.sort();
         Ok(names)
     }

@@ -62,6 +62,7 @@ impl ServerCertificateKeeper {
         if self.is_known_to_broker {
             return Ok(false);
         }
+        // A failure of the broker below makes this happen again, which does no harm.
         door.renew_certificate(&self.security)?;
         if let Some(broker) = broker {
             broker.reload_configuration(&self.authority.server_asker()?)?;

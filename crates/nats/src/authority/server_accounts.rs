@@ -51,6 +51,7 @@ impl ServerAccounts {
     }
 
     fn derive_key(&self, kind: KeyPairType, purpose: &str) -> Result<KeyPair, Error> {
+        // HMAC-SHA-256 gives 32 bytes, as many as a seed of Ed25519 has.
         let seed = hmac::sign(&self.0, purpose.as_bytes()).as_ref().try_into();
         seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(derivation_error)
     }
@@ -95,6 +96,7 @@ impl ServerAccounts {
         let imports = to_node.iter().map(|at| import_entry("stream", at, &control));
         let imports: Vec<Value> =
             imports.chain(from_node.iter().map(|at| import_entry("service", at, &control))).collect();
+        // A node without a user key has nothing to sign with, so its claims are accepted as they are.
         self.account_claims(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 

@@ -80,6 +80,7 @@ impl HealthWatch {
 
 impl Drop for HealthWatch {
     fn drop(&mut self) {
+        // The thread waits on this channel, so its wait ends at once.
         self.over = None;
         if let Some(thread) = self.thread.take() {
             // It fails only after a panic, which the thread itself has reported.
@@ -105,6 +106,7 @@ impl StoreProbe {
             let failure = self.write_probe_record().err().map(|error| error.to_string());
             let disk_free = disk::free_bytes(&self.directory).ok();
             let needs_restart = self.rule.needs_restart(failure.is_none(), disk_free, monotonic_ns());
+            // A full disk is reported even while a write as small as this one still works.
             let failure = failure
                 .or_else(|| disk_free.is_some_and(|free| free < FULL).then(|| "its disk is full".to_owned()));
             let found = BrokerHealth { checked_wall_ns: wall_clock_ns(), failure, disk_free, needs_restart };
@@ -116,6 +118,7 @@ impl StoreProbe {
 
     /// Writes a record as a controller does.
     fn write_probe_record(&mut self) -> Result<(), Error> {
+        // Put back only after a success: after a failure the next write opens a new connection.
         let mut records = match self.records.take() {
             Some(records) => records,
             None => self.fabric.open_records()?,
@@ -158,12 +161,14 @@ impl RepairRule {
             }
             return false;
         }
+        // If the free space is not known, a restart is worth an attempt.
         let has_room = disk_free.is_none_or(|free| free >= ENOUGH);
         if !has_room || now_ns < self.not_before_ns {
             return false;
         }
         self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_NS, PAUSE_MOST_NS);
         self.not_before_ns = now_ns.saturating_add(self.pause_ns);
+        // The restarted server gets as many attempts as the one before.
         self.failures = 0;
         self.was_full = false;
         true

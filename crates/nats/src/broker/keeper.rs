@@ -55,6 +55,7 @@ impl ServerKeeper {
     pub(super) fn run_until_ended(&mut self, ready: &Sender<Result<(), Error>>) {
         match walls::restrict_this_thread(&self.program, &self.setup) {
             Ok(None) => {}
+            // The server starts all the same: an older kernel must not keep the fleet from working.
             Ok(Some(missing)) => {
                 self.report_trouble(format!("nats-server can read this user's files: {missing}"));
             }
@@ -104,6 +105,7 @@ impl ServerKeeper {
                 // The server reads its configuration when it starts.
                 Ok(KeeperOrder::Reload(done)) => ignore_closed(done.send(Ok(()))),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                // A restart that is ordered now happens anyway.
                 Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
             match self.start_child() {
@@ -116,6 +118,7 @@ impl ServerKeeper {
 
     fn start_child(&self) -> Result<Child, Error> {
         let output = first_output(&self.setup);
+        // A new file for each start, so that no old line is taken for the reason of a failure.
         let writer =
             private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
         let errors = writer.try_clone().map_err(world_error(output.display().to_string()))?;
@@ -194,5 +197,6 @@ fn end_child(child: &mut Child, looks: u32) {
     }
     // A server that hangs holds the port and the store. Confirmed data is on the disk.
     drop(child.kill());
+    // Otherwise the ended process would stay as a zombie.
     drop(child.wait());
 }

@@ -53,6 +53,7 @@ fn check_version(program: &Path) -> Result<PathBuf, Error> {
 /// Checks the version line, like `nats-server: v2.15.2`.
 fn is_good(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(parse_version);
+    // Arrays are compared number by number, so 2.15.10 is newer than 2.15.2.
     found.is_some_and(|found| found[0] == MAJOR && Some(found) >= parse_version(OLDEST))
 }
 

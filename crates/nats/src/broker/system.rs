@@ -26,6 +26,7 @@ pub(super) fn ask_server(
             connection::open_client(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
         let client = client.map_err(|error| error.to_string())?;
         let answer = client.request(subject, question.into()).await.map_err(|error| error.to_string())?;
+        // An answer that is not JSON reads as `null`, in which the callers find nothing.
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
     runtime.wait_for(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))

@@ -25,6 +25,7 @@ impl ConnectionTroubles {
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
+        // Before the request begins, so that a loss right after it is not missed.
         let mut losses = self.losses.subscribe();
         tokio::select! {
             answer = request => answer,
@@ -57,6 +58,7 @@ impl ConnectionTroubles {
 
     pub(crate) fn add_trouble(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
+        // Before the count rises: the request that is woken by it looks for the error here.
         self.push_bounded(error);
         if is_refusal {
             self.refusals.send_modify(|count| *count += 1);

@@ -80,6 +80,7 @@ impl NodeSubscriptions {
 
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         if let Some(heard) = &self.listener.heard.0 {
+            // First, so that what the tasks still read is not queued.
             HeardNodes::lock_nodes(heard).retain(|node| !nodes.contains(node));
         }
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {

@@ -20,6 +20,7 @@ pub(super) struct KnownControllers {
 }
 
 fn remember_session<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
+    // One entry for each key: repeated messages of one run must not push other runs out.
     list.retain(|(known, _)| *known != key);
     if list.len() == REMEMBERED {
         list.pop_front();
@@ -64,6 +65,7 @@ impl KnownControllers {
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
+        // Nothing tells which controller it is for. The one that spoke last is the most likely one.
         found.unwrap_or(self.last)
     }
 }

@@ -100,6 +100,8 @@ impl ListeningTasks {
                 tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
                 subject::CONTROLLER_TELEMETRY.as_slice()
             } else {
+                // Letters and samples come by subscriptions of their own, for each
+                // node that this controller leads.
                 &[subject::presence_of_all()]
             };
             for at in telemetry {

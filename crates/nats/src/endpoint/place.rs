@@ -89,6 +89,7 @@ impl EndpointState {
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let count = faults.entry(from).or_insert(0_u64);
         *count = count.saturating_add(1);
+        // True for 1, 10, 100 and so on. `count` is at least 1, so it has a logarithm.
         if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
             let text = format!("{subject}: {why} (refused message number {count} of that node)");
             self.troubles.add_trouble(Error::NotPermitted(text));
@@ -157,6 +158,7 @@ impl EndpointState {
     /// Checks that the server has all subscriptions, and that no other place has the name.
     pub(super) async fn claim_name(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
+        // Subscribed before the question is sent: an answer may come at once.
         let mut answers = self.subscribe_to(&inbox).await?;
         // The question comes back on this place's own subscription. The server takes everything in order, so by then it
         // has taken or refused all subscriptions.
@@ -176,6 +178,7 @@ impl EndpointState {
                     return;
                 }
             }
+            // The end of the inbox is no answer, so only the time below ends the wait.
             std::future::pending::<()>().await;
         };
         // Silence means that the name is free, or that its holder is cut off (see `Fabric::open_endpoint`).
@@ -229,9 +232,11 @@ impl EndpointState {
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;
         };
+        // A place that is leaving must not keep its name from others.
         if self.left.load(Ordering::Acquire) {
             return;
         }
+        // `NAME` says that this place claims the name at the same time, so the numbers decide.
         let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
         if let Err(error) = self.send_question(reply.to_string(), word, None).await {
             self.troubles.add_trouble(error);

@@ -99,6 +99,7 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
             muted.as_secs()
         )));
         tokio::time::sleep(muted).await;
+        // A node that floods again gets a longer pause each time.
         muted = MUTED_MOST.min(2 * muted);
     }
 }
@@ -113,6 +114,7 @@ async fn queue_until_flooded(
     let mut count = 0;
     while let Some(message) = subscriber.next().await {
         count += 1;
+        // Before the seal is checked: forged renewals fill the server's buffer just as well.
         if !budget.try_spend(message.length as u64, monotonic_ns()) {
             return Some(count);
         }

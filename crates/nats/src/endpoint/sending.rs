@@ -60,6 +60,8 @@ impl NatsEndpoint {
         let mut incarnation = 0;
         if self.own.is_controller() {
             incarnation = self.incarnation_of(to)?;
+            // The only controller of a fleet begins to listen for the renewals of
+            // a node with its first letter to it.
             if self.node_subscriptions.are_of_everybody() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }

@@ -149,6 +149,7 @@ impl EndpointSeals {
             Self::Node(own) => {
                 own.sealer.set_session(own.controllers.addressee_session(body));
                 headers.insert(SEAL, own.sealer.seal_letter(subject, bytes));
+                // Hellos only, because a new controller learns the epochs from those.
                 if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.highest_proof()) {
                     headers.insert(EPOCH, proof);
                 }
@@ -177,6 +178,7 @@ impl EndpointSeals {
             return Ok(envelope);
         }
         let from = subject::speaker_node(&message.subject).ok_or("its subject names no node")?;
+        // The name that the server vouches for counts, whatever the letter says.
         let mut envelope = MessageEnvelope { from, ..letter::decode_of_node(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body

@@ -164,6 +164,7 @@ pub fn enrol_node(
     name: &NodeName,
     earlier: Option<&FleetMembership>,
 ) -> Result<FleetMembership, Error> {
+    // Another name is another node, which gets a key of its own.
     let earlier = earlier.filter(|it| it.name == *name);
     let key = earlier.map_or_else(NodeKey::generate, NodeKey::from_membership)?;
     enrol_with(line, name, &key)
@@ -205,6 +206,7 @@ pub fn renew_membership(membership: &FleetMembership) -> Result<FleetMembership,
         address: membership.address.clone(),
         enrol: membership.enrol.clone(),
         authority: membership.fleet.clone(),
+        // A renewal has no secret: the authority knows the node's key already.
         secret: JoinSecret(String::new()),
     };
     let admission = request_admission(&door, &Asker { name: &membership.name, key: &key, is_renewal: true })?;
@@ -326,6 +328,7 @@ impl ServerCertVerifier for ByPrint {
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
             .build()
             .map_err(|_| UNKNOWN_ISSUER)?
+            // Without intermediates: only the authority itself may have signed the certificate.
             .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
     }
 

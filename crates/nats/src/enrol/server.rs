@@ -59,6 +59,7 @@ impl EnrolServer {
     ) -> Result<Self, Error> {
         let config = RwLock::new(Arc::new(tls_config(&authority, security)?));
         let socket = TcpListener::bind(listen).map_err(network_error(listen.to_string()))?;
+        // The thread asks again and again, so that it notices that it is to end.
         socket.set_nonblocking(true).map_err(network_error(listen.to_string()))?;
         let address = socket.local_addr().map_err(network_error(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
@@ -167,6 +168,7 @@ fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Optio
     // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
     key.verify(&question.signed_payload(connection), &proof).ok()?;
+    // The text becomes the subject of signed claims, so it must be the key of a user and nothing else.
     nkeys::is_public_key(&keys.user, KeyPairType::User).then_some(keys)
 }
 
@@ -174,6 +176,7 @@ impl EnrolService {
     fn serve_connection(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, STEP);
+        // Taken for each connection, so that the next node sees a renewed certificate.
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);

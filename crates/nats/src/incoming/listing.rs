@@ -68,6 +68,7 @@ impl ReaderConnection {
         let removals = nodes.map(|node| async move {
             let mut removed = 0;
             for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
+                // After a failure the next listing finds these segments again.
                 removed += purge_subjects(stream, subjects, last).await.unwrap_or(0);
             }
             (node, removed)
@@ -79,6 +80,7 @@ impl ReaderConnection {
     /// Removes the waiting segments of these runs; returns their number.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
         let stream = &self.get_or_make_stream().await?;
+        // Segments that come after this were not judged, and stay.
         let last = stream.cached_info().state.last_sequence;
         let removals =
             runs.into_iter().map(|run| purge_subjects(stream, subject::segment_subject(&run, "*"), last));

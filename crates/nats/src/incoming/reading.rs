@@ -71,6 +71,7 @@ impl ReaderConnection {
                     }
                 }
             }
+            // After an ordinary end, too: a stream that ends at once must not be opened without a pause.
             tokio::time::sleep(PAUSE).await;
         }
     }

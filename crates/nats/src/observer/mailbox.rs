@@ -48,11 +48,13 @@ impl HelloMailbox {
         let Some(node) = speaker_node(&message.subject) else { return };
         let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
+            // Only a further name is refused: nodes that have a place here are not affected.
             if mail.newest.len() >= MOST_NODES {
                 return;
             }
             mail.order.push_back(node.clone());
         }
+        // The node keeps its place in the order, so one that sends often does not wait longer.
         mail.newest.insert(node, WaitingHello { at, message: copy_message(message) });
         self.0.has_come.notify_one();
     }

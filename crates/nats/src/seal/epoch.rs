@@ -54,9 +54,11 @@ impl EpochProofs {
             return Ok(());
         }
         let Some(epoch) = proven_epoch(&self.controller, proof) else { return Ok(()) };
+        // A letter of an earlier epoch may arrive late.
         if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
             return Ok(());
         }
+        // Before the file: the proof counts even if it cannot be written.
         self.highest = Some((epoch, proof.to_owned()));
         self.file.as_ref().map_or(Ok(()), |file| private_files::replace_file(file, format!("{proof}\n")))
     }

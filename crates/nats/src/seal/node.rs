@@ -126,11 +126,13 @@ impl NodeSealChecker {
         let key = if let Some(node) = known {
             node.key.clone()
         } else {
+            // Looked up for each instance, because a node that has joined again has another key.
             let key = (self.keys)(from).map_err(NoKeyNow)?;
             letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
         };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("a forged seal"))?;
+        // After the seal: nobody but the node decides which controller a letter is for.
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
@@ -172,6 +174,7 @@ impl KnownNode {
             earlier.pop_front();
         }
         earlier.push_back(self.incarnation);
+        // A new instance of the node numbers its messages from 1 again.
         *self = Self { earlier, ..fresh };
     }
 }

@@ -17,6 +17,7 @@ pub(super) struct AcceptedNumbers(VecDeque<u64>);
 impl AcceptedNumbers {
     pub(super) fn accept_number(&mut self, number: u64) -> Result<(), &'static str> {
         let last = self.0.back().copied().unwrap_or(0);
+        // Gaps are allowed, because messages may be lost.
         if number > last {
             if self.0.len() == REMEMBERED {
                 self.0.pop_front();
