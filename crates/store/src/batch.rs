@@ -140,6 +140,7 @@ impl<'a> SegmentBatch<'a> {
             Some(listed) if listed.sha256 == hex(&hash) => {
                 return Ok(Outcome::Settled(Ok(StoreOutcome::Again)));
             }
+            // The bytes that came first stay, because a node never changes a segment.
             Some(_) => return Err(Error::Differs(id.clone())),
             // Only a new segment counts: a repeat takes no more space.
             None => self.quotas.admit_late(self.catalogue, id, bytes.len())?,
@@ -151,6 +152,7 @@ impl<'a> SegmentBatch<'a> {
     /// The outcome of a segment that is in the batch already.
     fn find_repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
         match self.unwritten.iter().position(|one| one.id == id) {
+            // A node sends a segment again when its first answer was late, so both may be in one batch.
             Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
             Some(_) => Err(Error::Differs(id.clone())),
             None => Ok(None),
@@ -210,6 +212,7 @@ impl<'a> SegmentBatch<'a> {
         let answers = places.into_iter().zip(&self.unwritten).map(|(place, segment)| {
             place?;
             let stored = listed.next().flatten();
+            // No outcome means that another process has stored other bytes with this id meanwhile.
             stored.ok_or_else(|| Arc::new(Error::Differs(segment.id.clone())))
         });
         answers.collect()
@@ -226,6 +229,7 @@ impl<'a> SegmentBatch<'a> {
         for (run, indices) in of_runs {
             self.write_pack_or_halves(run, &indices, &mut places);
         }
+        // The map is sorted by index, so the answers are in the order of the segments again.
         places.into_values().collect()
     }
 
@@ -286,6 +290,7 @@ impl<'a> UnwrittenSegment<'a> {
 }
 
 fn is_full_disk_error(error: &Error) -> bool {
+    // A user's quota (EDQUOT) leaves as little room as a full disk (ENOSPC).
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
     matches!(error, Error::File { source, .. } if full.contains(&source.kind()))
 }

@@ -119,6 +119,8 @@ impl RunCatalogue {
         }
         // Opening for writing first: only then can a catalogue of an earlier version be migrated.
         match Self::open_or_create(place) {
+            // A directory that may not be written is no error for a reader. A
+            // catalogue that is too new is one.
             Err(Error::File { .. } | Error::Catalogue { .. }) => Self::open_read_only(place).map(Some),
             opened => opened.map(Some),
         }
@@ -165,6 +167,7 @@ impl RunCatalogue {
     }
 
     fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
+        // Not LIKE: an id may contain `_`, which stands for any character there.
         let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
         self.query_rows(&sql, params![prefix], read_run_summary)
     }
@@ -324,6 +327,7 @@ fn retry_while_busy<T>(
             Err(error) if is_busy(&error) && waited < timeout => thread::sleep(BETWEEN_ATTEMPTS),
             outcome => return outcome,
         }
+        // Only the pauses are counted, because an attempt itself does not wait.
         waited += BETWEEN_ATTEMPTS;
     }
 }

@@ -165,6 +165,7 @@ impl RunDraft {
     /// Ends a run that has no report. If there are captures or segments, the whole directory stays and is returned;
     /// otherwise it is removed.
     pub fn end_without_report(mut self) -> Option<KeptRun> {
+        // The placeholders are not part of what is kept.
         self.room = ReportRoom::default();
         // `None` if it cannot be read. Nothing is removed then either: dropping the draft fails to read it, too.
         let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
@@ -207,6 +208,7 @@ impl RunDraft {
         report: &mut RunReport,
         document: &str,
     ) -> Result<PathBuf, Error> {
+        // From here on a failure must not remove what was measured.
         self.stays = true;
         let Err(source) = self.store_run(catalogue, report, document) else {
             return Ok(self.directory.clone());
@@ -229,6 +231,8 @@ impl RunDraft {
         // The row promises captures and files: all of them are synced before it is written.
         for capture in &report.captures {
             let file = Path::new(&capture.file);
+            // A capture that stayed on its node has the node's name before its
+            // path, so that path is not absolute.
             if file.is_absolute() && file.exists() {
                 disk::sync_file(file).map_err(Error::file("sync", file))?;
             }

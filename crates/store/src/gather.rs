@@ -99,6 +99,7 @@ pub(crate) fn gather_part(
                 };
                 captures.write_piece(&segment)?;
             }
+            // An End that cannot be read counts as missing, and `collect_doubts` says that.
             SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
             // Already in the tally: the number is used, and its content is lost.
             SegmentKind::Lost => {}

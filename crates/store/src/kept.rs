@@ -136,6 +136,7 @@ impl DirectoryOwner {
         if !lock_owner(&file)? {
             return Ok(Self { file: None });
         }
+        // Only under the lock: before that, the file may contain the number of another process.
         file.set_len(0)?;
         // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
         drop(writeln!(file, "{}", process::own_id()));
@@ -174,6 +175,7 @@ pub(crate) fn living_owner(path: &Path) -> Option<u32> {
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => {
             let text = fs::read_to_string(path).unwrap_or_default();
+            // 0 stands for a number that cannot be read: the lock alone shows that the process lives.
             Some(text.trim().parse().unwrap_or(0))
         }
         _ => None,
@@ -213,6 +215,7 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     if captured.exists() {
         fs::remove_dir(&captured)?;
     }
+    // If anything else is in the directory this fails, and everything else stays.
     fs::remove_dir(directory)
 }
 

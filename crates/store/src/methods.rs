@@ -182,6 +182,7 @@ impl MethodDraft {
             drop(self.journal.set_len(self.journal_bytes));
             return Err(Error::file("write", self.journal_path())(error));
         }
+        // Only after the sync, because a failure of the next line cuts the file back to this length.
         self.journal_bytes += line.len() as u64;
         Ok(())
     }
@@ -253,6 +254,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
 /// Refuses names of files that are unsafe as a part of a path.
 fn check_file_name(name: &str) -> Result<(), Error> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
+    // A file of the result must replace neither the journal nor the lock.
     let is_own = [JOURNAL, OWNER].contains(&name);
     if name.is_empty() || name.starts_with('.') || !is_plain || is_own {
         return Err(Error::BadFileName(name.to_owned()));

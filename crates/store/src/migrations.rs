@@ -123,9 +123,11 @@ pub(crate) fn apply_steps(connection: &mut Connection) -> rusqlite::Result<Resul
     if version > newest_version() {
         return Ok(Err(version));
     }
+    // The version is the number of steps that were made already.
     for sql in STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
+    // In the same transaction: after a crash the number fits the tables.
     step.pragma_update(None, "user_version", newest_version())?;
     step.commit()?;
     Ok(Ok(()))

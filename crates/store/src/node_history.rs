@@ -35,6 +35,7 @@ impl NodeHistory {
         }
         check_node(node)?;
         private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
+        // Joined first, so that one write appends all of them.
         let lines: String = entries.iter().filter_map(entry_line).collect();
         let path = self.current_path(node);
         self.append_lines(node, &path, &lines).map_err(Error::file("write", &path))

@@ -55,6 +55,7 @@ pub(crate) fn write_pack(
     for (segment, header) in segments.iter().zip(&headers) {
         // Only rows have positions. The headers let people find segments in a pack whose catalogue is lost.
         parts.extend([header.as_bytes(), segment.bytes]);
+        // A position is that of the bytes themselves, behind their header.
         position += header.len() as u64;
         let length = segment.bytes.len() as u64;
         places.push(SegmentPlace { pack: Some(name.clone()), position, length });

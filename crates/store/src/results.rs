@@ -112,6 +112,7 @@ impl ComparisonReport {
     ) -> Self {
         let mut comparison = compare_figures(&before.figures, &after.figures, limits);
         let difference = before.difference_to(after).filter(|_| !anyway);
+        // Figures of different tests may be compared, but neither better nor worse means anything then.
         if difference.is_some() {
             comparison.verdict = FigureVerdict::Unknown;
         }

@@ -35,6 +35,7 @@ impl ReportSize {
     /// Bytes that the files of the report may need.
     pub fn wanted_bytes(&self) -> u64 {
         let rows = self.streams.saturating_add(self.ports);
+        // A minute more than planned, because a run may take longer.
         let seconds = self.seconds.map_or(ENDLESS, |seconds| seconds.saturating_add(60));
         let per_second = PER_SECOND.saturating_add(self.name_bytes.saturating_mul(3));
         let per_row = PER_ROW

@@ -41,6 +41,7 @@ impl RunDraft {
     ) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(catalogue, at);
         batch.add_segment(self, id, bytes);
+        // One segment was added, so there is exactly one answer.
         batch.store_segments().remove(0)
     }
 }

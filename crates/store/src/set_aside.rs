@@ -32,6 +32,7 @@ impl RunCatalogue {
         // Named by content, so a node that keeps repeating the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = count_kept(&directory).map_err(Error::file("read", &directory))?;
+        // The name is the hash of the contents, so a file with this name has these bytes.
         let is_known = directory.join(&name).exists();
         if is_known || kept.files >= FILES || kept.bytes + bytes.len() as u64 > BYTES {
             return Ok(is_known);

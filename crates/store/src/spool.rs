@@ -159,6 +159,7 @@ impl ResultSpool {
 
     /// Begins the journal of a run and attempt. Each can have only one.
     pub fn begin_journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
+        // The id comes from a controller and becomes the name of a directory.
         let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if run.0.is_empty() || run.0.len() > 100 || !is_plain {
             return Err(Error::BadId(run.0.clone()));
@@ -176,6 +177,7 @@ impl ResultSpool {
         let state = self.lock_state();
         let mut pending = Vec::new();
         for part in state.parts.values() {
+            // This cannot underflow: no more than `most` were taken before.
             for (number, kept) in part.kept.iter().take(most - pending.len()) {
                 pending.push(PendingSegment {
                     key: part.segment_key(*number),
@@ -199,6 +201,7 @@ impl ResultSpool {
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
             part.release_below(below)?;
         }
+        // Space has become free, so an End that did not fit may fit now.
         state.write_pending_ends()
     }
 
@@ -265,10 +268,12 @@ impl SpoolState {
             SegmentKind::Interval => {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
+                // The first of ten is stored, so that the thinner course begins at once.
                 let one_of_many = !coarse || self.intervals_asked % COARSE == 1;
                 after <= most / 8 * 7 && one_of_many && !self.is_disk_short(wanted)
             }
             SegmentKind::Result => after <= most,
+            // A journal must always end, and a lost segment takes no space.
             SegmentKind::End | SegmentKind::Lost => true,
         };
         let part = self.find_part(run, attempt)?;
@@ -339,6 +344,7 @@ impl SpoolState {
     fn forget_old(&mut self) -> Result<(), Error> {
         let over = self.parts.iter().filter(|(_, part)| part.over).map(|(key, _)| key.clone());
         let over: Vec<_> = over.collect();
+        // The map is in the order of run ids, which begin with their time, so the first are the oldest.
         for key in over.iter().take(over.len().saturating_sub(REMEMBERED)) {
             if let Some(part) = self.parts.remove(key) {
                 part.erase_directory()?;
@@ -369,6 +375,7 @@ struct PartDirectory {
 impl PartDirectory {
     fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name();
+        // The id of a run has no dots, so the last one stands before the attempt.
         let (run, attempt) = name.to_str()?.rsplit_once('.')?;
         Some(Self { path: entry.path(), run: RunId(run.to_owned()), attempt: attempt.parse().ok()? })
     }

@@ -54,6 +54,7 @@ impl RunCatalogue {
             }
             _ => {}
         }
+        // Runs that are known keep their rows, by which a repeated segment is recognised.
         let sql = "DELETE FROM segments WHERE run NOT IN (SELECT id FROM runs)
              AND run NOT IN (SELECT run FROM unfinished);
              DELETE FROM run_parts WHERE run NOT IN (SELECT run FROM segments);

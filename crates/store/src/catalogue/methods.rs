@@ -140,6 +140,7 @@ impl RunCatalogue {
     pub fn discard_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         let found = self.find_method(prefix)?;
         let draft = MethodDraft::reopen_method(self, &found.id)?;
+        // Read again under the lock, as when a method is resumed.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
@@ -172,6 +173,7 @@ impl RunCatalogue {
             clamp_to_i64(new.started_wall_ns),
             new.name,
             new.method,
+            // This stays the verdict of a method that never ends.
             "INCONCLUSIVE",
             MethodState::UnderWay.as_str(),
             directory.to_string_lossy(),

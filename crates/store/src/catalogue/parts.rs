@@ -59,6 +59,7 @@ impl RunQuota {
     /// have three quarters of the sum of its own bytes and the free ones; the rest is for the other nodes.
     pub(super) fn admit_segment(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
+        // The fixed limits come first, because free space changes nothing about them.
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
         }
@@ -103,6 +104,7 @@ impl RunCatalogue {
     pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
+        // Nothing comes behind an End, so a part with a higher number than that of its End is never whole.
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 

@@ -74,6 +74,7 @@ impl RunCatalogue {
         }
         // They come newest first.
         outcome.removed.reverse();
+        // A plan removes nothing, so this is what the next prune will finish.
         outcome.finished = self.pending_removals()?.len() as u64;
         Ok(outcome)
     }
@@ -82,6 +83,7 @@ impl RunCatalogue {
     /// results. It also finishes an interrupted prune.
     pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         let interrupted = self.pending_removals()?.len() as u64;
+        // First what an interrupted prune has left: no row names these files any more.
         self.finish_removals()?;
         let mut outcome = PruneOutcome { finished: interrupted, ..self.plan_prune(criteria)? };
         let mut removed = Vec::new();
@@ -139,12 +141,14 @@ impl RunCatalogue {
     /// Replaces the row by a note that its directory is to be removed, in one step. `false` if it got a pin meanwhile, or another
     /// process has removed it.
     fn remove_row(&self, pruned: &PrunedResult) -> Result<bool, Error> {
+        // The id becomes part of a path in the note.
         check_id(&pruned.id)?;
         self.replace_row(pruned).map_err(|source| self.catalogue_error(source))
     }
 
     fn replace_row(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
         let (table, place) = if pruned.kind == RUN { ("runs", RUNS) } else { ("methods", METHODS) };
+        // The write lock from the beginning on: no pin can come between the check and the deletion.
         let step = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let sql = format!("DELETE FROM {table} WHERE id = ?1 AND id NOT IN (SELECT id FROM pins)");
         if step.execute(&sql, params![pruned.id])? == 0 {

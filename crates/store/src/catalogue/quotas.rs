@@ -80,6 +80,7 @@ impl BatchQuotas {
                 // Counted apart from the share, because a refused segment has no row that would be committed.
                 *self.refused.entry(key.clone()).or_default() += 1;
             }
+            // A full disk is not the node's fault, so it does not count as a refusal.
             SegmentAdmission::NoRoom => {}
         }
         self.shares.insert(key, share);
@@ -139,6 +140,8 @@ impl BatchQuotas {
     pub(super) fn write_counts(&self, change: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
              ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";
+        // The batch has differences only, so they are added to rows that other
+        // processes may have changed meanwhile.
         for ((run, node), refused) in &self.refused {
             change.prepare_cached(sql)?.execute(params![run.0, node.0, refused])?;
         }

@@ -85,7 +85,9 @@ impl RunCatalogue {
         // turns to writing, without waiting.
         let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
+        // An error drops the transaction, which undoes all of it.
         let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
+        // In the same transaction, so that no crash leaves a count without its segments.
         quotas.write_counts(&change)?;
         change.commit()?;
         #[cfg(test)]

@@ -106,6 +106,7 @@ impl RunCatalogue {
     pub fn find_stored(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
+        // Both kinds together, because a prefix that fits one of each is ambiguous.
         only_match(prefix, runs.chain(methods).collect(), StoredSummary::id)
     }
 

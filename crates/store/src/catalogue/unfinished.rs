@@ -31,6 +31,7 @@ impl RunCatalogue {
         // If the row cannot be written, dropping the draft removes the directory.
         let draft = self.begin_run(unfinished.run.clone(), size)?;
         let runs = self.place.join("runs");
+        // The directory must survive a power cut before a row names it.
         crate::disk::sync_directory(&runs).map_err(Error::file("sync", &runs))?;
         let sql = "INSERT INTO unfinished (run, attempt, epoch, record, plan, directory, begun_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";

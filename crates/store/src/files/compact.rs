@@ -9,6 +9,7 @@ pub(super) struct CompactArrays(PrettyFormatter<'static>);
 
 impl Formatter for CompactArrays {
     fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
+        // Without the line break and the indentation that the usual form has here.
         if first { Ok(()) } else { writer.write_all(b",") }
     }
 

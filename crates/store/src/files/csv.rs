@@ -16,6 +16,7 @@ pub fn table_csv<T: ReportTable>(report: &RunReport) -> String {
 }
 
 fn table_cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
+    // Zero would be a measurement.
     column.value_in(row).map(|value| value.to_string()).unwrap_or_default()
 }
 
@@ -44,6 +45,7 @@ pub fn csv_metadata(files: &[&str]) -> String {
     let tables = TableDescription::all_tables().into_iter().filter(|table| files.contains(&table.file));
     let metadata = json!({
         "@context": "http://www.w3.org/ns/csvw",
+        // A relative URL: the metadata is valid wherever the directory is copied.
         "tables": tables.map(|table| json!({
             "url": table.file,
             "dc:description": table.about,

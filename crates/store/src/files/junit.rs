@@ -48,6 +48,7 @@ pub(super) fn junit_suite(name: &str, counts: JunitCounts, seconds: f64, cases: 
 fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCounts) -> String {
     let faults = stream.judged_as(CriterionResult::Fail, &report.criteria);
     let doubts = stream.judged_as(CriterionResult::Unknown, &report.criteria);
+    // A failure is certain, so it goes before criteria that could not be judged.
     if !faults.is_empty() {
         counts.failures += 1;
         reason_element("failure", &faults)
@@ -94,6 +95,7 @@ pub(super) fn escape_xml(text: &str) -> String {
             '\t' | '\n' | '\r' => {
                 write!(out, "&#{};", u32::from(c)).expect("writing to a string does not fail");
             }
+            // XML 1.0, section 2.2: not even character references may name these.
             '\0'..'\u{20}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c => out.push(c),
         }

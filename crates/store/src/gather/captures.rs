@@ -47,6 +47,7 @@ impl NodeCaptures {
         attempt: u32,
         node: &NodeName,
     ) -> Result<Self, Error> {
+        // The file `b-c` of node `a` and the file `c` of node `a-b` would both become `a-b-c`.
         let is_doubtful = catalogue.has_similar_sender(folder.run, attempt, node)?;
         let prefix = format!("{node}{}", if is_doubtful { '=' } else { '-' });
         let directory = folder.directory.join(CAPTURES);

@@ -77,6 +77,8 @@ impl CaptureAllowance {
     /// Counts a file of `bytes`. It counts only once, however often and in however many pieces it is sent.
     pub fn take_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
         let known = self.sent.iter().find(|it| it.run == *run);
+        // A file whose upload was interrupted is sent from its beginning, and
+        // must not use up the allowance twice.
         if known.is_some_and(|sent| sent.files.contains(file)) {
             return Ok(());
         }

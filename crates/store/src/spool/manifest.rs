@@ -31,6 +31,7 @@ impl SegmentCounts {
             SegmentKind::Lost => &mut self.lost,
             SegmentKind::End => return,
         };
+        // Each kind has a count of its own, so that the controller sees which results are missing.
         *of_kind += 1;
         self.segments += 1;
     }

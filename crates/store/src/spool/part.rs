@@ -66,6 +66,7 @@ impl SpoolPart {
     pub(super) fn create_in(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
         match private_files::create_directory(&directory) {
+            // The name of the directory must survive a power cut, because segments in it count as stored.
             Ok(()) => disk::sync_directory(spool).map_err(Error::file("sync", spool))?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(Error::Taken { run, attempt });
@@ -301,6 +302,7 @@ fn scan_directory(directory: &Path) -> Result<FoundFiles, Error> {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
         if end == disk::UNFINISHED {
+            // Its number was never returned to a caller, so nobody relies on it.
             remove_if_present(&entry.path())?;
             found.torn += 1;
         } else if let ("seg", Ok(number)) = (end, stem.parse()) {

@@ -55,5 +55,6 @@ impl Drop for DiskReserve {
 }
 
 pub(crate) const fn is_full_disk_kind(kind: ErrorKind) -> bool {
+    // EFBIG comes from a limit on the size of files, which leaves as little room as a full disk.
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

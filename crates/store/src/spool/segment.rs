@@ -158,6 +158,7 @@ impl ResultSegment {
 
     /// The checksum in the bytes of a segment.
     pub(crate) fn hash_in(bytes: &[u8]) -> SegmentHash {
+        // Callers have decoded these bytes already, so the header can be read.
         SegmentHeader::from_bytes(bytes).map(|header| header.hash).unwrap_or_default()
     }
 }
@@ -178,6 +179,7 @@ impl SegmentHeader {
         if header[..4] != MAGIC {
             return Err(BrokenSegment::Form);
         }
+        // Checked before the rest, because another version may have other fields.
         if header[4] != VERSION {
             return Err(BrokenSegment::Version(header[4]));
         }
