@@ -112,6 +112,7 @@ pub(super) fn read_cells(
 ) -> ParquetResult<ColumnCells> {
     Ok(match reader {
         ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(read_values(reader, rows, Ok)?),
+        // Parquet has no unsigned physical types: the bits are those of an unsigned number.
         ColumnReader::Int32ColumnReader(reader) => {
             ColumnCells::Numbers(read_numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
         }
@@ -141,6 +142,7 @@ pub(super) fn read_cells(
                 to_fixed_array(value.data())
             })?)
         }
+        // `find_kind_mismatch` has refused these types when the file was opened.
         ColumnReader::Int96ColumnReader(_) => return Err(unknown_type(Physical::INT96)),
         ColumnReader::FloatColumnReader(_) => return Err(unknown_type(Physical::FLOAT)),
         ColumnReader::DoubleColumnReader(_) => return Err(unknown_type(Physical::DOUBLE)),
@@ -184,6 +186,7 @@ fn read_given<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
 ) -> ParquetResult<GivenValues<T::T>> {
+    // At most the rows of a chunk, so the memory does not depend on what a file claims.
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;

@@ -11,6 +11,7 @@ const TABLE: [u32; 256] = {
         let mut value = index as u32;
         let mut bit = 0;
         while bit < 8 {
+            // One step of the division by the polynomial, whose highest power is the lowest bit here.
             value = if value & 1 == 1 { value >> 1 ^ POLYNOMIAL } else { value >> 1 };
             bit += 1;
         }
@@ -26,6 +27,7 @@ pub(super) fn crc32c(bytes: &[u8]) -> u32 {
 
 /// The checksum of bytes that are followed by `bytes`, from the checksum of the first.
 pub(super) fn continue_crc32c(before: u32, bytes: &[u8]) -> u32 {
+    // The register begins inverted and is inverted at the end, so inverting `before` gives the register back.
     !bytes.iter().fold(!before, |crc, byte| {
         let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
         crc >> 8 ^ TABLE[usize::from(low)]

@@ -114,6 +114,7 @@ impl ClickHouseSink {
         self.batches += 1;
         // One token for all attempts: if the answer to the first was lost, the table drops the second as a duplicate.
         let token = format!("{:016x}-{}", self.name, self.batches);
+        // Encoded once for all attempts, because the rows do not change.
         let body = rows::encode_rows(&rows);
         let done = self.try_insert(&token, &body);
         self.is_down = done.is_err();
@@ -141,6 +142,7 @@ impl ClickHouseSink {
                 Err(Error::Refused { .. }) => self.table = TableState::Unknown,
                 Err(_) => {}
             }
+            // Each failed attempt counts, even if a later one succeeds.
             self.kept.failures += 1;
         }
         done

@@ -73,6 +73,7 @@ impl WritableTable {
                 .set_column_dictionary_enabled(path.clone(), false)
                 .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
         }
+        // Numbers of flows are random: neither a dictionary nor differences would make them shorter.
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("flowId"), false);
         if self == Self::Flows {
             builder = builder.set_key_value_metadata(Some(vec![elements_metadata()]));
@@ -188,6 +189,7 @@ fn write_values<'a>(
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Time => {
+            // A timestamp is signed: times after 2262 become the last possible one.
             let values: Vec<i64> = values.map(|value| clamp_to_i64(number_of(value))).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
@@ -233,6 +235,7 @@ fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usiz
             _ => bytes.extend(std::iter::repeat_n(0, length)),
         }
     }
+    // `length` is 6 or 16, so this is no division by zero.
     let count = bytes.len() / length;
     let all = ByteArray::from(bytes);
     (0..count).map(|index| all.slice(index * length, length).into()).collect()
@@ -254,6 +257,7 @@ fn word_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteAr
 
 /// JSON objects; an empty text if there are no fields, as in most records.
 fn json_objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+    // Clones share these bytes, so an empty text allocates nothing.
     let nothing = ByteArray::from("");
     let mut text = String::new();
     values

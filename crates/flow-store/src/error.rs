@@ -41,6 +41,7 @@ pub enum Error {
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
+            // The user has named the place, so a missing one is a wrong name and no fault of the system.
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Blame::Usage,
             Self::File { source, .. } => Blame::from_io(source),
             Self::Damaged { .. }

@@ -99,6 +99,7 @@ impl ClaimedFile {
     /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
     fn claim_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(locked) = Self::lock_hidden(file, hidden)? else { return Ok(None) };
+        // Another meter has finished a file of this number since the directory was read.
         if locked.path.exists() {
             locked.remove_hidden()?;
             return Ok(None);
@@ -148,6 +149,7 @@ pub(super) enum NameOnDisk {
 /// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have taken the name.
 fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
     let ours = file.metadata()?;
+    // A link is not the file itself, even if it leads to it.
     match fs::symlink_metadata(path) {
         Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
@@ -178,6 +180,7 @@ pub(super) fn claim_next_file(
     let mut number = next_number(&directory)?;
     loop {
         let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));
+        // Before the attempt, so that each new attempt has another number.
         number += 1;
         let file = match private_files::create_new(&hidden) {
             Ok(file) => file,

@@ -158,6 +158,7 @@ pub struct AddressPrefix {
 impl AddressPrefix {
     /// The range from its first to its last address.
     fn address_range(&self) -> ValueRange {
+        // A shift by all 128 bits overflows: a prefix of full length has no free bits.
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
         ValueRange { least: self.bits & !rest, greatest: self.bits | rest }
     }

@@ -94,6 +94,7 @@ impl GroupWriter {
         let mut written = Ok(());
         if may_write {
             written = self.write_groups();
+            // One failure for each pass, however many row groups the disk has refused.
             self.kept.failures += u64::from(written.is_err());
             self.group_retry.note_attempt(written.is_ok(), self.now);
         }
@@ -149,6 +150,7 @@ impl GroupWriter {
             },
         };
         self.added += 1;
+        // A counter and no time: files that grow within one tick still have an order.
         file.touched = self.added;
         self.keep_growing(file);
         Ok(())
@@ -218,6 +220,7 @@ impl GroupWriter {
     fn shed_waiting(&mut self) {
         let mut waiting = self.waiting_memory();
         while waiting > self.waiting_bytes {
+            // The oldest stay, so that the lost rows are one span of time and not several.
             let Some(group) = self.waiting.pop_back() else { break };
             waiting -= group.page_bytes();
             self.kept.count_lost(group.carried);

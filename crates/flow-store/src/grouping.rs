@@ -102,6 +102,7 @@ impl FromStr for FlowGrouping {
             }
             parts.push(part);
         }
+        // This bounds the bytes of a key, and so the memory of the table of groups.
         if parts.len() > PARTS_MOST {
             return Err(NoGrouping::TooMany);
         }

@@ -106,6 +106,7 @@ impl KafkaSink {
         // A refusal of one batch does not stop the others, so it is reported only now.
         self.is_down = done.is_err();
         let done = done.and(self.refusal.take().map_or(Ok(()), Err));
+        // `self.rows` has rows here only if no attempt could find the partitions.
         let unsent = batches.iter().flat_map(|batch| &batch.rows).chain(&self.rows);
         let lost = sum_carried(unsent.map(|row| &row.record));
         if lost.records > 0 {
@@ -137,6 +138,8 @@ impl KafkaSink {
         while let Some(batch) = unsent.front_mut() {
             match self.send_batch(batch)? {
                 ProduceOutcome::Stored => {
+                    // Counted batch by batch: a later failure must not take back
+                    // what the broker has acknowledged.
                     self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)));
                 }
                 ProduceOutcome::Never(error) => {

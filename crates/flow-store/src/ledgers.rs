@@ -26,6 +26,7 @@ pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, 
                 continue;
             }
             let entry = newest.entry(source).or_insert((at_ns, ledger));
+            // With equal times the later row counts, because rows are appended in order.
             if at_ns >= entry.0 {
                 *entry = (at_ns, ledger);
             }

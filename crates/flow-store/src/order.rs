@@ -171,6 +171,7 @@ pub fn first_records<T>(
     let FirstPlaces { ranked, count } = first_places(files, filter, order, most)?;
     // Read in the order of the files, each with its rank, and then brought into the order that was asked for.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
+    // No two places are equal, so the ranks never decide.
     by_place.sort_unstable();
     let places: Vec<_> = by_place.iter().map(|(place, _)| *place).collect();
     let mut ranks = by_place.iter().map(|(_, rank): &(_, usize)| *rank);

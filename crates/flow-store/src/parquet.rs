@@ -123,6 +123,7 @@ impl ParquetSink {
         for rows in ledgers.chunk_by(|a, b| partition(a) == partition(b)) {
             match EncodedGroup::from_ledgers(partition(&rows[0]), rows) {
                 Ok(group) => self.writer.add_group(group),
+                // Ledgers are cumulative, so the next one makes up for those that are lost here.
                 Err(error) => done = Err(error),
             }
         }
@@ -199,6 +200,7 @@ impl RecordSink for ParquetSink {
                 done = self.writer.write_due().and(done);
             }
         }
+        // Only the first row after an ending sets the time, so it is that of the oldest row.
         self.since = self.since.or(self.writer.now);
         self.rows_since = self.rows_since.or(self.writer.now);
         done

@@ -61,6 +61,7 @@ impl PartialFile {
     pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
         let placed = group.place_at(self.end).map_err(Error::Encode)?;
+        // Everything but the pages: the head and the footer of the block.
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;

@@ -61,6 +61,7 @@ type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
 const TEXTS: [(&str, TextColumn); 2] = [
     ("kind", |record| serde_json::json!(record.kind)),
     ("flags", |record| {
+        // The names of JSON, so that both forms of the records have the same words.
         let names = record.flags.iter().map(|flag| serde_json::json!(flag));
         let names: Vec<_> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
         names.join(",").into()
@@ -104,6 +105,7 @@ fn build_schema() -> Result<Type, Error> {
 
 fn number_type(name: &str) -> Result<Type, Error> {
     Ok(Type::primitive_type_builder(name, Physical::INT64)
+        // A time that was not taken is null, because zero would be a time.
         .with_repetition(Repetition::OPTIONAL)
         .with_logical_type(Some(LogicalType::integer(64, false)))
         .build()?)

@@ -136,6 +136,7 @@ impl ProgressFile {
     fn begin_anew(&mut self, line: &str) -> io::Result<()> {
         let draft = self.path.with_extension("new");
         let mut file = private_files::create_file(&draft)?;
+        // Locked before it has the name, so that no other collector ever finds it unlocked.
         file.lock()?;
         file.write_all(line.as_bytes())?;
         file.sync_data()?;

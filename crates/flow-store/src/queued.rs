@@ -212,6 +212,7 @@ fn run_sink(
         let mut state = shared.lock_state();
         state.queued -= taken;
         state.kept = sink.kept_counts();
+        // Only the newest error is kept: a caller gets one error for each call.
         if let Err(error) = done {
             state.news = Some(error);
         }
@@ -231,6 +232,7 @@ impl RecordSink for QueuedSink {
     }
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
+        // A tick that finds no room may be dropped, because the next one comes within about a second.
         self.send_order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
         self.take_error()
     }

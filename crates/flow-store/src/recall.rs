@@ -81,6 +81,7 @@ fn note_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     if let Some(noted_ns) = noted {
         return Ok(noted_ns);
     }
+    // Two collectors that start at the same time must not write one draft.
     let draft = directory.join(format!("{FIRST_USE}.{}", process::id()));
     private_files::create_file(&draft)
         .and_then(|mut file| {
@@ -123,6 +124,7 @@ fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let history =
         FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number_at(row);
+    // A file has one start and one end of a flow, so both halves get the same times.
     let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(END));
     let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
         packets: number(packets),

@@ -187,6 +187,7 @@ impl FileFooter {
     pub(super) fn encode_footer(&self) -> Result<Vec<u8>> {
         let file = FileMetaData::new(
             self.file.version(),
+            // `file` is the metadata of a single row group, so the rows are counted anew.
             self.groups.iter().map(RowGroupMetaData::num_rows).sum(),
             self.file.created_by().map(str::to_owned),
             self.file.key_value_metadata().cloned(),

@@ -137,6 +137,7 @@ fn top_groups_within(
     let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
     let mut groups = TopGroups { question, counter: GroupCounter::new(question, bound) };
     loop {
+        // Each scan ends with a greater hash than the one before, so the loop ends.
         groups.scan_once(terms, files, filter, &wanted)?;
         if groups.counter.end_scan() {
             return Ok(groups.into_answer());

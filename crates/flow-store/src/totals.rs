@@ -83,6 +83,7 @@ pub fn flow_totals_with(
     bucket: Option<Nanos>,
 ) -> Result<FlowTotals, Error> {
     let bucket_ns = match bucket {
+        // A length of zero would be a division by zero.
         Some(bucket) => bucket.as_u64().max(1),
         None => fitting_length(flow_start_range(files)?, filter),
     };

@@ -20,8 +20,10 @@ pub(super) fn post_body(
 ) -> Result<(), Error> {
     let peer = format!("ClickHouse {}", options.address);
     let answer = send_request(options, parameters, body).map_err(Error::network(&peer))?;
+    // An error message may quote any bytes of the rows.
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    // A server answers with its own minor version, so 1.1 may come back (RFC 9110, section 6.2).
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
     match status {
         // ClickHouse may fail after it has sent status 200: then the answer has this header.
@@ -61,6 +63,7 @@ fn send_request(
     // does.
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
+    // The peer decides how long its answer is, so it needs a bound.
     let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
     if answer.is_empty() {
         sent?;
@@ -72,6 +75,7 @@ fn send_request(
 /// Appends `text` with everything but letters and digits as `%xx`.
 fn append_escaped(text: &str, into: &mut String) {
     for byte in text.bytes() {
+        // RFC 3986, section 2.1: every byte may be percent-encoded, so no list of safe characters is needed.
         if byte.is_ascii_alphanumeric() {
             into.push(char::from(byte));
         } else {

@@ -39,6 +39,7 @@ pub(super) fn typed_insert_statement(database: &str, table: &str) -> String {
     let names = column_names();
     let types: Vec<_> = flow_columns()
         .iter()
+        // `input` takes the types as a text in quotes, so the quotes of `'UTC'` are escaped.
         .map(|column| format!("{} {}", column.name, plain_column_type(column).replace('\'', "\\'")))
         .collect();
     let types = types.join(", ");
@@ -68,6 +69,7 @@ fn column_type(column: &FlowColumn) -> &'static str {
         // Random numbers do not compress, so there is no codec.
         ElementKind::Unsigned(_) if column.name == "flowId" => "UInt64",
         ElementKind::Unsigned(_) => "UInt64 CODEC(T64, ZSTD(1))",
+        // Rows are sorted by time, so the differences of differences are small.
         ElementKind::Time => "DateTime64(9, 'UTC') CODEC(DoubleDelta, ZSTD(1))",
         ElementKind::Address => "IPv6 CODEC(ZSTD(1))",
         ElementKind::Mac => "FixedString(6)",
@@ -79,6 +81,7 @@ fn column_type(column: &FlowColumn) -> &'static str {
 }
 
 pub(super) fn encode_rows(rows: &[SourcedRow]) -> Vec<u8> {
+    // An estimate: with longer rows the buffer only grows again.
     let mut bytes = Vec::with_capacity(rows.len() * 256);
     for row in rows {
         for column in flow_columns() {
@@ -105,6 +108,7 @@ fn append_value(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>)
         ElementValue::Word(word) => append_text(word, bytes),
         ElementValue::Fields(fields) => {
             let mut text = String::new();
+            // Most records have no other fields: an empty text is shorter than `{}`.
             if !fields.is_empty() {
                 fields.append_json(&mut text);
             }

@@ -142,6 +142,7 @@ pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     let packets = &mut ledger.packets;
     packets.seen = count_named("seen", &value);
     packets.seen_bytes = count_named("seenOctets", &value);
+    // `IGNORED` has the length of `ALL`, so a reason without a name does not compile.
     for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED) {
         packets.ignored[cause as usize] = count_named(name, &value);
     }

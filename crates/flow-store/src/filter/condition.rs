@@ -138,6 +138,7 @@ impl<'a> FlowLifetime<'a> {
     }
 
     fn duration_at(&self, row: usize) -> u64 {
+        // Exporters may report an end before the start; such a flow has no duration.
         self.end.number_at(row).saturating_sub(self.start.number_at(row))
     }
 }
@@ -299,6 +300,7 @@ fn statistics_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> O
                 greatest: greatest.cast_unsigned().into(),
             })
         }
+        // Byte arrays are compared from the left as unsigned bytes, which is the order of big-endian numbers.
         Statistics::FixedLenByteArray(_) | Statistics::ByteArray(_) => Some(ValueRange {
             least: bytes_number(statistics.min_bytes_opt()?)?,
             greatest: bytes_number(statistics.max_bytes_opt()?)?,

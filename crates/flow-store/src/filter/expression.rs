@@ -28,6 +28,7 @@ impl FilterExpression {
             Self::One(condition) => condition.cost(),
             // It parses a text for each row.
             Self::Field(_) => 16,
+            // The parser bounds the number of conditions, so the sum cannot overflow.
             Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
         }
     }

@@ -65,6 +65,7 @@ impl FieldCondition {
 impl FieldName {
     /// Finds a field by its IANA name, the name of a reverse element (RFC 5103), or `enterprise/number`.
     pub(super) fn find_field(word: &str) -> Option<Self> {
+        // No IANA name contains a slash.
         if let Some((enterprise, id)) = word.split_once('/') {
             return Some(Self::from_element(enterprise.parse().ok()?, id.parse().ok()?));
         }
@@ -144,6 +145,7 @@ impl FieldName {
         if !fields.contains(&self.name) {
             return false;
         }
+        // Another program's file may have any text in this column.
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
         fields.iter().filter(|(name, _)| self.is_called(name)).any(|(_, value)| match test {
             FieldTest::Present => true,

@@ -192,6 +192,7 @@ impl<'a> FilterParser<'a> {
             return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
         }
         let inside = self.parse_either()?;
+        // Only open parentheses count; a long filter may have many that are closed.
         self.depth -= 1;
         if self.peek().kind != TokenKind::Close {
             return Err(self.error_at(
@@ -221,6 +222,7 @@ impl<'a> FilterParser<'a> {
                 let test = self.parse_flags(&subject)?;
                 FilterExpression::All(vec![protocol_is(&[TCP]), subject.expression_of_test(&test)])
             }
+            // Other protocols have zero in this column and would match type 0, an echo reply.
             TermSyntax::Icmp => {
                 let wanted = self.parse_wanted(&subject)?;
                 FilterExpression::All(vec![protocol_is(&ICMP), subject.expression_of_values(wanted)])

@@ -50,6 +50,7 @@ fn parse_plain_number(text: &str) -> Option<u64> {
 /// A number with one of these units, or without.
 fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
+    // A suffix that fits by chance, as `s` fits `5ms`, leaves no number, and the next one is tried.
     let scaled = units
         .iter()
         .find_map(|(unit, factor)| lower.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor));

@@ -151,6 +151,7 @@ impl KafkaBroker {
     }
 
     fn call_broker(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
+        // It only has to differ from the number of the call before.
         self.correlation = self.correlation.wrapping_add(1);
         let mut request = KafkaWriter::default();
         request
@@ -226,11 +227,13 @@ fn read_producer(answer: &[u8]) -> Option<GivenProducer> {
 
 fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
     let mut reader = KafkaReader(answer);
+    // Time for which the broker throttled the call.
     reader.read_i32()?;
     let brokers = reader.read_list(|item| {
         let id = item.read_i32()?;
         let host = item.read_text()?;
         let port = item.read_i32()?;
+        // The name of the broker's rack, which may be null.
         item.read_text()?;
         // An IPv6 address needs brackets if a port follows.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
@@ -241,9 +244,11 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
     reader.read_i32()?;
     let topics = reader.read_list(|item| {
         let code = item.read_i16()?;
+        // The topic's name, and whether Kafka uses it for itself.
         item.read_text()?;
         item.read_bool()?;
         let leaders = item.read_list(|item| {
+            // An error of the partition, such as a missing leader; its leader is then -1.
             item.read_i16()?;
             let leader = (item.read_i32()?, item.read_i32()?);
             // Replicas, and those that are in sync.

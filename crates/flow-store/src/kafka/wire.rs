@@ -91,6 +91,7 @@ impl<'a> KafkaReader<'a> {
     /// A text; empty if it is null, which has length -1.
     pub(super) fn read_text(&mut self) -> Option<String> {
         let length = self.read_i16()?.max(0).unsigned_abs();
+        // A damaged name is found when it is used: no broker has this address.
         self.take_bytes(length.into()).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 

@@ -71,6 +71,7 @@ impl UnfinishedFile {
             self.cut_bytes = rest;
         } else {
             self.damaged_groups += 1;
+            // The damaged bytes stay in place; readers never look at them.
             self.end = length;
         }
         Ok(())
@@ -160,6 +161,7 @@ impl BlockOnDisk {
 /// The offset of the first readable block after `at`.
 fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW];
+    // Blocks are not aligned, so each byte may be the beginning of one.
     let mut start = at + 1;
     while start + BlockHead::BYTES as u64 <= length {
         let wanted = window_bytes(start, length);

@@ -91,6 +91,7 @@ impl<'a> GroupCounter<'a> {
         }
         // Allocates only for new groups; most records belong to known ones.
         self.sums.insert(key.into(), has);
+        // A range of a single hash cannot be halved: then a few groups more than the bound are kept.
         if self.sums.len() > self.bound && self.range.first < self.range.last {
             self.narrow_range();
         }
@@ -143,6 +144,7 @@ impl<'a> GroupCounter<'a> {
             return true;
         }
         self.is_first_scan = false;
+        // `last` is below `u64::MAX` here, so the sum does not overflow.
         self.range = HashRange { first: self.range.last + 1, last: u64::MAX };
         let TopQuestion { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch

@@ -24,6 +24,7 @@ impl GroupSketch {
     /// Adds `more` to the counter of a group with this hash.
     pub(super) fn add_amount(&mut self, hash: u64, more: u64) {
         let counter = &mut self.counters[slot_of(hash, COUNTERS)];
+        // A saturated counter is still an upper bound.
         *counter = counter.saturating_add(more);
         let mark = slot_of(hash, MARKS);
         self.marks[mark / 64] |= 1 << (mark % 64);

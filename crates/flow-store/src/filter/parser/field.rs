@@ -111,6 +111,7 @@ impl FilterParser<'_> {
             return Err(self.not_a_value(subject));
         }
         self.next += 1;
+        // A quoted token includes its quotation marks. Texts are compared in lower case.
         Ok(token.text.trim_matches('"').to_ascii_lowercase())
     }
 }

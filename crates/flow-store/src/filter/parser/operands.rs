@@ -26,6 +26,7 @@ impl FilterParser<'_> {
                 value.greatest.checked_add(1).map(|least| ValueRange { least, greatest: u128::MAX })
             }
             TokenKind::GreaterOrEqual => Some(ValueRange { greatest: u128::MAX, ..value }),
+            // `!=` has the same set as `=`, and is negated as a whole below.
             _ => Some(value),
         };
         let set = RangeSet::new(range.into_iter().collect());
