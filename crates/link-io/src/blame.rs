@@ -30,6 +30,7 @@ impl log::Error {
 impl merge::Error {
     pub fn blame(&self) -> Blame {
         match self {
+            // The user has named the captures, so a missing one is a wrong name.
             Self::File { what: "read", source, .. } => Blame::from_named_file(source),
             Self::File { source, .. } => Blame::from_io(source),
             Self::Log(error) => error.blame(),

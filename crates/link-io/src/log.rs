@@ -66,6 +66,7 @@ pub fn list_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
             files.push((number, path));
         }
     }
+    // `read_dir` returns the entries in any order.
     files.sort();
     Ok(files)
 }

@@ -141,11 +141,13 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     }
     let (captures, compared) = survey_captures(options)?;
     let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
+    // Four times the greatest distance in the samples, because they have only a part of the packets.
     let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
     let usual = usual.max(LEAST_TOLERANCE);
     let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
+    // Created only when all captures are known to fit together.
     let mut file = MergedFile::create_partial(&options.into, &report)?;
     let mut merging = Merging {
         inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
@@ -169,6 +171,7 @@ fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Opti
     let surveys =
         |compared| sources.iter().map(move |source| survey::survey_capture(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
+    // One length for all captures: only then has a packet the same identity in each of them.
     let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
     // Cut packets are comparable only by the bytes that all captures kept, so the samples are taken again with that length.
     if compared.is_some() {
@@ -226,6 +229,7 @@ impl SurveyedCapture {
     /// True if a time, in the clock of the first capture, lies between the capture's first and last packet.
     fn covers_time(&self, at_ns: u64) -> bool {
         let Some((first, last)) = self.survey.times_ns else { return false };
+        // These numbers choose the first and the last line of the clock, as its steps divide them.
         (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
     }
 
@@ -270,6 +274,7 @@ impl<'a> MergeInlet<'a> {
     fn advance_to_next(&mut self) -> Result<(), Error> {
         let at_ns = self.reader.advance_to_next()?;
         self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
+        // Counted as in the survey, because `to_reference` finds the line of a clock by this number.
         self.number += 1;
         Ok(())
     }
@@ -306,6 +311,7 @@ impl Merging<'_> {
 
     /// Time of the earliest packet that is still to be read, and the capture that has it.
     fn earliest_inlet(&self) -> Option<(u64, usize)> {
+        // The time decides first; at equal times the capture with the lower number goes first.
         self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
     }
 
@@ -322,6 +328,7 @@ impl Merging<'_> {
 fn strip_fcs(record: &CaptureRecord<'_>) -> CapturedPacket {
     let content = PacketContent::from_record(record);
     let has_fcs = record.has_fcs == Some(true);
+    // Without an FCS the record stays whole, with the trailer of a tap if it has one.
     let bytes = if has_fcs { content.bytes } else { record.bytes };
     let full_len = if has_fcs { clamp_to_u32(content.full_len) } else { record.full_len };
     CapturedPacket { bytes: bytes.to_vec(), full_len, link_type: record.link_type, merged: record.merged }

@@ -185,6 +185,7 @@ impl RunningTap {
             }
             self.note_links(&seen);
         }
+        // Each publication reads all counters and replaces a file, so not every poll makes one.
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
             let accounts = self.read_accounts()?;
@@ -257,6 +258,7 @@ impl RunningTap {
             None => None,
         };
         accounts.elapsed = elapsed;
+        // Only here: the forwarding and the recording have ended, so no frame is in transit.
         accounts.is_final = true;
         // The last step that can fail: by now the recording is complete, whatever happens to the interfaces.
         self.guard.restore_interfaces()?;
@@ -266,6 +268,7 @@ impl RunningTap {
 
     /// Leaves the tap to the kernel. Only for a tap that can go on without a process.
     pub fn leave_to_kernel(mut self) -> Result<(), Error> {
+        // The process that ends the tap later needs all changes that were made so far.
         self.guard.save_state(&mut self.state)?;
         self.guard.leave_interfaces();
         Ok(())

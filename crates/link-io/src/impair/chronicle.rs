@@ -159,6 +159,7 @@ impl ChronicleEntry {
         ChronicleLine {
             direction: DIRECTIONS[self.direction],
             frame: self.place.position,
+            // Captures have the wall clock, and a line must be comparable with them.
             at_ns: deeds.at_ns.saturating_add_signed(offset.offset_ns),
             bytes: self.len,
             fcs: format!("{:#010x}", self.fcs),
@@ -186,6 +187,7 @@ impl TruthFile {
     pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
         let mut file =
             create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
+        // Bounded: a slow disk costs lines of the file, and no memory.
         let (entries, taken) = bounded(QUEUE);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())

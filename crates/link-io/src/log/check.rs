@@ -222,6 +222,7 @@ pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogChec
                 .into(),
         })?);
     }
+    // Listed after the index was read: a file that is finished in between counts as open.
     let there = list_files(directory)?;
     let mut known: Vec<FileEntry> = Vec::new();
     for entry in content.entries {
@@ -281,6 +282,7 @@ fn compare_file(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mu
     match survey_file(path, before) {
         Ok(found) => {
             checked.frames += found.frames;
+            // A wrong number of frames says more than a wrong checksum, so it is reported instead.
             if found.frames != entry.frames || found.is_cut {
                 checked.findings.push(LogFinding::Differs {
                     file: entry.file,
@@ -291,6 +293,7 @@ fn compare_file(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mu
                 checked.findings.push(LogFinding::Changed { file: entry.file });
             }
         }
+        // An unreadable file is a finding; the other files are still compared.
         Err(error) => checked.findings.push(LogFinding::Damaged { file: entry.file, why: error.to_string() }),
     }
 }
@@ -307,6 +310,7 @@ fn find_tap_counters(value: &Value) -> Option<[TapCounters; 2]> {
         Value::Object(values) => values.values().filter_map(find_tap_counters).collect(),
         _ => return None,
     };
+    // With several taps it is unknown which of them feeds this log.
     match inside[..] {
         [account] => Some(account),
         _ => None,

@@ -209,6 +209,7 @@ impl LogIndex {
         if self.unwritten.is_empty() {
             return;
         }
+        // The length is needed to cut off a partial line if the write fails.
         let before = self.file.metadata().map(|facts| facts.len());
         // Synced at once: a file is removed before its entry is written. If a power cut lost the entry, the next check would
         // report the file as missing.

@@ -62,6 +62,7 @@ impl LogKeeper {
         private_files::create_directories(directory).map_err(file_error("create", directory))?;
         // The lock comes first: everything after it reads and repairs files that a running log would still change.
         let lock = lock_directory(directory)?;
+        // Without an answer the log begins: a full disk then fails the first write.
         let free = disk::free_bytes(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
@@ -75,6 +76,7 @@ impl LogKeeper {
             frame: state.next_frame,
             numbers: state.numbers,
         };
+        // Removed files become one sum, so that the index does not grow with the age of the log.
         let before = (state.gone.files > 0).then_some(IndexEntry::Before {
             last_file: state.gone.last_file,
             files: state.gone.files,
@@ -136,11 +138,13 @@ impl LogKeeper {
     /// Time at which the oldest file becomes too old, nanoseconds since 1970.
     fn oldest_expires_at(&self) -> Option<u64> {
         let age = self.retention.age?;
+        // By the end of the file, because its last frame must be old enough, too.
         Some(self.files.front()?.span_ns.1.saturating_add(age.as_u64()))
     }
 
     fn is_short_of_room(&self) -> bool {
         let Some(least) = self.retention.free else { return false };
+        // Without an answer nothing is removed, because a removal cannot be undone.
         disk::free_bytes(&self.directory).is_ok_and(|free| free < least)
     }
 
@@ -179,6 +183,7 @@ impl RecordedFileKeeper for LogKeeper {
         };
         self.next_frame += part.frames;
         self.last_file = part.number;
+        // Entered before the pruning, which may remove this very file.
         self.index.add_entry(&IndexEntry::File(entry.clone()));
         self.files.push_back(entry);
         self.prune_files();
@@ -266,6 +271,7 @@ impl LoggedFiles {
                 IndexEntry::Removed { file, frames, .. } => state.remove_file(file, frames),
                 IndexEntry::Began { file, frame, numbers, .. } => {
                     state.numbers = numbers;
+                    // `file` is the first file of that run, so the last one before it has the number below.
                     state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
                 }
@@ -331,6 +337,7 @@ impl LoggedFiles {
             frame_bytes: found.frame_bytes,
             size,
             crc32: Some(crc32),
+            // The process took its own times with it; those of the frames come closest.
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,

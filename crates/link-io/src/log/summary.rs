@@ -68,11 +68,13 @@ impl LogFollower {
         file.seek(SeekFrom::Start(self.read)).map_err(file_error("read", &path))?;
         for line in BufReader::new(file).split(b'\n') {
             let mut line = line.map_err(file_error("read", &path))?;
+            // `split` takes the end of the line away, and `read` counts all bytes of the file.
             line.push(b'\n');
             // A partial line is being written, or was left by a crash.
             if self.read + line.len() as u64 > now.len() {
                 break;
             }
+            // The checksum is not compared here: the check of a log does that.
             let entry = serde_json::from_slice(&line).map_err(|error| Error::Damaged {
                 path: path.clone(),
                 why: format!("the line at byte {}: {error}", self.read),

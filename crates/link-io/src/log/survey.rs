@@ -127,6 +127,7 @@ impl FileReading {
             },
             DecoderStep::Record { record, used } => {
                 self.found.frames += 1;
+                // Records are without FCS, and the index counts frames as they are on the wire.
                 self.found.frame_bytes += u64::from(record.full_len) + FCS;
                 if let Some(at_ns) = record.at_ns {
                     let first = self.found.arrivals_ns.map_or(at_ns, |(first, _)| first);

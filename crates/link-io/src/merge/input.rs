@@ -18,6 +18,7 @@ pub(super) struct CaptureSource {
 
 /// Finds the captures behind these paths. None of them may be `into`.
 pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
+    // A file that does not exist yet has no such path, and is none of the captures.
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();
     for path in paths {
@@ -67,6 +68,7 @@ struct CurrentPacket {
 impl CurrentPacket {
     fn copy_record(&mut self, record: &CaptureRecord<'_>) {
         let CaptureRecord { bytes, full_len, link_type, has_fcs, merged, .. } = *record;
+        // The buffer is used again, because a capture may have millions of packets.
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
         self.full_len = full_len;
@@ -97,6 +99,7 @@ pub(super) struct CaptureReader {
 impl CaptureReader {
     pub(super) fn new(files: &[PathBuf]) -> Result<Self, Error> {
         let mut reader = Self {
+            // `open_next` takes the files from the end.
             files: files.iter().rev().cloned().collect(),
             open: None,
             packet: CurrentPacket::default(),

@@ -46,6 +46,7 @@ pub(super) struct MergedFile {
 impl MergedFile {
     pub(super) fn create_partial(path: &Path, report: &MergeReport) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
+        // In the same directory, because a rename works only within one file system.
         name.push(".part");
         let partial = PathBuf::from(name);
         let out =
@@ -78,6 +79,7 @@ impl MergedFile {
                 body,
                 &[
                     interface,
+                    // The time has 64 bits in two words, the upper one first.
                     low_half(packet.at_ns >> 32),
                     low_half(packet.at_ns),
                     kept,
@@ -127,6 +129,7 @@ impl MergedFile {
 
     /// Syncs the file and gives it its final name.
     pub(super) fn finish_file(mut self) -> Result<(), Error> {
+        // Synced before the rename: a power cut must not leave the final name on half a file.
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
         written.map_err(file_error("write", &self.partial))?;
         std::fs::rename(&self.partial, &self.path).map_err(file_error("write", &self.path))

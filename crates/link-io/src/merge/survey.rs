@@ -29,6 +29,7 @@ pub(super) fn survey_capture(files: &[PathBuf], compared: Option<usize>) -> Resu
     let mut sample = PacketSample::new(SAMPLE);
     while let Some(at_ns) = reader.advance_to_next()? {
         let content = PacketContent::from_record(&reader.current_packet());
+        // The packet that was cut most decides how many bytes of each packet can be compared.
         if content.is_cut() {
             let kept = content.bytes.len();
             shortest_cut = Some(shortest_cut.map_or(kept, |shortest| shortest.min(kept)));

@@ -142,6 +142,7 @@ pub struct RecordingAccount {
 pub(super) fn nonzero_counts<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut all = BTreeMap::new();
     for (cause, frames) in causes.into_iter().filter(|(_, frames)| *frames > 0) {
+        // A cause may come twice: the ring and the lane both refuse frames that are too long.
         *all.entry(cause).or_insert(0) += frames;
     }
     all

@@ -48,6 +48,7 @@ impl RunningTap {
     ) -> Result<Self, Error> {
         let name = tap_name(spec)?;
         check_spec(spec, &name)?;
+        // A mirror only sends, so it need not be promiscuous.
         let mirrors = spec.mirrors.iter().map(|mirror| take_interface(spec, &mirror.at, false));
         let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
         let sides =
@@ -160,6 +161,7 @@ fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     let first = &held.sides[0];
     let space = first.netns.inode()?;
     for held in held.iter_all() {
+        // One namespace may have several names, but only one inode.
         if held.netns.inode()? != space {
             return Err(TapRefusal::Apart(first.location.to_string(), held.location.to_string()).into());
         }
@@ -237,6 +239,7 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
     let targets = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| MirrorTarget {
         index: held.link.index,
         to: mirror.to,
+        // The MTU counts neither the Ethernet header nor a VLAN tag.
         longest: held.link.mtu + BEYOND_MTU,
     });
     let snap = spec.snap_len.unwrap_or(WHOLE);

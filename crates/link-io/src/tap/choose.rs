@@ -89,6 +89,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, 
     if let Some(obstacle) = &abilities.obstacle {
         return Err(obstacle.clone());
     }
+    // Mirrors stand behind the two sides, and need not receive anything.
     let sides = &abilities.features[..2];
     // In the generic path all clones of a frame share its bytes. A trailer or a new address for one copy would change the
     // other copies and the forwarded frame (decision 0013).
@@ -103,6 +104,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, 
                     runs an XDP program)"
             )),
         },
+        // Without copies no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
             let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
             Ok(TapChoice::use_xdp(false, why))

@@ -64,6 +64,7 @@ impl FoundTap {
 
     fn from_files(files: TapFiles) -> Option<Self> {
         let state = files.read_state()?;
+        // A tap that forwards in its process has no pins, so an error here is the usual case.
         let pinned = PinnedForwarding::find_in(files.pins()).ok();
         Some(Self { state, files, pinned })
     }
@@ -103,6 +104,7 @@ impl FoundTap {
         let Some(pinned) = &self.pinned else { return Ok(published) };
         let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, false)?;
         accounts.elapsed = self.elapsed_time();
+        // The kernel's counters know nothing of the file.
         accounts.recording = published.and_then(|accounts| accounts.recording);
         Ok(Some(accounts))
     }
@@ -116,6 +118,7 @@ impl FoundTap {
     /// Returns an error if an interface cannot be restored. The tap's files stay then, so that it can be ended again.
     pub fn end_tap(self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
+            // That process holds the interfaces and the last counts, so it has to end the tap itself.
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
             while self.is_there() {

@@ -33,9 +33,11 @@ impl TapHold {
         let mut links = NamespaceLinks::open_in(&netns)?;
         let link = links.by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
+        // Locked by its index, because an interface may be renamed while the tap holds it.
         let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceWish::default())?;
         let mut held = Self {
+            // Read again, because the interface was changed since the first reading.
             link: links.by_name(&location.interface)?,
             netns,
             location: location.clone(),
@@ -144,6 +146,7 @@ impl HeldInterfaces {
     /// Restores each interface, even if another one cannot be restored.
     pub(super) fn restore_interfaces(&mut self) -> Result<InterfacesRestored, Error> {
         let outcomes = self.iter_all_mut().map(TapHold::restore_interface);
+        // `fold` visits every interface, and `and` keeps the first error.
         outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
     }
 
@@ -165,6 +168,7 @@ pub(super) fn restore_abandoned(state: &TapState) -> Result<InterfacesRestored, 
 fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
     let Some(link) = NamespaceLinks::open_in(netns)?.find_index(part.index)? else { return Ok(()) };
     let location: Option<PortLocation> = part.location.parse().ok();
+    // The index may belong to another interface by now, which must not be changed.
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }

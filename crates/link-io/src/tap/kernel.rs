@@ -48,6 +48,7 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
     let inbound = counts.read_inbound(side)?;
     let failed = counts.read_failed(side)?;
     let handed = counts.read_handed_over(side)?;
+    // Saturating, because the counters change while they are read.
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
@@ -60,6 +61,7 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
         to: state.sides[1 - side].location.clone(),
         received: inbound.received,
         received_bytes: inbound.bytes,
+        // The programs only forward and copy; impairments need the process.
         made: 0,
         forwarded: state.knows_drivers.then_some(handed.sent),
         dropped: nonzero_counts([

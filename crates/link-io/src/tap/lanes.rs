@@ -70,6 +70,7 @@ impl TapLanes {
             let mut lane = open_lane(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
             if lane.treatment.is_some() {
+                // Only for treatments, because it costs a reading of the clock for each batch.
                 lane.out.log_departures();
             }
             lanes.push(lane);
@@ -116,6 +117,7 @@ impl TapLanes {
     pub(super) fn own_losses(&self) -> OwnLosses {
         let [(one_ns, one), (other_ns, other)] =
             self.published.each_ref().map(|published| published.read_losses());
+        // The losses of both lanes are complete only up to the earlier of the two times.
         OwnLosses { looked: MonoTime::from_nanos(one_ns.min(other_ns)), frames: one + other }
     }
 
@@ -156,6 +158,7 @@ fn open_lane(
 ) -> Result<TapLane, Error> {
     let from = &sides[direction];
     let to = &sides[1 - direction];
+    // At least the MTU of Ethernet: a smaller one may be raised while the tap runs.
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
     let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };

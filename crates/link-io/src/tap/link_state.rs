@@ -33,6 +33,7 @@ pub(super) struct LinkPassing {
 
 impl LinkPassing {
     pub(super) fn new(now: MonoTime) -> Self {
+        // The sides may have been brought up just before, and still be without their carrier.
         Self { down: None, settled: [now + SETTLING; 2] }
     }
 
@@ -45,6 +46,7 @@ impl LinkPassing {
                 return None;
             }
             self.down = None;
+            // Both ends negotiate their rate first, which may take seconds.
             self.settled[side] = now + SETTLING;
             return Some(LinkOrder::Up(side));
         }

@@ -182,6 +182,7 @@ impl TapFiles {
 
     /// Reads the published accounts with their time, nanoseconds since 1970.
     pub(super) fn read_dated_accounts(&self) -> Option<(u64, TapAccounts)> {
+        // The time is read before the accounts: they may be newer than it says, but not older.
         let written = std::fs::metadata(self.file_path(ACCOUNTS)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some((u64::try_from(since.as_nanos()).ok()?, self.read_accounts()?))

@@ -133,6 +133,7 @@ impl RecordThread {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
         let outcome = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
+        // Frames are lost in the queue until the file is closed, so both counts come from the outcome.
         let account = RecordingAccount {
             queue_dropped: outcome.queue_dropped,
             disk_lost: outcome.disk_lost,
@@ -196,6 +197,7 @@ impl RecordWork {
     fn poll_once(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
+        // Interface 0 is that of side A, as the comment in the file says.
         for (interface, source) in (0..).zip(&mut self.sources) {
             taken += source.receive_frames(&mut |frame| {
                 self.recorder.record_interface_frame(interface, &frame);

@@ -135,6 +135,7 @@ impl LaneExit {
             chances -= 1;
             self.kick_ring();
         }
+        // Compared afterwards: the ring refuses a frame that is longer than the interface can send.
         let pending = self.ring.pending_frames();
         let slot = self.ring.next_slot().ok_or(NotTaken::Full)?;
         let len = write(slot).ok_or(NotTaken::TooLong)?;
@@ -156,6 +157,7 @@ impl LaneExit {
         if is_down || self.stall_watch.has_timed_out(self.ring.untaken_frames(), finished) {
             self.down += self.ring.withdraw_untaken() as u64;
             if let Some(departures) = &mut self.departures {
+                // These frames never departed, so they have no lateness.
                 departures.due_ns.clear();
             }
         }

@@ -90,6 +90,7 @@ impl TapLane {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
             match treatment {
+                // Without a treatment no lateness is measured, so there is no due time.
                 None => send_frame(out, tally, frame.bytes, 0),
                 Some(treatment) => {
                     let arrived_ns = offset.to_monotonic(frame.realtime_ns);
@@ -169,6 +170,7 @@ impl TapLane {
         self.out.drain_ring();
         self.report_lateness();
         self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain_ring());
+        // After the last frames were sent: those that found a full ring are losses, too.
         self.count_lost()?;
         self.publish_counts();
         Ok(())
@@ -194,11 +196,13 @@ fn select_for_copy(
     tally: &mut LaneTally,
 ) -> bool {
     let to = frame.bytes.first_chunk::<6>();
+    // A copy may come back through a switch; copied again, it would circulate.
     if to.is_some_and(|to| stations.contains(to)) {
         tally.own += 1;
         return false;
     }
     let full_len = clamp_to_u32(frame.full_len);
+    // The ring may have cut the frame, and a filter may ask for its length.
     let is_wanted = filter.is_none_or(|filter| filter.matches_cut(frame.bytes, full_len));
     if is_wanted {
         tally.wanted += 1;
@@ -218,6 +222,7 @@ fn copy_to_mirrors(
     let trailer = trailer_of.map(|direction| TapTrailer {
         direction,
         full_len: clamp_to_u16(frame.full_len),
+        // Counted before the copy is made, so a lost copy leaves a gap in the numbers.
         number: tally.wanted,
         at_ns: frame.realtime_ns,
     });

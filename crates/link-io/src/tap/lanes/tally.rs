@@ -126,6 +126,7 @@ impl PublishedTally {
         TapDirection {
             from: state.sides[side].location.clone(),
             to: state.sides[1 - side].location.clone(),
+            // Frames that the ring lost had arrived, too.
             received: received + ring,
             received_bytes: bytes,
             made,
