@@ -8,6 +8,7 @@ pub(super) const MILLION: u64 = 1_000_000;
 
 /// Returns true if an event with this probability happens at `position`.
 pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
+    // 2^64 is so much more than a million that the bias of the remainder is below 1 in 10^13.
     keyed_mix(seed, position) % MILLION < u64::from(millionths)
 }
 
@@ -33,6 +34,7 @@ pub(super) fn draw_normal(seed: u64, position: u64, deviation: u64) -> i64 {
     // 1/12.
     const HALF: i128 = 6 * 0xffff;
     let sum: i128 = (0..3)
+        // Three words of 64 bits are twelve numbers of 16 bits.
         .map(|n| keyed_mix(seed.wrapping_add(n), position))
         .map(|word| (0..4).map(|part| i128::from(word >> (16 * part) & 0xffff)).sum::<i128>())
         .sum();

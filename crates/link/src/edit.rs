@@ -55,9 +55,11 @@ fn is_tag(ether_type: u16) -> bool {
 /// Finds the IP header behind all VLAN tags: its version and offset. `None` if it is not whole in the frame.
 fn find_ip_header(frame: &[u8]) -> Option<(u8, usize)> {
     let mut at = 12;
+    // A tag moves the EtherType by four bytes; the end of the frame ends the loop.
     while is_tag(read_word(frame, at)?) {
         at += 4;
     }
+    // The least lengths: 20 bytes of IPv4 without options (RFC 791), 40 bytes of IPv6 (RFC 8200).
     match read_word(frame, at)? {
         0x0800 if frame.len() >= at + 2 + 20 => Some((4, at + 2)),
         0x86dd if frame.len() >= at + 2 + 40 => Some((6, at + 2)),
@@ -128,6 +130,7 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
 }
 
 fn pop_vlan(frame: &mut Vec<u8>) -> bool {
+    // 18 bytes: both addresses, the tag, and the EtherType behind it.
     let tagged = read_word(frame, 12).is_some_and(is_tag) && frame.len() >= 18;
     if tagged {
         frame.drain(12..16);

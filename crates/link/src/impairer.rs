@@ -233,9 +233,11 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
         if self.plan.held_at_most.is_some() {
             for lane in self.lanes.values_mut() {
+                // The longest wait is the same for all frames, so those in front end first.
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
+                        // Due when its wait ended: a call that comes later shows as lateness.
                         emit_copies(&mut self.witness, &held.frame, held.until_ns, out);
                         keep_spare(&mut self.spare, held.frame.bytes);
                     }
@@ -364,6 +366,7 @@ fn decide_fate(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes
         match fault {
             FrameFault::Drop => {}
             FrameFault::Duplicate { copies } => deeds.copies += copies,
+            // Waits for later frames pass at the same time, so the longest one counts.
             FrameFault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
             FrameFault::Delay(time) => {
                 deeds.is_delayed = true;
@@ -374,6 +377,7 @@ fn decide_fate(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes
                 fate.delay_ns = FrameFault::apply_jitter(fate.delay_ns, *jitter, seed, place.position);
             }
             FrameFault::Corrupt { from_end, mask } => {
+                // A frame that is too short lacks this byte and stays as it is.
                 if let Some(at) = bytes.len().checked_sub(*from_end).filter(|_| *from_end > 0) {
                     flip_bits(bytes, at, *mask, deeds);
                 }

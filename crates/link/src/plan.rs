@@ -94,6 +94,7 @@ impl RulePositions {
             Self::At(positions) => positions.contains(&position),
             Self::Within(range) => range.contains(&position),
             Self::Random { millionths } => happens_at(seed, position, *millionths),
+            // With `nth` above 1 the first frame is never taken.
             Self::Every { nth } => position % nth == nth - 1,
             Self::Bursts { millionths, frames } => {
                 if *memory == 0 && happens_at(seed, position, *millionths) {

@@ -48,6 +48,7 @@ impl RateQueueState {
 
     /// Returns the departure time of a frame of so many bytes, without FCS, that comes now; `None` if the queue is full.
     pub(super) fn admit_frame(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+        // Frames whose last bit has left make room before the new frame asks for it.
         while let Some((left, bytes)) = self.inside.front()
             && *left <= now_ns
         {
@@ -62,6 +63,7 @@ impl RateQueueState {
         if is_full {
             return None;
         }
+        // A rate of zero is not allowed; here it must not become a division by zero.
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
         // A line that was idle starts afresh, without the remainder of earlier frames.
         let start = if now_ns > self.free.at_ns { LineFree { at_ns: now_ns, part: 0 } } else { self.free };

@@ -81,6 +81,7 @@ impl DirectionSpec {
         let any = rules.iter().any(Option::is_some);
         let rules = rules.into_iter().map(|rule| match rule {
             Some((select, fault)) => FaultRule::new(select, fault),
+            // A rule without positions does nothing and keeps the place.
             None => FaultRule::new(RulePositions::At([].into()), FrameFault::Drop),
         });
         let rules = rules.collect();
@@ -90,6 +91,7 @@ impl DirectionSpec {
             rules: if any { rules } else { Vec::new() },
             queue: self.rate.map(|rate| RateQueue { rate, room }),
             in_order: !self.overtake,
+            // The last frames of a series have no later ones to wait for.
             held_at_most: Some(LONGEST_HOLD),
             ..FaultPlan::without_faults()
         }
@@ -318,6 +320,7 @@ fn parse_jitter(text: &str) -> Result<DelayJitter, String> {
 /// Parses a queue limit: `100` frames, or `64KiB`.
 fn parse_queue_limit(text: &str) -> Result<QueueLimit, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    // Upper and lower case differ: kB is 1000 bytes (SI), KiB is 1024 (IEC 80000-13).
     let factor = match text[digits.len()..].trim() {
         "" => return parse_number(digits.trim()).map(QueueLimit::Frames),
         "B" => 1,

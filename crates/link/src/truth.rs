@@ -90,6 +90,7 @@ impl KeyTruth {
         let mut accounts = ExpectedCounts {
             sent: self.received,
             unique: unique.len() as u64,
+            // A position departs only after it has arrived, so this does not underflow.
             lost: self.received - unique.len() as u64,
             duplicates: (self.departures.len() - unique.len()) as u64,
             corrupt: corrupt.count() as u64,
@@ -120,6 +121,7 @@ impl KeyTruth {
         // Largest position so far, at each place: sorted, so the earliest larger one is found by bisection.
         let mut largest: Vec<u64> = Vec::new();
         for position in &self.departures {
+            // A copy of an earlier frame is a duplicate, and has no place in the order.
             if !seen.insert(*position) {
                 continue;
             }

@@ -34,12 +34,14 @@ impl ClockDrift {
     /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
     pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
         let window = LEAST_PAIRS.max(pairs.len().div_ceil(WINDOWS));
+        // An incomplete window at the end would be less certain than the others, so it is left out.
         let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::from_window).collect();
         let mut slopes = Vec::new();
         for (index, one) in points.iter().enumerate() {
             slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
         }
         slopes.sort_by(f64::total_cmp);
+        // The median, which single windows with unusual delays do not move.
         let slope = *slopes.get(slopes.len() / 2)?;
         let windows = points.len() as f64;
         // Standard deviation of Kendall's S without ties (Sen 1968).

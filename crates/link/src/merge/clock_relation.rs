@@ -81,6 +81,7 @@ impl ClockRelation {
             begin = end;
         }
         relation.drift = ClockDrift::from_pairs(longest);
+        // The greatest residual, because the tolerance of a merge must cover every packet.
         let residuals =
             pairs.iter().map(|pair| relation.ahead_ns(pair.number, pair.at_ns).abs_diff(pair.ahead_ns));
         relation.jitter_ns = residuals.max().unwrap_or(0);
@@ -137,6 +138,7 @@ impl ClockLine {
         // Before the first and behind the last knot the nearest two are continued.
         let behind = self.knots.partition_point(|knot| knot.at_ns <= at_ns).clamp(1, self.knots.len() - 1);
         let (one, two) = (&self.knots[behind - 1], &self.knots[behind]);
+        // Stamps of a capture may be out of order or equal, so two knots may have one time.
         let length = two.at_ns.saturating_sub(one.at_ns);
         if length == 0 {
             return if at_ns < first.at_ns { first.ahead_ns } else { last.ahead_ns };
@@ -157,6 +159,7 @@ fn stamp_pair(ours: &SampledPacket, theirs: &SampledPacket) -> StampPair {
 }
 
 pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
+    // This many nanoseconds are 292 years, so real stamps always fit.
     let distance = i64::try_from(left.abs_diff(right)).unwrap_or(i64::MAX);
     if left < right { -distance } else { distance }
 }

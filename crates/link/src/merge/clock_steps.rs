@@ -106,6 +106,7 @@ fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
 fn middle_half(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
+    // The outer quarters are left out: they have the packets with unusual delays.
     let quarter = sorted.len() / 4;
     DelayEnvelope {
         lowest: sorted.get(quarter).copied().unwrap_or(0),
@@ -138,6 +139,7 @@ fn exact_place(pairs: &[StampPair], about: usize) -> usize {
 fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
     let is_near = |pair: &&StampPair, here: StampPair| pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS;
+    // Each side is measured in its own stamps, because those of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
     // Cut from the place on, so that the windows beside it are whole.

@@ -29,6 +29,7 @@ impl<'a> PacketContent<'a> {
         if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
+        // A damaged record may state a smaller length than it holds.
         let said = clamp_to_usize(record.full_len).max(record.bytes.len());
         let added = if record.has_fcs == Some(true) { FCS } else { 0 };
         let full_len = said.saturating_sub(added);
@@ -43,6 +44,7 @@ impl<'a> PacketContent<'a> {
     pub fn compute_identity(&self, compared: Option<usize>) -> PacketIdentity {
         let looked_at = compared.unwrap_or(usize::MAX).min(self.bytes.len());
         let mut hasher = DefaultHasher::new();
+        // Packets of different lengths may agree in all bytes that were kept.
         hasher.write_usize(self.full_len);
         hasher.write(&self.bytes[..looked_at]);
         PacketIdentity(hasher.finish())

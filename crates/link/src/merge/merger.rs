@@ -107,6 +107,7 @@ impl PacketMerger {
     ) {
         let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
         let merged = match self.same_packet(capture, at_ns, identity) {
+            // Taken out and put in again, because its time and its bytes may change.
             Some(place) => join_packets(self.remove_pending(place), fresh),
             None => fresh,
         };
@@ -124,6 +125,7 @@ impl PacketMerger {
         // Equal packets of one capture stay apart: it cannot have this packet twice.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
+        // At equal distances the one that was offered first is taken, so that a merge can be repeated.
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
     }
 
@@ -155,6 +157,7 @@ impl PacketMerger {
 
 /// Joins two packets into one: the time of the first capture that has it, and as many bytes as any has.
 fn join_packets(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
+    // No capture is in both sets, because equal packets of one capture stay apart.
     let captures = CaptureSet(known.captures.0 | fresh.captures.0);
     let at_ns = if fresh.captures.lowest_capture() < known.captures.lowest_capture() {
         fresh.at_ns

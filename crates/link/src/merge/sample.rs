@@ -49,6 +49,7 @@ impl PacketSample {
             Some((*ours, *theirs))
         });
         let mut common: Vec<_> = both.collect();
+        // By number and not by time, because a clock may have been set back.
         common.sort_by_key(|(_, theirs)| theirs.number);
         common
     }
