@@ -277,7 +277,7 @@ impl OneWayDelays {
             clocks: Some(ClockRelationSource::Exchanges),
         };
         let known = by_fleet.into_iter().chain([by_exchanges]).filter(|delays| delays.there.is_some());
-        // Of equal bounds the first one counts, which is that of the fleet.
+        // The first of equal bounds counts, which is that of the fleet.
         known.min_by_key(|delays| delays.there.map(|times| times.bound_ns)).unwrap_or_default()
     }
 }

@@ -31,8 +31,8 @@ pub(super) struct TunnelContent<'a> {
 impl TunnelContent<'_> {
     /// Returns the properties of the inner packet that are known before it is read.
     pub(super) fn inner_packet(&self, outer: &PacketInfo) -> PacketInfo {
-        // Of nested tunnels, the record has the addresses of the outermost
-        // one and the number of the innermost.
+        // The record has the addresses of the outermost of nested tunnels
+        // and the number of the innermost one.
         let is_outermost = outer.tunnel == TunnelKind::None;
         PacketInfo {
             tunnel: self.tunnel,

@@ -337,7 +337,7 @@ impl LoggedFiles {
             frame_bytes: found.frame_bytes,
             size,
             crc32: Some(crc32),
-            // The process took its own times with it; those of the frames come closest.
+            // The times of the file are lost with its process; those of its frames come closest.
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,
