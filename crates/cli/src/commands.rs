@@ -23,6 +23,7 @@ mod recorded;
 mod replay;
 mod report;
 mod run;
+mod run_viewer;
 mod serve;
 mod tap;
 mod watch;

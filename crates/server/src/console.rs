@@ -17,6 +17,7 @@ mod rows;
 mod slice;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use crate::tester::{
     CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
@@ -33,6 +34,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+pub use watched::WatchedRun;
 
 // State that clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {

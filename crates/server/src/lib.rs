@@ -22,7 +22,7 @@ mod tester;
 mod transport;
 mod viewing;
 
-pub use console::{TestConsole, replace_aliases};
+pub use console::{TestConsole, WatchedRun, replace_aliases};
 pub use error::Error;
 pub use methods::{MethodRefusal, MethodService};
 pub use options::{

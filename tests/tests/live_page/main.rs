@@ -4,5 +4,6 @@ mod api;
 mod browser;
 mod dashboard;
 mod measured;
+mod plain_run;
 mod screen;
 mod terminal;

@@ -135,6 +135,8 @@ struct DrawnScreen {
     cells: Vec<Vec<char>>,
     row: usize,
     column: usize,
+    /// Place of the cursor on the first screen, while the second one is shown.
+    first_place: (usize, usize),
     is_alternate: bool,
     has_cursor: bool,
 }
@@ -142,7 +144,8 @@ struct DrawnScreen {
 impl DrawnScreen {
     fn of(output: &str) -> Self {
         let cells = vec![vec![' '; WIDTH]; HEIGHT];
-        let mut screen = Self { cells, row: 0, column: 0, is_alternate: false, has_cursor: true };
+        let mut screen =
+            Self { cells, row: 0, column: 0, first_place: (0, 0), is_alternate: false, has_cursor: true };
         let mut characters = output.chars();
         while let Some(c) = characters.next() {
             match c {
@@ -183,6 +186,11 @@ impl DrawnScreen {
             (_, "J") => self.clear(),
             ("?1049", "h" | "l") => {
                 self.is_alternate = end == "h";
+                if self.is_alternate {
+                    self.first_place = (self.row, self.column);
+                } else {
+                    (self.row, self.column) = self.first_place;
+                }
                 self.clear();
             }
             ("?25", "h" | "l") => self.has_cursor = end == "h",

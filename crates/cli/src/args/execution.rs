@@ -89,6 +89,9 @@ pub(crate) struct ExecutionArgs {
     /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Show the run as `packetrig watch` does, until it ends or `q` is pressed
+    #[arg(long, conflicts_with_all = ["quiet", "json"])]
+    pub(crate) watch: bool,
     // Last, because its heading holds for everything after it.
     #[command(flatten)]
     pub(crate) criteria: CriteriaFlags,

@@ -4,7 +4,8 @@ use clap::Args;
 use packetrig_server::client::ApiAddress;
 use std::path::PathBuf;
 
-/// Show the run in progress of `packetrig serve` in the terminal, and start, stop and pause its streams by keys.
+/// Show the run in progress in the terminal: that of another command of this user on this machine, or that of
+/// `packetrig serve`, whose streams keys start, stop and pause.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Where the output is not a terminal, one line per second is printed, as with --lines.\n\n\
@@ -15,10 +16,10 @@ Examples:\n  \
     packetrig watch --json > events.jsonl"
 )]
 pub(crate) struct WatchArgs {
-    /// Address of the server, as it prints it. Without `http://`, HTTPS is used
-    // The address at which `packetrig serve` listens without options.
-    #[arg(value_name = "ADDRESS|URL", default_value = "https://127.0.0.1:8443")]
-    pub(crate) server: ApiAddress,
+    /// Address of the server, as it prints it. Without `http://`, HTTPS is used [default: the run in progress of
+    /// this user, else https://127.0.0.1:8443]
+    #[arg(value_name = "ADDRESS|URL")]
+    pub(crate) server: Option<ApiAddress>,
     /// Send the token in this file [default: none, which suffices for the server's own user on its machine]
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,

@@ -4,11 +4,13 @@ mod on_fleet;
 mod request;
 
 pub(crate) use on_fleet::{TakenFleet, TrialFleet};
-pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, fleet_policies};
+pub(crate) use request::{DRAIN, ExecutionRequest, ProgressDisplay, ResultFormat, fleet_policies};
 
 use super::kept::{name_kept, name_uncounted};
+use super::watch::OwnScreen;
 use super::{is_interrupted, plan};
 use crate::args::FleetPlace;
+use crate::commands::run_viewer::RunViewer;
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -38,7 +40,7 @@ pub(crate) fn execute_request(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if let Some(place) = find_fleet(&request.fleet, &request.document.text)? {
-        if !request.quiet && !fleet_place::is_named(&request.fleet) {
+        if !request.progress.is_quiet() && !fleet_place::is_named(&request.fleet) {
             let directory = place.directory().display();
             print_remark(format_args!(
                 "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
@@ -56,17 +58,17 @@ pub(crate) fn execute_request(
     let mut options = run_options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
     let opener = page_opener(request)?;
+    // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
+    signal::latch_end_signals()?;
+    let shown = ShownRun::begin(request, &plan)?;
     // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
     let mut draft =
         catalogue.begin_run(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     draft.set_page(request.page.page_choice());
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
-    // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
-    signal::latch_end_signals()?;
-    let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
     let plane = EnginePlane::default().with_engine(request.engine.clone());
-    match run_with_progress(&mut LocalExecutor(plane), request, options, progress) {
+    match run_with_progress(&mut LocalExecutor(plane), request, options, shown) {
         Ok(FinishedRun { mut report, .. }) => {
             let stored = draft.commit_run(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, opener.as_ref(), output)
@@ -94,7 +96,7 @@ fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
 
 /// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
-    if !request.quiet && plan::is_nothing_measured(plan) {
+    if !request.progress.is_quiet() && plan::is_nothing_measured(plan) {
         let warning = TextStyle::for_remarks().doubtful("warning:");
         print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
     }
@@ -262,6 +264,41 @@ fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Res
     made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })
 }
 
+/// A run in progress, as people see it: the progress line or the screen of this terminal, and viewers elsewhere.
+struct ShownRun {
+    progress: RunProgressLine,
+    viewer: RunViewer,
+    screen: Option<OwnScreen>,
+}
+
+impl ShownRun {
+    fn begin(request: &ExecutionRequest, plan: &Plan) -> Result<Self, Error> {
+        let has_screen = request.progress == ProgressDisplay::Screen;
+        if has_screen {
+            OwnScreen::check_terminal()?;
+        }
+        let viewer = RunViewer::start_serving(request.title(), request.store.as_deref());
+        viewer.begin_plan(plan);
+        let screen = has_screen.then(|| OwnScreen::open(viewer.address())).transpose()?;
+        let progress =
+            RunProgressLine::new(request.progress != ProgressDisplay::Line, speeds::sending_time(plan));
+        Ok(Self { progress, viewer, screen })
+    }
+
+    fn show_event(&mut self, event: &RunEvent) {
+        self.viewer.add_event(event);
+        show_event(&mut self.progress, event);
+    }
+
+    /// Clears the terminal for the results.
+    fn end_display(self) {
+        if let Some(Err(error)) = self.screen.map(OwnScreen::close) {
+            print_error("run", error.full_message());
+        }
+        self.progress.clear_line();
+    }
+}
+
 /// A run that has ended, with a report.
 struct FinishedRun {
     report: RunReport,
@@ -273,16 +310,16 @@ fn run_with_progress(
     executor: &mut dyn RunExecutor,
     request: &ExecutionRequest,
     options: RunOptions,
-    mut progress: RunProgressLine,
+    mut shown: ShownRun,
 ) -> Result<FinishedRun, Error> {
     let ran = packetrig_fleet_io::run_to_end(
         executor,
         &request.document.text,
         options,
-        (&is_interrupted, &mut |event: &RunEvent| show_event(&mut progress, event)),
+        (&is_interrupted, &mut |event: &RunEvent| shown.show_event(event)),
     );
     // Before `?`: an error must not be printed on the progress line.
-    progress.clear_line();
+    shown.end_display();
     let (report, open) = ran.map_err(|error| explain_run_error(request, error))?;
     Ok(FinishedRun { report, open })
 }

@@ -13,6 +13,7 @@ mod watch;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
 use crate::args::{FleetPlace as FleetArgs, PageFlags, ResumeArgs};
+use crate::commands::run_viewer::RunViewer;
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -165,7 +166,8 @@ fn finish_and_print(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     signal::latch_end_signals()?;
-    let mut watcher = TerminalWatcher { quiet: usage.quiet };
+    let viewer = RunViewer::start_serving(&test.head.name, store);
+    let mut watcher = TerminalWatcher { quiet: usage.quiet, viewer };
     let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
     match test.carry_out(store, kept, &mut watcher)? {
         TestEnd::Complete { test, directory } => {
@@ -278,7 +280,7 @@ impl RunningTest {
             watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
             let started_wall_ns = clock::wall_clock_ns();
             let waits = self.head.options.trial_waits(&order);
-            let performed = runner.make_trial(&order, &waits, &|| watcher.is_stopped())?;
+            let performed = runner.make_trial(&order, &waits, watcher)?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
             // Appended before the method receives it: the journal has every result that the method has.

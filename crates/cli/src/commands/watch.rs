@@ -1,5 +1,5 @@
-//! `packetrig watch`: the run in progress of a server on a terminal. Like the live page, it is only a client of the server's documented
-//! API: watching does not disturb the run.
+//! `packetrig watch`: a run in progress on a terminal, that of a server or of another command. Like the live page, it is only a client
+//! of the server's documented API: watching does not disturb the run.
 //!
 //! `state`, `keys` and `draw` are pure: events and keys become a state, and the state becomes a screen. `follow` and `terminal` have
 //! the threads, the connection and the terminal.
@@ -10,27 +10,33 @@ mod follow;
 mod keys;
 mod lines;
 mod orders;
+mod own_screen;
 mod rates;
 mod state;
 mod terminal;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use own_screen::OwnScreen;
+
 use super::is_interrupted;
 use super::serve::access;
 use crate::args::WatchArgs;
+use crate::commands::run_viewer::{AnnouncedRun, announced_runs};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
-use follow::{EventRequest, ServerLink};
-use packetrig_server::client::{ApiClient, CertificateTrust};
+use follow::{EventRequest, ServerLife, ServerLink};
+use packetrig_program::make_safe;
+use packetrig_server::client::{ApiAddress, ApiClient, CertificateTrust};
 use packetrig_sys::signal;
 use serde_json::Value;
 use state::{StreamWindow, WatchState};
 use std::io::{IsTerminal, stdin, stdout};
 
 pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let client = make_client(arguments)?;
+    let WatchedServer { address, lasts } = find_server(arguments)?;
+    let client = make_client(address, arguments)?;
     signal::latch_end_signals()?;
     // Before the screen changes: a failure to connect at all is an error, and later losses are shown on the screen.
     let server = client.get("/api/v1/state")?;
@@ -41,25 +47,61 @@ pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) ->
         )));
     }
     if arguments.json {
-        lines::print_json(&ServerLink::start_threads(client, EventRequest::all_rows()), output)?;
+        lines::print_json(&ServerLink::start_threads(client, EventRequest::all_rows(), lasts), output)?;
     } else if arguments.lines || !has_screen() {
-        lines::print_lines(&ServerLink::start_threads(client, EventRequest::totals_only()), output)?;
+        lines::print_lines(&ServerLink::start_threads(client, EventRequest::totals_only(), lasts), output)?;
     } else {
-        return show_screen(client, &server, output);
+        show_screen(client, &server, lasts, output.style().is_coloured(), &is_interrupted)?;
     }
     Ok(CommandExit::Ok)
 }
 
-/// Shows the screen until the user or a signal ends it.
-fn show_screen(client: ApiClient, server: &Value, output: &CommandOutput) -> Result<CommandExit, Error> {
+/// Shows the screen until the user, a signal, or the end of a run that has its own server ends it.
+fn show_screen(
+    client: ApiClient,
+    server: &Value,
+    lasts: ServerLife,
+    is_coloured: bool,
+    is_over: &dyn Fn() -> bool,
+) -> Result<(), Error> {
     let may_control = server["may"]["control"].as_bool().unwrap_or_default();
     let mut state = WatchState::new(client.address().to_string(), may_control);
-    let link = ServerLink::start_threads(client, EventRequest::for_screen(StreamWindow::default()));
-    terminal::show_in_terminal(&link, &mut state, output.style().is_coloured())?;
-    Ok(CommandExit::Ok)
+    let link = ServerLink::start_threads(client, EventRequest::for_screen(StreamWindow::default()), lasts);
+    terminal::show_in_terminal(&link, &mut state, is_coloured, is_over)
 }
 
-fn make_client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
+/// The server that is watched.
+struct WatchedServer {
+    address: ApiAddress,
+    lasts: ServerLife,
+}
+
+/// The server that the user named; else the run in progress of this user; else the default address of `packetrig serve`.
+fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
+    if let Some(address) = arguments.server.clone() {
+        return Ok(WatchedServer { address, lasts: ServerLife::BeyondRun });
+    }
+    let runs = announced_runs();
+    match runs.as_slice() {
+        [] => Ok(WatchedServer { address: ApiAddress::default_server(), lasts: ServerLife::BeyondRun }),
+        [run] => Ok(WatchedServer { address: run.address.into(), lasts: ServerLife::OfRun }),
+        _ => Err(Error::Usage(format!("several runs are in progress; name one:{}", list_runs(&runs)))),
+    }
+}
+
+fn list_runs(runs: &[AnnouncedRun]) -> String {
+    let line = |run: &AnnouncedRun| {
+        format!(
+            "\n  packetrig watch http://{}   {} (process {})",
+            run.address,
+            make_safe(&run.name),
+            run.process
+        )
+    };
+    runs.iter().map(line).collect()
+}
+
+fn make_client(address: ApiAddress, arguments: &WatchArgs) -> Result<ApiClient, Error> {
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),
@@ -67,7 +109,7 @@ fn make_client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
         None if arguments.insecure => CertificateTrust::Anything,
         None => CertificateTrust::ThisMachine,
     };
-    Ok(ApiClient::new(arguments.server.clone(), token, &trust)?)
+    Ok(ApiClient::new(address, token, &trust)?)
 }
 
 /// Returns true if a screen can be shown and keys can be read.

@@ -1,6 +1,7 @@
 //! The address of a server: `https://127.0.0.1:8443`, `http://rig2:8080`, `127.0.0.1:8443`.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// A server's address. Without a scheme it has TLS, as `packetrig serve` has by default.
@@ -13,6 +14,11 @@ pub struct ApiAddress {
 }
 
 impl ApiAddress {
+    /// The default address of `packetrig serve`.
+    pub fn default_server() -> Self {
+        Self { has_tls: true, host: "127.0.0.1".to_owned(), port: crate::HTTP_PORT }
+    }
+
     /// Host and port as in a URL.
     pub(super) fn authority(&self) -> String {
         if self.host.contains(':') {
@@ -26,6 +32,13 @@ impl ApiAddress {
     pub(super) fn is_loopback(&self) -> bool {
         let ip = self.host.parse::<std::net::IpAddr>();
         ip.map_or(self.host == "localhost", |ip| ip.to_canonical().is_loopback())
+    }
+}
+
+/// A server without TLS.
+impl From<SocketAddr> for ApiAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self { has_tls: false, host: address.ip().to_string(), port: address.port() }
     }
 }
 

@@ -98,8 +98,9 @@ impl LiveCounts {
                 self.ended = Some(match outcome {
                     RunOutcome::Partial { reasons, .. } => reasons.join("; "),
                     RunOutcome::Failed { fault } => fault.text.clone(),
+                    RunOutcome::Complete { .. } => "it is complete".to_owned(),
                     // A served run has no end of its own, so it was stopped.
-                    RunOutcome::Complete { .. } | RunOutcome::Aborted => "it was stopped".to_owned(),
+                    RunOutcome::Aborted => "it was stopped".to_owned(),
                 });
             }
             _ => {}

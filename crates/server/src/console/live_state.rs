@@ -24,24 +24,31 @@ impl<R: RunSource> LiveSource for TestConsole<R> {
     }
 
     fn live_state(&self) -> LiveState {
-        let ViewedRun { number, names, plan, live } = self.lock_view().take_snapshot();
-        let run = plan.map(|plan| live_run(&plan, &names, &live, &|at| self.rigs.wall_clock(at)));
-        LiveState { revision: combined_revision(number, &live), configuration: number, run }
+        self.lock_view().take_snapshot().live_state(&|at| self.rigs.wall_clock(at))
     }
 }
 
 /// Numbers of configurations and of events only grow; the mix makes one number of both that hardly ever repeats.
-const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
+pub(super) const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
     // 40 bits leave room for 10^12 events of one configuration.
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
-/// Copy of the console's state for a viewer, taken at one moment.
-struct ViewedRun {
-    number: u64,
-    names: Arc<ConfigurationNames>,
-    plan: Option<Arc<Plan>>,
-    live: LiveCounts,
+/// What a viewer sees is made from this. A clone is cheap.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ViewedRun {
+    /// See [`LiveState::configuration`].
+    pub(super) number: u64,
+    pub(super) names: Arc<ConfigurationNames>,
+    pub(super) plan: Option<Arc<Plan>>,
+    pub(super) live: LiveCounts,
+}
+
+impl ViewedRun {
+    pub(super) fn live_state(&self, wall: WallClock<'_>) -> LiveState {
+        let run = self.plan.as_ref().map(|plan| live_run(plan, &self.names, &self.live, wall));
+        LiveState { revision: combined_revision(self.number, &self.live), configuration: self.number, run }
+    }
 }
 
 impl ClientView {

@@ -1,7 +1,7 @@
 //! Resolves the names of a configuration to indices.
 
 use crate::tester::{RefusalKind, TesterRefusal};
-use packetrig_plan::Plan;
+use packetrig_plan::{Plan, Port, Stream, WantedMetrics};
 use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
@@ -46,6 +46,16 @@ impl ConfigurationNames {
     pub(super) fn with_routes(mut self, plan: &Plan) -> Self {
         add_routes(&mut self.flows, plan);
         self
+    }
+
+    /// The names of a plan that has no configuration of a client.
+    pub(super) fn from_plan(plan: &Plan) -> Self {
+        let ports = plan.ports.iter().map(|port| port.name.clone()).collect();
+        let locations = plan.ports.iter().map(Port::full_location).collect();
+        let mut known = HashSet::new();
+        let first = plan.streams.iter().filter(|stream| known.insert(&stream.flow_name));
+        let flows = first.map(NamedFlow::from_stream).collect();
+        Self { ports, locations, flows }.with_routes(plan)
     }
 
     /// All flows, whether they have rows or not.
@@ -166,6 +176,13 @@ struct LatencyMetrics {
 }
 
 impl NamedFlow {
+    /// The flow of a stream. Its measured streams show all that is measured.
+    fn from_stream(stream: &Stream) -> Self {
+        let WantedMetrics { enable, latency, .. } = stream.metrics;
+        let name = stream.flow_name.clone();
+        Self { name, measured: enable, loss: enable, timestamps: enable, latency, routes: Vec::new() }
+    }
+
     fn without_routes(flow: FlowName) -> Self {
         let FlowMetrics { enable, loss, timestamps, latency } = flow.metrics;
         Self {

@@ -13,6 +13,8 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 pub(super) const MOST_VIEWERS: usize = 32;
 /// Time between two states.
 const PERIOD: Duration = Duration::from_millis(100);
+/// Time in which the last state is published after the server was told to stop.
+const LAST_STATE: Duration = Duration::from_millis(200);
 /// Interval of heartbeats to a viewer without new states, so that it notices a lost connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -87,9 +89,8 @@ impl LiveFeed {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if self.has_ended() {
-                return;
-            }
+            // Looked at before the state is made: viewers get the state that is the last one when the server stops.
+            let has_ended = self.has_ended();
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
@@ -99,6 +100,9 @@ impl LiveFeed {
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
             if let Ok(Some(state)) = state.await {
                 self.latest.send_replace(Some(state));
+            }
+            if has_ended {
+                return;
             }
         }
     }
@@ -183,7 +187,7 @@ impl LiveViewer {
             };
             let Some(changed) = next else {
                 // The viewer may have gone first, which ends its task just as well.
-                self.send_event("stopping", "{}").await.ok();
+                self.send_end(&mut configuration).await.ok();
                 return;
             };
             let sent = match changed {
@@ -209,8 +213,19 @@ impl LiveViewer {
         let rows = shown.rows_text(&self.window).await?;
         self.send_event("live", &rows).await?;
         // The next state is at least one period of the publisher away, so that part is not waited for here.
-        tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
+        let pause = self.period.saturating_sub(PERIOD);
+        // A server that stops does not wait for viewers that look rarely.
+        tokio::time::timeout(pause, self.stopping.wait_for(|stopping| *stopping)).await.ok();
         Ok(())
+    }
+
+    /// Sends the last state, if it is not the one that was sent, and the end.
+    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
+        tokio::time::sleep(LAST_STATE).await;
+        if self.states.has_changed().unwrap_or_default() {
+            self.send_state(configuration).await?;
+        }
+        self.send_event("stopping", "{}").await
     }
 
     /// Waits until the client has taken the event before the last one.

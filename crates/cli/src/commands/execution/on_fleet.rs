@@ -1,7 +1,7 @@
 //! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
-    ExecutionRequest, FinishedRun, explain_run_error, open_catalogue, page_opener, run_options,
+    ExecutionRequest, FinishedRun, ShownRun, explain_run_error, open_catalogue, page_opener, run_options,
     run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
 use crate::commands::kept::name_kept;
@@ -211,7 +211,7 @@ impl TakenFleet {
         let controlled = &mut self.controlled;
         let sending = speeds::sending_time(plan);
         // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
-        let mut ending = RunProgressLine::new(request.quiet, None);
+        let mut ending = RunProgressLine::new(request.progress.is_quiet(), None);
         let led = controlled.lead_run_nodes(
             plan,
             &options.run,
@@ -223,13 +223,13 @@ impl TakenFleet {
         // Before `?`: an error must not be printed on the progress line.
         ending.clear_line();
         led.map_err(|error| explain_run_error(request, error))?;
-        let progress = RunProgressLine::new(request.quiet, sending);
+        let shown = ShownRun::begin(request, plan)?;
         // From here on another process can find the run and end it, if this one dies.
         controlled.begin_new_run(
             &options,
             &request.document.text,
             report_size(plan, sending, &request.document.text),
         )?;
-        run_with_progress(&mut controlled.fleet, request, options, progress)
+        run_with_progress(&mut controlled.fleet, request, options, shown)
     }
 }

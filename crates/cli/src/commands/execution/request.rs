@@ -33,6 +33,29 @@ impl ResultFormat {
     }
 }
 
+/// What this terminal shows while the run is in progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgressDisplay {
+    Nothing,
+    Line,
+    /// The screen of `packetrig watch`.
+    Screen,
+}
+
+impl ProgressDisplay {
+    pub(crate) const fn from_flags(quiet: bool, watch: bool) -> Self {
+        match (quiet, watch) {
+            (true, _) => Self::Nothing,
+            (false, true) => Self::Screen,
+            (false, false) => Self::Line,
+        }
+    }
+
+    pub(crate) fn is_quiet(self) -> bool {
+        self == Self::Nothing
+    }
+}
+
 /// A plan and the options of its execution.
 #[derive(Debug)]
 pub(crate) struct ExecutionRequest {
@@ -57,7 +80,7 @@ pub(crate) struct ExecutionRequest {
     /// Seed of the values that the plan leaves random; a random seed if not given.
     pub(crate) seed: Option<u64>,
     pub(crate) format: ResultFormat,
-    pub(crate) quiet: bool,
+    pub(crate) progress: ProgressDisplay,
     /// The directory of the fleet, if not the default one.
     pub(crate) fleet: FleetPlace,
     /// Number of fleet nodes that must be ready, and the reaction to a lost one.
@@ -83,11 +106,16 @@ impl ExecutionRequest {
             drain: DRAIN,
             seed: None,
             format: ResultFormat::Tables,
-            quiet: false,
+            progress: ProgressDisplay::Line,
             fleet: FleetPlace::default(),
             policies: RunPolicies::default(),
             waits_for_nodes: false,
         }
+    }
+
+    /// What viewers see as its name.
+    pub(crate) fn title(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.document.name)
     }
 
     /// Executes the plan with the options of the command line.
@@ -107,7 +135,7 @@ impl ExecutionRequest {
             criteria: arguments.criteria,
             drain: arguments.drain,
             format: ResultFormat::from_flags(arguments.json, arguments.wide),
-            quiet: arguments.quiet,
+            progress: ProgressDisplay::from_flags(arguments.quiet, arguments.watch),
             fleet: arguments.fleet,
             ..Self::new(document)
         }

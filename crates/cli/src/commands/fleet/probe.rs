@@ -4,7 +4,7 @@ use crate::args::{
     CapacityProbes, FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun,
     ProbingSchedule, TargetProbes,
 };
-use crate::commands::execution::{self, ExecutionRequest, ResultFormat, TakenFleet};
+use crate::commands::execution::{self, ExecutionRequest, ProgressDisplay, ResultFormat, TakenFleet};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -116,7 +116,7 @@ impl<'a> ProbeRequest<'a> {
             page: self.run.record.page,
             seed: self.schedule.seed,
             format: ResultFormat::from_flags(self.run.json, false),
-            quiet: self.run.quiet,
+            progress: ProgressDisplay::from_flags(self.run.quiet, false),
             fleet: self.run.fleet.clone(),
             policies,
             waits_for_nodes: self.run.wait_for_nodes,

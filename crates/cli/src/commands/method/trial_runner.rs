@@ -1,7 +1,9 @@
 //! Makes the trials that a method orders: each is a separate run, on the one path that all runs take.
 
 use super::hook::{ArmedHook, ShellCommands};
+use super::watch::TestWatcher;
 use crate::commands::execution::TrialFleet;
+use crate::commands::run_viewer::RunViewer;
 use crate::error::Error;
 use crate::identity;
 use crate::output::print_remark;
@@ -13,6 +15,7 @@ use packetrig_fleet_io::trial::trial_result;
 use packetrig_fleet_io::{LocalExecutor, OnEvent, RunOptions, run_on};
 use packetrig_method::{LoadedSender, TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
+use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::terms::RunTerms;
@@ -56,8 +59,9 @@ impl TrialRunner {
         &mut self,
         order: &TrialOrder,
         waits: &TrialWaits,
-        stop: &dyn Fn() -> bool,
+        watcher: &dyn TestWatcher,
     ) -> Result<Option<TrialResult>, Error> {
+        let stop: &dyn Fn() -> bool = &|| watcher.is_stopped();
         self.commands.prepare_device(order.device)?;
         // After the user's command, whose time is not the rig's.
         let begun = clock::monotonic_ns();
@@ -70,7 +74,7 @@ impl TrialRunner {
         let document = traffic.map(|traffic| traffic.trial_document(&shape)).unwrap_or_default();
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
         let options = self.run_options(waits.late_frames_ns, order);
-        let ran = self.run_trial(&document, options, hook.as_ref(), stop);
+        let ran = self.run_trial(&document, options, hook.as_ref(), watcher);
         // Before `ran?` and the returns below: the device must not stay as the event left it.
         let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
@@ -89,9 +93,15 @@ impl TrialRunner {
         document: &str,
         options: RunOptions,
         hook: Option<&ArmedHook>,
-        stop: &dyn Fn() -> bool,
+        watcher: &dyn TestWatcher,
     ) -> Result<RunReport, Error> {
+        let viewer = watcher.run_viewer();
+        self.show_plan(document, viewer);
+        let stop: &dyn Fn() -> bool = &|| watcher.is_stopped();
         let mut on_event = |event: &RunEvent| {
+            if let Some(viewer) = viewer {
+                viewer.add_event(event);
+            }
             if let (Some(hook), RunEventKind::StartSet { at }) = (hook, &event.kind) {
                 hook.set_start(*at);
             }
@@ -106,6 +116,17 @@ impl TrialRunner {
             TrialExecutor::Fleet(fleet) => run_until_started(fleet, document, options, user),
         };
         ran.map_err(without_places)
+    }
+
+    /// Shows the plan of a trial to viewers.
+    fn show_plan(&self, document: &str, viewer: Option<&RunViewer>) {
+        let fleet = matches!(self.executor, TrialExecutor::Fleet(_));
+        // A plan that cannot be read fails the trial, which says why.
+        if let Some(viewer) = viewer.filter(|viewer| viewer.address().is_some())
+            && let Ok(plan) = Plan::from_text_with(document, ReadOptions { fleet, ..ReadOptions::default() })
+        {
+            viewer.begin_plan(&plan);
+        }
     }
 
     fn run_options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {

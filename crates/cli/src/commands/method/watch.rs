@@ -2,6 +2,7 @@
 
 use super::show;
 use crate::commands::is_interrupted;
+use crate::commands::run_viewer::RunViewer;
 use crate::output::print_remark;
 use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
 
@@ -9,6 +10,10 @@ use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
 pub(super) trait TestWatcher {
     /// Returns true if the test has to stop.
     fn is_stopped(&self) -> bool;
+    /// Viewers of the run of the current trial.
+    fn run_viewer(&self) -> Option<&RunViewer> {
+        None
+    }
     /// Called before each trial.
     fn begin_trial(&mut self, trial: &NextTrial<'_>);
     /// Called with the result of each trial that was not stopped.
@@ -30,11 +35,16 @@ pub(super) struct NextTrial<'a> {
 /// Remarks on standard error; Ctrl-C stops the test.
 pub(super) struct TerminalWatcher {
     pub(super) quiet: bool,
+    pub(super) viewer: RunViewer,
 }
 
 impl TestWatcher for TerminalWatcher {
     fn is_stopped(&self) -> bool {
         is_interrupted()
+    }
+
+    fn run_viewer(&self) -> Option<&RunViewer> {
+        Some(&self.viewer)
     }
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {

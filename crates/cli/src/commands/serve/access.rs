@@ -26,16 +26,9 @@ pub(in crate::commands) fn local_users(arguments: &ServeArgs) -> Option<LocalUse
 
 /// The server's own user, root and these users, if the kernel reports the owners of connections.
 pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUsers> {
-    let mut allowed = [&[own_user(), 0], allowed].concat();
-    // The user may have named root or the server's own user, too.
-    allowed.sort_unstable();
-    allowed.dedup();
     // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
-    match ConnectionOwners::open_here() {
-        Ok(owners) => Some(LocalUsers {
-            allowed,
-            find: Arc::new(move |client, server| owners.find_owner(client, server)),
-        }),
+    match users_with_own(allowed) {
+        Ok(users) => Some(users),
         Err(error) => {
             print_remark(format_args!(
                 "warning: cannot tell which local user opens a connection ({error}), so every client needs \
@@ -44,6 +37,16 @@ pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUser
             None
         }
     }
+}
+
+/// This process's own user, root and these users. Fails if the kernel does not report the owners of connections.
+pub(in crate::commands) fn users_with_own(allowed: &[u32]) -> Result<LocalUsers, packetrig_sys::Error> {
+    let mut allowed = [&[own_user(), 0], allowed].concat();
+    // The user may have named root or the server's own user, too.
+    allowed.sort_unstable();
+    allowed.dedup();
+    let owners = ConnectionOwners::open_here()?;
+    Ok(LocalUsers { allowed, find: Arc::new(move |client, server| owners.find_owner(client, server)) })
 }
 
 /// Refuses to serve if nobody could use the server.

@@ -29,11 +29,22 @@ pub(super) enum WatchEvent {
     Connected,
     /// The connection is lost for this reason and will be tried again.
     Lost(String),
+    /// The run has ended, and its server with it.
+    Ended,
     Server(ServerEvent),
     Ordered {
         order: StreamOrder,
         refusal: Option<String>,
     },
+}
+
+/// How long the server serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ServerLife {
+    /// `packetrig serve`: a lost connection is tried again.
+    BeyondRun,
+    /// As long as the run of one command.
+    OfRun,
 }
 
 /// The events that are requested.
@@ -82,7 +93,7 @@ pub(super) struct ServerLink {
 }
 
 impl ServerLink {
-    pub(super) fn start_threads(client: ApiClient, request: EventRequest) -> Self {
+    pub(super) fn start_threads(client: ApiClient, request: EventRequest, lasts: ServerLife) -> Self {
         // Bounded, so that a slow terminal slows the server's events instead of filling memory.
         let (event_sender, events) = sync_channel(MOST_WAITING);
         let (orders, order_receiver) = channel();
@@ -93,6 +104,7 @@ impl ServerLink {
             events: event_sender.clone(),
             request: Arc::clone(&request),
             is_ending: Arc::clone(&is_ending),
+            lasts,
         };
         let threads = vec![
             spawn(move || follower.follow_until_end()),
@@ -168,6 +180,7 @@ struct Follower {
     events: SyncSender<Result<WatchEvent, ClientError>>,
     request: Arc<Mutex<EventRequest>>,
     is_ending: Arc<AtomicBool>,
+    lasts: ServerLife,
 }
 
 /// The screen has ended.
@@ -182,6 +195,11 @@ impl Follower {
                 // Other rows were requested.
                 Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
+                Err(FollowFailure::Client(error)) if error.may_pass() && self.lasts == ServerLife::OfRun => {
+                    // Closed means that the screen has ended, too.
+                    drop(self.events.send(Ok(WatchEvent::Ended)));
+                    return;
+                }
                 Err(FollowFailure::Client(error)) if error.may_pass() => {
                     if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
                         return;

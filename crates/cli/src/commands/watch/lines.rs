@@ -28,7 +28,6 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
                 last = line;
             }
         }
-        WatchEvent::Server(event) if event.name == "stopping" => print_remark("watch: the server stops"),
         WatchEvent::Lost(reason) => {
             print_remark(format_args!("watch: {}; trying again", make_printable(&reason)));
         }
@@ -53,8 +52,13 @@ fn print_events(
     mut print: impl FnMut(WatchEvent, &mut CommandOutput),
 ) -> Result<(), Error> {
     while !is_interrupted() && !output.is_closed() {
-        if let Some(event) = link.next_event(LOOK)? {
-            print(event, output);
+        match link.next_event(LOOK)? {
+            Some(WatchEvent::Ended) => {
+                print_remark("watch: the run has ended; `packetrig report` shows its result");
+                return Ok(());
+            }
+            Some(event) => print(event, output),
+            None => {}
         }
     }
     Ok(())

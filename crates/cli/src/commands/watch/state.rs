@@ -158,6 +158,7 @@ impl WatchState {
         match event {
             WatchEvent::Connected => self.link = ServerConnection::Connected,
             WatchEvent::Lost(reason) => self.link = ServerConnection::Lost(make_printable(&reason)),
+            WatchEvent::Ended => self.has_ended = true,
             WatchEvent::Server(event) => self.on_server_event(event),
             WatchEvent::Ordered { order, refusal: None } => {
                 self.set_message(format!("done: {}", order.description()));

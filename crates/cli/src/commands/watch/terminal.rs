@@ -2,7 +2,6 @@
 
 use super::draw::{Theme, draw_screen};
 use super::follow::ServerLink;
-use super::is_interrupted;
 use super::keys::{INTERRUPT, on_key};
 use super::state::WatchState;
 use crate::error::Error;
@@ -35,12 +34,13 @@ pub(super) fn show_in_terminal(
     link: &ServerLink,
     state: &mut WatchState,
     is_coloured: bool,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
     let screen = ScreenGuard::enter_screen().map_err(failed)?;
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
     let theme = Theme::new(is_coloured);
-    let shown = show_until_end(link, state, theme, &mut terminal);
+    let shown = show_until_end(link, state, theme, &mut terminal, is_over);
     // Before an error is printed: it would be lost with the second screen.
     drop(screen);
     shown
@@ -51,10 +51,11 @@ fn show_until_end(
     state: &mut WatchState,
     theme: Theme,
     terminal: &mut Terminal<CrosstermBackend<Stdout>>,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
     let keys = KeyReader::start_thread();
-    while !state.has_ended && !is_interrupted() && !is_hung_up(stdin()) {
+    while !state.has_ended && !is_over() && !is_hung_up(stdin()) {
         for _ in 0..MOST_AT_ONCE {
             let Some(event) = link.next_event(Duration::ZERO)? else { break };
             state.on_event(event);

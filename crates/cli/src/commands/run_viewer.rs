@@ -1,0 +1,212 @@
+//! Lets other programs of the same user watch the run of this process, without `packetrig serve`: the live page and its API on a
+//! free port of the loopback interface, and an announcement by which `packetrig watch` finds it.
+//!
+//! Invariant: a run does not depend on its viewers. If they cannot be served, for example because the loopback interface is down,
+//! the run goes on without them.
+
+use super::serve::access;
+use crate::archive::CatalogueArchive;
+use crate::identity;
+use packetrig_fleet::event::RunEvent;
+use packetrig_plan::Plan;
+use packetrig_server::{BoundAddresses, ServedRig, ServerOptions, WatchedRun, run_server};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{clock, process, runtime_directory};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Kind of the announcements in the directory for files of running processes.
+const KIND: &str = "runs";
+/// Time that requests in progress have to end when the run is over: its result must not wait for viewers.
+const GRACE: Duration = Duration::from_secs(1);
+/// Most connections of viewers. A browser opens about six for one page.
+const CONNECTIONS: usize = 32;
+
+/// The run of this process, for viewers.
+#[derive(Debug)]
+pub(crate) struct RunViewer {
+    run: Arc<WatchedRun>,
+    server: Option<ViewerServer>,
+}
+
+impl RunViewer {
+    /// Serves viewers until the value is dropped. `store`: the directory of the catalogue, if not the default one.
+    pub(crate) fn start_serving(name: &str, store: Option<&Path>) -> Self {
+        let run = Arc::new(WatchedRun::new(clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns())));
+        let rig = ServedRig {
+            live: Some(Arc::clone(&run) as _),
+            results: Some(Arc::new(CatalogueArchive::new(store.map(Path::to_owned)))),
+            ..ServedRig::default()
+        };
+        Self { run, server: ViewerServer::start(rig, name) }
+    }
+
+    /// Shows the run of this plan from now on.
+    pub(crate) fn begin_plan(&self, plan: &Plan) {
+        if self.server.is_some() {
+            self.run.begin_plan(plan);
+        }
+    }
+
+    /// Adds an event of the run.
+    pub(crate) fn add_event(&self, event: &RunEvent) {
+        if self.server.is_some() {
+            self.run.add_event(event);
+        }
+    }
+
+    /// Address of the page, if viewers are served.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(|server| server.address)
+    }
+}
+
+/// The server of the page. It ends when it is dropped.
+#[derive(Debug)]
+struct ViewerServer {
+    address: SocketAddr,
+    /// Closed to end the server.
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    _announcement: Option<Announcement>,
+}
+
+impl ViewerServer {
+    fn start(rig: ServedRig, name: &str) -> Option<Self> {
+        let options = server_options()?;
+        let (stop, stopped) = channel::<()>();
+        let (bound, address) = channel();
+        let serve = move || {
+            // Nothing is ever sent: the other end is closed when the run is over.
+            let until_stop = move || while stopped.recv().is_ok() {};
+            // If nobody waits for the address, the run has ended.
+            let report_address =
+                move |addresses: BoundAddresses| bound.send(addresses.http).unwrap_or_default();
+            if let Err(error) = run_server(options, rig, report_address, until_stop) {
+                tracing::debug!(%error, "the run cannot be watched");
+            }
+        };
+        let thread = std::thread::Builder::new().name("viewers".to_owned()).spawn(serve).ok()?;
+        // Closed without an address if the server could not start.
+        let address = address.recv().ok().flatten()?;
+        let announcement = Announcement::publish(&AnnouncedRun {
+            address,
+            netns: own_netns()?,
+            process: process::own_id(),
+            name: name.to_owned(),
+            started_ms: clock::wall_clock_ns() / 1_000_000,
+        });
+        Some(Self { address, stop: Some(stop), thread: Some(thread), _announcement: announcement })
+    }
+}
+
+impl Drop for ViewerServer {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It fails only after a panic, which has been printed.
+            drop(thread.join());
+        }
+    }
+}
+
+/// Plain HTTP on loopback, for this user and root. The kernel names the user of each connection, so no token is needed.
+fn server_options() -> Option<ServerOptions> {
+    Some(ServerOptions {
+        http: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        grpc: None,
+        http_tls: false,
+        local_users: Some(access::users_with_own(&[]).ok()?),
+        most_connections: CONNECTIONS,
+        grace: GRACE,
+        ..ServerOptions::default()
+    })
+}
+
+/// A run that can be watched.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct AnnouncedRun {
+    pub(crate) address: SocketAddr,
+    /// Network namespace of the address, by its inode.
+    netns: u64,
+    pub(crate) process: u32,
+    pub(crate) name: String,
+    /// Start in ms since 1970.
+    pub(crate) started_ms: u64,
+}
+
+/// The file that names a run. It is valid while its process holds the lock beside it: a process number may be used again.
+#[derive(Debug)]
+struct Announcement {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Announcement {
+    fn publish(run: &AnnouncedRun) -> Option<Self> {
+        remove_stale();
+        let path = directory().join(format!("{:016x}.json", identity::random_number()));
+        let lock = runtime_directory::hold_file(&path)?;
+        let announcement = Self { path, _lock: lock };
+        let text = serde_json::to_vec(run).ok()?;
+        match runtime_directory::write_file(&announcement.path, &text) {
+            Ok(()) => Some(announcement),
+            Err(error) => {
+                tracing::debug!(%error, "the run is not announced");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        remove_files(&self.path);
+    }
+}
+
+fn own_netns() -> Option<u64> {
+    NetNs::current().and_then(|netns| netns.inode()).ok()
+}
+
+fn directory() -> PathBuf {
+    runtime_directory::path_for(KIND)
+}
+
+/// Removes an announcement and its lock. One that stays behind does no harm: nobody holds it.
+fn remove_files(path: &Path) {
+    drop(runtime_directory::remove_file(path));
+    drop(runtime_directory::remove_file(&runtime_directory::lock_path(path)));
+}
+
+fn announcement_paths() -> Vec<PathBuf> {
+    let names = runtime_directory::list_names(&directory()).into_iter().map(PathBuf::from);
+    names
+        .filter(|name| name.extension().is_some_and(|end| end == "json"))
+        .map(|name| directory().join(name))
+        .collect()
+}
+
+/// Removes the announcements of processes that were killed.
+fn remove_stale() {
+    for path in announcement_paths().into_iter().filter(|path| !runtime_directory::is_held(path)) {
+        remove_files(&path);
+    }
+}
+
+/// The runs of this user that can be watched from this network namespace now, the latest first.
+pub(crate) fn announced_runs() -> Vec<AnnouncedRun> {
+    let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_held(path));
+    let read = |path: PathBuf| serde_json::from_slice(&runtime_directory::read_file(&path).ok()?).ok();
+    let netns = own_netns();
+    let mut runs: Vec<AnnouncedRun> =
+        held.filter_map(read).filter(|run: &AnnouncedRun| Some(run.netns) == netns).collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.started_ms));
+    runs
+}

@@ -1,0 +1,55 @@
+//! The screen of `packetrig watch` for the run of this process: `packetrig run --watch`.
+
+use super::follow::ServerLife;
+use super::{has_screen, show_screen};
+use crate::commands::is_interrupted;
+use crate::error::Error;
+use crate::output::{TextStyle, print_remark};
+use packetrig_server::client::{ApiClient, CertificateTrust};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// The screen, on a thread of its own. Closing it restores the terminal.
+#[derive(Debug)]
+pub(crate) struct OwnScreen {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+impl OwnScreen {
+    /// Refuses where no screen can be shown: before the run, not in it.
+    pub(crate) fn check_terminal() -> Result<(), Error> {
+        if has_screen() {
+            return Ok(());
+        }
+        Err(Error::Usage("--watch needs a terminal; `packetrig watch --lines` prints lines".into()))
+    }
+
+    /// Opens the screen of the server at this address of this process.
+    pub(crate) fn open(address: Option<SocketAddr>) -> Result<Self, Error> {
+        let nowhere = || Error::Usage("--watch needs the loopback interface: ip link set lo up".into());
+        let client =
+            ApiClient::new(address.ok_or_else(nowhere)?.into(), None, &CertificateTrust::ThisMachine)?;
+        let server = client.get("/api/v1/state")?;
+        let is_over = Arc::<AtomicBool>::default();
+        let is_coloured = TextStyle::for_remarks().is_coloured();
+        let ending = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || {
+            let is_over = || ending.load(Ordering::Acquire) || is_interrupted();
+            let shown = show_screen(client, &server, ServerLife::OfRun, is_coloured, &is_over);
+            if !is_over() {
+                print_remark("run: the run goes on; Ctrl-C ends it, and `packetrig watch` shows it again");
+            }
+            shown
+        });
+        Ok(Self { is_over, thread })
+    }
+
+    /// Ends the screen, if the user has not ended it.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}

@@ -1,0 +1,55 @@
+//! A run that nobody steers, as viewers see it: that of a command such as `packetrig run`.
+
+use super::live_state::{ViewedRun, combined_revision};
+use super::names::ConfigurationNames;
+use crate::viewing::{LiveSource, LiveState};
+use packetrig_fleet::event::RunEvent;
+use packetrig_plan::Plan;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The run in progress of one command. A method makes one run after the other.
+#[derive(Debug)]
+pub struct WatchedRun {
+    view: Mutex<ViewedRun>,
+    wall_minus_monotonic: u64,
+}
+
+impl WatchedRun {
+    /// `wall_minus_monotonic`: difference of the two clocks in ns. It is taken once, so that shown times do not jump when the wall
+    /// clock is set.
+    pub fn new(wall_minus_monotonic: u64) -> Self {
+        Self { view: Mutex::default(), wall_minus_monotonic }
+    }
+
+    /// Shows the run of this plan from now on.
+    pub fn begin_plan(&self, plan: &Plan) {
+        let names = Arc::new(ConfigurationNames::from_plan(plan));
+        let plan = Some(Arc::new(plan.clone()));
+        let mut view = self.lock_view();
+        let number = view.number + 1;
+        *view = ViewedRun { number, names, plan, ..ViewedRun::default() };
+    }
+
+    /// Adds an event of the run.
+    pub fn add_event(&self, event: &RunEvent) {
+        self.lock_view().live.on_event(event);
+    }
+
+    /// Locks also after a panic: a viewer that panicked must not end the run.
+    fn lock_view(&self) -> MutexGuard<'_, ViewedRun> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiveSource for WatchedRun {
+    fn revision(&self) -> u64 {
+        let view = self.lock_view();
+        combined_revision(view.number, &view.live)
+    }
+
+    fn live_state(&self) -> LiveState {
+        // A copy: the events of the run must not wait while its state is made.
+        let view = self.lock_view().clone();
+        view.live_state(&|at| at.as_nanos().wrapping_add(self.wall_minus_monotonic))
+    }
+}

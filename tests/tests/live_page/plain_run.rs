@@ -1,0 +1,88 @@
+//! A run of one command is watched without `packetrig serve`.
+
+use crate::screen::WatchedTerminal;
+use packetrig_testkit::Lab;
+use packetrig_tests::program::{Running, binary};
+use packetrig_tests::skip;
+use serde_json::Value;
+
+/// Arguments of `env` for a run whose announcements no other test sees, and one of its programs.
+fn with_own_runtime_directory(directory: &std::path::Path, program: &[&str]) -> Vec<String> {
+    let place = format!("PACKETRIG_RUN_DIR={}", directory.join("runtime").display());
+    let program = program.iter().map(ToString::to_string);
+    [place, binary().display().to_string()].into_iter().chain(program).collect()
+}
+
+fn start(arguments: &[String]) -> Running {
+    Running::start_program("env", &arguments.iter().map(String::as_str).collect::<Vec<_>>(), "")
+}
+
+#[test]
+fn watch_finds_plain_run_and_ends_with_it() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let run = ["run", "--tx", &tx, "--rx", &rx, "--rate", "500pps", "--time", "4s"];
+    let mut run = start(&with_own_runtime_directory(directory.path(), &run));
+    run.await_remark("sending");
+    let mut lines = start(&with_own_runtime_directory(directory.path(), &["watch", "--lines"]));
+    lines.await_printed("1 of 1 streams send");
+    let events = start(&with_own_runtime_directory(directory.path(), &["watch", "--json"]));
+    let lines = lines.finish();
+    assert_eq!(lines.code, Some(0), "{}", lines.stderr);
+    assert!(lines.stderr.contains("the run has ended"), "{}", lines.stderr);
+    let last = lines.stdout.lines().last().unwrap_or_default();
+    assert!(last.contains("ended: it is complete"), "the last state is shown: {last}");
+    let events = events.finish();
+    let events: Vec<Value> =
+        events.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let live = events.iter().rfind(|event| event["event"] == "live").expect("a state");
+    assert_eq!(live["data"]["run"]["state"], "complete", "{live}");
+    assert!(live["data"]["run"]["totals"]["frames_rx"].as_u64() > Some(1000), "{live}");
+    // On a busy machine frames may leave late: that is the other good end.
+    let run = run.finish();
+    assert!(matches!(run.code, Some(0 | 7)), "{:?} {} {}", run.code, run.stdout, run.stderr);
+
+    // Nothing is left to be watched, so the default address of a server is tried.
+    let nobody = start(&with_own_runtime_directory(directory.path(), &["watch", "--lines"])).finish();
+    assert!(nobody.stderr.contains("127.0.0.1:8443"), "{}", nobody.stderr);
+}
+
+#[test]
+fn trials_of_a_method_are_watched_one_after_the_other() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let method = ["test", "bisect", "--tx", &tx, "--rx", &rx, "--max-rate", "2kpps", "--time", "1s"];
+    let mut method = start(&with_own_runtime_directory(directory.path(), &method));
+    method.await_remark("trial 1:");
+    let mut lines = start(&with_own_runtime_directory(directory.path(), &["watch", "--lines"]));
+    lines.await_printed("1 of 1 streams send");
+    let method = method.finish();
+    assert!(matches!(method.code, Some(0 | 7)), "{:?} {}", method.code, method.stderr);
+    let lines = lines.finish();
+    assert_eq!(lines.code, Some(0), "{}", lines.stderr);
+}
+
+#[test]
+fn run_shows_screen_of_watch_and_then_result() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let run =
+        |time: &'static str| ["run", "--watch", "--tx", &tx, "--rx", &rx, "--rate", "500pps", "--time", time];
+    let Some(mut terminal) = WatchedTerminal::start(&run("3s")) else { return };
+    terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
+    let result = terminal.finish();
+    assert!(result.contains("Latency and jitter"), "{result}");
+
+    // `q` closes the screen, and the run goes on.
+    let Some(mut terminal) = WatchedTerminal::start(&run("3s")) else { return };
+    terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
+    terminal.press("q");
+    let result = terminal.finish();
+    assert!(result.starts_with("run: the run goes on") && result.contains("Latency and jitter"), "{result}");
+
+    // Without a terminal nothing is sent.
+    let refused = Running::start(&run("3s"), "").finish();
+    refused.assert_refused(2, &["--watch needs a terminal"]);
+}
