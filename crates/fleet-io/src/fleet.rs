@@ -97,7 +97,7 @@ pub type RecordNote = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for ControllerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ControllerCharge").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("ControllerConfig").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
@@ -175,7 +175,7 @@ struct LedRun {
 
 impl<F: Fabric> std::fmt::Debug for FleetExecutor<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FleetGround").field("members", &self.members).finish_non_exhaustive()
+        f.debug_struct("FleetExecutor").field("members", &self.members).finish_non_exhaustive()
     }
 }
 

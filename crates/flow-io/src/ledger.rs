@@ -85,7 +85,7 @@ pub struct MeterAccounts {
 
 impl std::fmt::Debug for MeterAccounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MeterBooks").finish_non_exhaustive()
+        f.debug_struct("MeterAccounts").finish_non_exhaustive()
     }
 }
 

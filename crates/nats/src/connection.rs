@@ -112,7 +112,7 @@ impl FleetCredentials {
 
 impl std::fmt::Debug for FleetCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Credentials").field("certificate", &self.certificate).finish_non_exhaustive()
+        f.debug_struct("FleetCredentials").field("certificate", &self.certificate).finish_non_exhaustive()
     }
 }
 

@@ -25,7 +25,7 @@ pub struct ControlledFleet<F: Fabric> {
 
 impl<F: Fabric> std::fmt::Debug for ControlledFleet<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ChargedFleet").field("fleet", &self.fleet).finish_non_exhaustive()
+        f.debug_struct("ControlledFleet").field("fleet", &self.fleet).finish_non_exhaustive()
     }
 }
 

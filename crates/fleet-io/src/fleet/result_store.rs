@@ -89,7 +89,7 @@ impl ResultStoreState {
 
 impl std::fmt::Debug for RunResultStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RunShelf").finish_non_exhaustive()
+        f.debug_struct("RunResultStore").finish_non_exhaustive()
     }
 }
 
