@@ -64,6 +64,10 @@ impl TrailerCounter {
 
     /// Counts the trailer of a frame.
     pub fn count_trailer(&mut self, trailer: &TapTrailer) {
+        // A tap counts from 1. Trailers come from the wire, so a frame of somebody else may have any number.
+        if trailer.number == 0 {
+            return;
+        }
         if let Some(direction) = self.directions.get_mut(usize::from(trailer.direction)) {
             direction.count_number(trailer.number, trailer.at_ns);
         }
@@ -110,9 +114,10 @@ impl DirectionState {
                 let gap = if self.window.is_some() { &mut before.missing } else { &mut before.absent };
                 // The restarted tap counted from 1, so everything below the first number seen was sent
                 // and did not arrive.
-                *gap += number - 1;
+                *gap = gap.saturating_add(number - 1);
             } else {
-                before.absent += number.saturating_sub(before.last + 1);
+                let absent = number.saturating_sub(before.last.saturating_add(1));
+                before.absent = before.absent.saturating_add(absent);
             }
         }
         *self = Self { before, window: Some(SequenceWindow::new()), base: number, last: 0, last_at_ns: 0 };
@@ -172,6 +177,14 @@ mod tests {
         let known = after(first, 5 * SECOND, [121, 122, 124])[1].unwrap();
         assert_eq!((known.first, known.seen, known.missing, known.absent, known.anew), (1, 103, 1, 20, 0));
         rule(known);
+    }
+
+    #[test]
+    fn forged_trailer_numbers_do_not_overflow_accounts() {
+        let first = after([None; 2], SECOND, 1..=100);
+        assert_eq!(after(first, 9 * SECOND, [0])[1], first[1], "no tap sends a 0");
+        let known = after(first, 9 * SECOND, [u64::MAX, u64::MAX, 1])[1].unwrap();
+        assert!(known.absent > 1 << 63, "{known:?}");
     }
 
     #[test]

@@ -73,7 +73,10 @@ impl DiskFeed {
     /// Returns whether `bytes`, fewer than a block has, can be written without waiting.
     pub(super) fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
-        bytes <= room || self.hold_blocks(1)
+        let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
+        // After a flush in the middle of a block, the next one ends early, at a multiple of its size in the file.
+        let next = BLOCK - remainder_as_usize(self.position + room as u64, BLOCK);
+        self.hold_blocks(if rest <= next { 1 } else { 2 })
     }
 
     /// Appends bytes that [`Self::reserve_bytes`] has made room for.
@@ -190,5 +193,22 @@ mod tests {
             sizes.into_iter().zip(0..).flat_map(|(size, n)| std::iter::repeat_n(n, size)).collect();
         assert!(all == wanted);
         assert!(!feed.hold_blocks(1) && !feed.reserve_bytes(1), "the blocks are with the disk");
+    }
+
+    #[test]
+    fn record_across_short_block_needs_two_free_blocks() {
+        let (free_in, free) = unbounded();
+        let (orders, _written) = unbounded();
+        let mut feed = DiskFeed::new(free, orders);
+        free_in.send(DiskBlock::new()).unwrap();
+        assert!(feed.reserve_bytes(BLOCK - 10));
+        feed.put_bytes(&vec![1; BLOCK - 10]);
+        feed.flush_block();
+        free_in.send(DiskBlock::new()).unwrap();
+        assert!(feed.reserve_bytes(10) && !feed.reserve_bytes(11), "the next block has 10 bytes");
+        free_in.send(DiskBlock::new()).unwrap();
+        assert!(feed.reserve_bytes(5000));
+        feed.put_bytes(&[2; 5000]);
+        assert_eq!(feed.position(), BLOCK as u64 - 10 + 5000);
     }
 }
