@@ -99,26 +99,10 @@ impl SteeredPlane for TestRig {
 
     fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
-        if let Some(growth) = change.growth.take() {
-            self.apply_growth(growth)?;
-        }
-        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its
-        // own receivers can know.
-        let soonest = self.clock.now() + LEAD;
-        let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
-        let mut segments = Vec::with_capacity(held.len());
-        for held in held {
-            let segment = match change.own.get(&held.stream) {
-                Some(next) => next.segment_from(origin),
-                None => self.segment_elsewhere(held, origin)?,
-            };
-            segments.push((self.specs[held.stream].number, segment));
-        }
-        for running in &mut self.running_ports {
-            running.announce_segments(&segments)?;
-        }
-        self.change = Some(RigChange { origin: Some(origin), ..change });
-        Ok(())
+        let announced = self.announce_segments_of(&mut change, held, at);
+        // Also after an error: without it, `undo_change` could not let the held streams continue.
+        self.change = Some(change);
+        announced
     }
 
     fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
@@ -154,6 +138,34 @@ impl SteeredPlane for TestRig {
 }
 
 impl TestRig {
+    fn announce_segments_of(
+        &mut self,
+        change: &mut RigChange,
+        held: &[HeldStream],
+        at: Option<MonoTime>,
+    ) -> Result<(), Error> {
+        if let Some(growth) = change.growth.take() {
+            self.apply_growth(growth)?;
+        }
+        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its
+        // own receivers can know.
+        let soonest = self.clock.now() + LEAD;
+        let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
+        let mut segments = Vec::with_capacity(held.len());
+        for held in held {
+            let segment = match change.own.get(&held.stream) {
+                Some(next) => next.segment_from(origin),
+                None => self.segment_elsewhere(held, origin)?,
+            };
+            segments.push((self.specs[held.stream].number, segment));
+        }
+        for running in &mut self.running_ports {
+            running.announce_segments(&segments)?;
+        }
+        change.origin = Some(origin);
+        Ok(())
+    }
+
     fn since_start(&self, at: MonoTime) -> Nanos {
         at.since(self.started.unwrap_or_default())
     }
