@@ -164,11 +164,15 @@ impl ClientAdmission<'_> {
             info!(client = served.id.0, "program disconnected");
             Ok(())
         });
-        // Without its thread, no one else would remove the client, and its user would lose a connection for good.
-        if thread.is_err() {
-            self.shared.remove_client(&connection);
+        match thread {
+            Ok(thread) => self.threads.push(thread),
+            // The kernel may be short of threads for a moment: that ends this connection, not the service. Without its thread, no one
+            // else would remove the client.
+            Err(error) => {
+                warn!(user = peer.user, %error, "no thread for a program; its connection is closed");
+                self.shared.remove_client(&connection);
+            }
         }
-        self.threads.push(thread?);
         Ok(())
     }
 }
