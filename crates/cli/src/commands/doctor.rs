@@ -70,18 +70,24 @@ fn restore_interfaces(
             output.write_line(format_args!("{location} is restored"));
         }
     };
+    // One that cannot be restored must not keep the others as they are.
+    let mut restored = Ok(());
     for interface in &chosen {
-        interface.restore_interface()?;
-        tell_restored(interface.location());
+        match interface.restore_interface() {
+            Ok(()) => tell_restored(interface.location()),
+            failed => restored = restored.and(failed.map_err(Error::from)),
+        }
     }
     for found in &loopbacks {
-        found.restore_settings()?;
-        tell_restored(found.location());
+        match found.restore_settings() {
+            Ok(()) => tell_restored(found.location()),
+            failed => restored = restored.and(failed.map_err(Error::from)),
+        }
     }
     if chosen.is_empty() && loopbacks.is_empty() && !quiet {
         output.write_line("there is no interface to restore");
     }
-    Ok(())
+    restored
 }
 
 /// Interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.

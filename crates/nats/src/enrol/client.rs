@@ -60,7 +60,7 @@ const RENEW_BEFORE: u64 = 60 * 24 * 3600;
 
 impl std::fmt::Debug for FleetMembership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Membership")
+        f.debug_struct("FleetMembership")
             .field("name", &self.name)
             .field("address", &self.address)
             .finish_non_exhaustive()
@@ -292,9 +292,15 @@ fn connection_failure(line: &JoinLine, error: std::io::Error) -> Error {
 }
 
 fn connect_to(address: &str) -> Result<TcpStream, Error> {
-    let first = address.to_socket_addrs().map_err(network_error(address))?.next();
-    let first = first.ok_or_else(|| network_error(address)(std::io::ErrorKind::AddrNotAvailable.into()))?;
-    let stream = TcpStream::connect_timeout(&first, STEP).map_err(network_error(address))?;
+    let mut connected = Err(std::io::ErrorKind::AddrNotAvailable.into());
+    // A name may have an IPv6 address that the server does not listen at.
+    for address in address.to_socket_addrs().map_err(network_error(address))? {
+        connected = TcpStream::connect_timeout(&address, STEP);
+        if connected.is_ok() {
+            break;
+        }
+    }
+    let stream = connected.map_err(network_error(address))?;
     stream.set_read_timeout(Some(ANSWER)).map_err(network_error(address))?;
     stream.set_write_timeout(Some(STEP)).map_err(network_error(address))?;
     Ok(stream)

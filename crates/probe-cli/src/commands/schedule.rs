@@ -75,7 +75,9 @@ fn read_capture(file: &Path) -> Result<ProbeSchedule, Error> {
                 // Lengths in a schedule are without FCS; most captures have none, but a pcapng interface can say so.
                 let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
                 let is_frame = record.link_type == pcap::ETHERNET;
-                frames.extend(record.at_ns.filter(|_| is_frame).map(|at| (at, record.full_len - fcs)));
+                frames.extend(
+                    record.at_ns.filter(|_| is_frame).map(|at| (at, record.full_len.saturating_sub(fcs))),
+                );
                 rest = &rest[used..];
             }
             DecoderStep::Skip(used) => {

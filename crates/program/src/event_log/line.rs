@@ -88,7 +88,10 @@ pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
     object.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
     object.insert("part".into(), part_of(metadata.target()).into());
     object.insert("message".into(), fields.take_message().into());
-    object.extend(fields.0);
+    // The members above are fixed: a field of the same name must not replace the time or the level.
+    for (name, value) in fields.0 {
+        object.entry(name).or_insert(value);
+    }
     Value::Object(object).to_string() + "\n"
 }
 

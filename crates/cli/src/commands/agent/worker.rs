@@ -235,7 +235,7 @@ fn start_uplink(
     membership: &FleetMembership,
     permit: &LendingPermit,
 ) -> Result<ResultUplink, Error> {
-    let limits = SpoolLimits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
+    let limits = SpoolLimits { bytes: arguments.spool.saturating_mul(1 << 20), keep_free: KEEP_FREE };
     let free = Box::new(|path: &std::path::Path| disk::free_bytes(path).ok());
     let spool = ResultSpool::open_or_create(&home.file_path("spool"), limits, free)
         .map_err(packetrig_fleet_io::Error::from)?;

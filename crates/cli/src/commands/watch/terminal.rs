@@ -129,7 +129,7 @@ fn key_code(key: KeyEvent) -> KeyCode {
     match key.code {
         KeyCode::Char('c') if is_control => INTERRUPT,
         // Ctrl with another letter must not act like the letter.
-        KeyCode::Char(_) if is_control => KeyCode::Esc,
+        KeyCode::Char(_) if is_control => KeyCode::Null,
         code => code,
     }
 }
