@@ -84,7 +84,8 @@ pub(crate) struct UpArgs {
     /// Address that admits new nodes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4223", value_parser = parse_socket_address)]
     pub(crate) enrol: SocketAddr,
-    /// Path of the nats-server program [default: searched in PATH and ~/.local/share/packetrig/bin]
+    /// Path of the nats-server program [default: that of the package, or searched in PATH and
+    /// ~/.local/share/packetrig/bin]
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server

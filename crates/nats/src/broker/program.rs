@@ -12,9 +12,12 @@ pub const OLDEST: &str = "2.15.2";
 pub const MAJOR: u64 = 2;
 
 const NAME: &str = "nats-server";
+/// Directory of the server in a package, an image or a wheel, from the directory of packetrig's own program. It is not in
+/// PATH: another nats-server of the machine stays the one that its users call.
+const PACKAGED: &str = "../lib/packetrig";
 
-/// The program to use: the given one, or the first suitable one of PATH and `~/.local/share/packetrig/bin`. If several
-/// are unsuitable, the error of the first one is returned.
+/// The program to use: the given one, or the first suitable one of [`PACKAGED`], PATH and `~/.local/share/packetrig/bin`. If
+/// several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check_version(program);
@@ -34,7 +37,13 @@ fn candidate_paths() -> Vec<PathBuf> {
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
     let home =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share/packetrig/bin").join(NAME));
-    in_path.chain(home).collect()
+    let packaged = std::env::current_exe().ok().and_then(|own| packaged_path(&own));
+    packaged.into_iter().chain(in_path).chain(home).collect()
+}
+
+/// The server that was installed together with this program.
+fn packaged_path(own: &Path) -> Option<PathBuf> {
+    Some(own.parent()?.join(PACKAGED).join(NAME))
 }
 
 fn check_version(program: &Path) -> Result<PathBuf, Error> {
@@ -78,6 +87,12 @@ mod tests {
         for bad in ["nats-server: v2.9.10", "nats-server: v2.15.1", "nats-server: v3.0.0", "v2.15.2", ""] {
             assert!(!is_good(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn packaged_server_is_beside_the_program() {
+        let path = packaged_path(Path::new("/usr/bin/packetrig"));
+        assert_eq!(path, Some(PathBuf::from("/usr/bin/../lib/packetrig/nats-server")));
     }
 
     #[test]
