@@ -26,7 +26,7 @@ CRATE ?=
 PACKAGE = $(if $(filter cli,$(CRATE)),packetrig,$(if $(filter xtask,$(CRATE)),xtask,packetrig-$(CRATE)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-starved crate fmt lint house book bench clients fuzz memory-order probe-builds clean \
+.PHONY: help demo dist dist-test test test-all test-starved crate fmt lint house book bench clients fuzz memory-order probe-builds clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-failover eval-faults eval-tap eval-probe eval-truth eval-groups \
 	eval-safety eval-methods eval-page eval-loop \
 	test-changed setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
@@ -127,6 +127,12 @@ check-docs:
 
 probe-builds: ## packetrig-probe for small machines: builds for four processors, sizes, and a trial of each (BUILDS="armv7 armv6")
 	@scripts/probe_builds.sh $(BUILDS)
+
+dist: ## Static programs, packages, wheels and images for users, in target/dist (DIST="x86_64": one processor; ONLY="program wheel")
+	@scripts/dist.sh $(DIST)
+
+dist-test: ## Try what `make dist` built: chroot, guests of other processors, packages, wheel, image; prints a table (root; TRIALS="deb oci")
+	@scripts/dist_test.sh $(TRIALS)
 
 house: ## Names, closures, tuples and comments of the code beside what is wanted
 	@$(CARGO) run -q --locked -p xtask -- house

@@ -13,6 +13,8 @@
 #   clients.sh mlrsearch  the reference library of MLRsearch; prints the interpreter that has it
 #   clients.sh stamp     another implementation of STAMP, both ends
 #   clients.sh mdbook    what renders the book
+#   clients.sh uv        uvx, which tries the wheel; prints the interpreter that has it
+#   clients.sh zig       zig's C compiler, for C parts of static programs; prints the interpreter that has it
 #   clients.sh axe       axe-core, which looks for barriers in pages; prints the path of its script
 #   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
@@ -109,6 +111,8 @@ stamp)
     ;;
 readers) locked_python readers ;;
 mlrsearch) locked_python mlrsearch ;;
+uv) locked_python uv ;;
+zig) locked_python zig ;;
 kafka)
     command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
     list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"

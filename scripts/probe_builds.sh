@@ -13,59 +13,10 @@ ROOT=$PWD
 OUT=$ROOT/target/probe-builds
 PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
 NAMES=${*:-x86_64 aarch64 armv7 armv6}
-# Seconds for a guest to boot and do its trial, on a processor that is emulated.
-GUEST_TIME=${GUEST_TIME:-600}
 SUDO=$([ "$(id -u)" = 0 ] || echo sudo)
 mkdir -p "$OUT/logs"
 
-# What is known of each build: the target of rustc, Debian's name of the processor, the emulator, and the guest.
-target() {
-    case $1 in
-    x86_64) echo x86_64-unknown-linux-musl ;;
-    aarch64) echo aarch64-unknown-linux-musl ;;
-    armv7) echo armv7-unknown-linux-musleabihf ;;
-    # Software floating point: Debian's library for ARM without it is the only one that runs on ARMv6.
-    armv6) echo arm-unknown-linux-musleabi ;;
-    *) echo "unknown build: $1" >&2; exit 2 ;;
-    esac
-}
-debian() { case $1 in x86_64) echo amd64 ;; aarch64) echo arm64 ;; armv7) echo armhf ;; armv6) echo armel ;; esac; }
-emulator() {
-    case $1 in
-    aarch64) echo "qemu-aarch64 -cpu cortex-a53" ;;
-    armv7) echo "qemu-arm -cpu cortex-a7" ;;
-    # It refuses instructions that ARMv6 does not have.
-    armv6) echo "qemu-arm -cpu arm1176" ;;
-    esac
-}
-
-# debian_fetch ARCHITECTURE DIRECTORY PACKAGE...: unpacks packages, with an apt of its own that knows only that architecture.
-debian_fetch() {
-    state=$OUT/apt/$1
-    into=$2
-    apt="-qq -o APT::Architecture=$1 -o APT::Architectures=$1 -o Dir::State=$state -o Dir::State::status=$state/status
-        -o Dir::State::Lists=$state/lists -o Dir::Cache=$state/cache -o Debug::NoLocking=1 -o APT::Sandbox::User=$(id -un)"
-    shift 2
-    mkdir -p "$state/lists/partial" "$state/cache/archives/partial" "$into"
-    : >"$state/status"
-    for item in "$@"; do
-        [ -e "$into/.has-$item" ] && continue
-        # A mirror that is being updated fails in part; the package may be in the other part.
-        # shellcheck disable=SC2086
-        [ -e "$state/updated" ] || { apt-get $apt update || true; touch "$state/updated"; }
-        # A kernel's package of fixed name depends on the one with the kernel.
-        # shellcheck disable=SC2086
-        case $item in
-        linux-image-*) real=$(apt-cache $apt show --no-all-versions "$item" | sed -n 's/^Depends: \(linux-image-[^ ,]*\).*/\1/p') ;;
-        *) real=$item ;;
-        esac
-        # shellcheck disable=SC2086
-        (rm -rf "$state/new" && mkdir "$state/new" && cd "$state/new" && apt-get $apt download "$real")
-        dpkg-deb -x "$state"/new/*.deb "$into"
-        rm -rf "$state/new"
-        touch "$into/.has-$item"
-    done
-}
+. scripts/targets.sh
 
 install_tools() {
     missing=
@@ -82,20 +33,13 @@ build() {
     target=$(target "$name")
     export CARGO_TARGET_DIR="$OUT/cargo"
     set -- build --locked --profile "${PROFILE:-small}" -p packetrig-probe-cli --bin packetrig-probe --target "$target"
-    if [ "$name" = x86_64 ] || [ "$name" = aarch64 ]; then
+    if has_rustup_library "$name"; then
         rustup target add "$target"
         RUSTFLAGS="-C linker=rust-lld -C relocation-model=static" cargo "$@"
     else
         rustup toolchain install nightly --profile minimal --component rust-src
-        libraries=$OUT/debian/$(debian "$name")
-        debian_fetch "$(debian "$name")" "$libraries" musl-dev libgcc-12-dev
-        link=$libraries/link
-        mkdir -p "$link"
-        cp "$libraries"/usr/lib/arm-linux-musl*/crt[1in].o "$libraries"/usr/lib/arm-linux-musl*/libc.a "$link"
-        # The standard library asks for the unwinder of LLVM; that of GCC has the same interface.
-        cp "$libraries"/usr/lib/gcc/*/12/libgcc_eh.a "$link/libunwind.a"
-        RUSTFLAGS="-C linker=rust-lld -C link-self-contained=no -C target-feature=+crt-static -C relocation-model=static
-            -C link-arg=$link/crt1.o -C link-arg=$link/crti.o -C link-arg=$link/crtn.o -L native=$link" \
+        link=$(foreign_libraries "$name")
+        RUSTFLAGS="-C linker=rust-lld -C relocation-model=static $(foreign_link_flags "$link")" \
             cargo +nightly "$@" -Z build-std=std,panic_unwind
     fi
     cp "$OUT/cargo/$target/${PROFILE:-small}/packetrig-probe" "$OUT/packetrig-probe-$name"
@@ -160,21 +104,10 @@ try_here() { # try_here NAME [EMULATOR...]
 try_guest() { # try_guest NAME KERNEL-ARCHITECTURE KERNEL-PACKAGE QEMU...
     name=$1
     architecture=$2
-    package=$3
+    tree=$(guest_tree "$name" "$architecture" "$3")
     shift 3
-    system=$OUT/debian/$architecture
-    debian_fetch "$architecture" "$system" busybox-static
-    debian_fetch "$architecture" "$system-kernel" "$package"
-    tree=$OUT/guest-$name
-    rm -rf "$tree"
-    mkdir -p "$tree/bin" "$tree/proc" "$tree/sys" "$tree/dev" "$tree/tmp" "$tree/run" "$tree/etc"
-    cp "$system/bin/busybox" "$tree/bin/"
     cp "$OUT/packetrig-probe-$name" "$tree/bin/packetrig-probe"
     cp "$OUT/trial.sh" "$tree/trial.sh"
-    # As on a router: names of users and of this host are in files.
-    echo 'root:x:0:0::/:/bin/sh
-nobody:x:65534:65534::/:/bin/sh' >"$tree/etc/passwd"
-    echo '127.0.0.1 localhost' >"$tree/etc/hosts"
     cat >"$tree/init" <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -192,10 +125,7 @@ kill $!
 poweroff -f
 INIT
     chmod +x "$tree/init"
-    (cd "$tree" && find . | cpio -o -H newc --quiet) | gzip -1 >"$OUT/guest-$name.cpio.gz"
-    # The end of the guest ends QEMU; timeout ends both.
-    timeout "$GUEST_TIME" "$@" -kernel "$(echo "$system-kernel"/boot/vmlinuz-*)" -initrd "$OUT/guest-$name.cpio.gz" \
-        -nographic -no-reboot -net none </dev/null
+    boot_guest "$name" "$architecture" "$@"
 }
 
 # The row of a build: sizes, and the last line of each trial.

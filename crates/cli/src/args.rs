@@ -10,6 +10,8 @@ mod flows;
 mod hosts;
 mod impair;
 mod log;
+#[cfg(test)]
+mod manual;
 mod measured;
 mod merge;
 mod meter;

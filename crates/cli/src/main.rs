@@ -34,6 +34,11 @@ const NAME: ProgramName = ProgramName {
     after_bug: "; `packetrig doctor` shows interfaces that are still changed",
 };
 
+/// Allocator of static programs: that of musl takes one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     run_program(
         NAME,

@@ -1,0 +1,18 @@
+"""Sets what a container of runc runs, and with which capabilities.
+
+usage: bundle.py CONFIG.JSON CAPABILITY,… COMMAND…
+"""
+import json, sys
+
+path, capabilities, *command = sys.argv[1:]
+config = json.load(open(path))
+names = [name for name in capabilities.split(",") if name]
+config["process"]["args"] = command
+config["process"]["terminal"] = False
+config["process"]["capabilities"] = {kind: names for kind in ("bounding", "effective", "permitted")}
+config["process"].pop("rlimits", None)
+# packetrig makes interfaces quiet by settings in /proc/sys/net, which are those of the container's own network: as with
+# `--security-opt unmask=/proc/sys` of podman and `--security-opt systempaths=unconfined` of docker.
+linux = config["linux"]
+linux["readonlyPaths"] = [entry for entry in linux.get("readonlyPaths", []) if entry != "/proc/sys"]
+json.dump(config, open(path, "w"))
