@@ -1,4 +1,4 @@
-//! The dashboard for Grafana asks only for metrics that exist.
+//! The dashboard for Grafana and the alert rules for Prometheus ask only for metrics that exist.
 
 use packetrig_tests::program::Running;
 use packetrig_tests::served_lab::ServedLab;
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 const DASHBOARD: &str = "examples/grafana/packetrig.json";
+const RULES: &str = "examples/prometheus/packetrig.rules.yml";
 
 /// Names in the lines `# TYPE NAME KIND`.
 fn names(metrics: &str) -> BTreeSet<String> {
@@ -34,17 +35,27 @@ fn metrics_of(arguments: &[&str], port: u16) -> BTreeSet<String> {
     panic!("no metrics at {address}: {}", program.remarks());
 }
 
-/// Words of a query that begin with `packetrig_`; a label's value is none.
+/// Metrics that the panels ask for.
 fn asked(dashboard: &Value) -> BTreeSet<String> {
     let mut asked = BTreeSet::new();
     for panel in dashboard["panels"].as_array().into_iter().flatten() {
         for target in panel["targets"].as_array().into_iter().flatten() {
-            let query = target["expr"].as_str().expect("a target has a query");
-            let words = query.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-            asked.extend(words.filter(|word| word.starts_with("packetrig_")).map(str::to_owned));
+            asked.extend(metrics_in(target["expr"].as_str().expect("a target has a query")));
         }
     }
     asked
+}
+
+/// Words of a text that begin with `packetrig_`.
+fn metrics_in(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.filter(|word| word.starts_with("packetrig_")).map(str::to_owned)
+}
+
+/// Metrics that the alert rules ask for.
+fn asked_by_rules(rules: &str) -> BTreeSet<String> {
+    let queries = rules.lines().filter_map(|line| line.trim_start().strip_prefix("expr: "));
+    queries.flat_map(metrics_in).collect()
 }
 
 #[test]
@@ -65,7 +76,11 @@ fn dashboard_queries_name_served_metrics() {
     served.extend(metrics_of(&["meter", "lo", "--metrics", "18917", "--export", "file:{out}"], 18_917));
     served
         .extend(metrics_of(&["collect", "--listen", "udp://127.0.0.1:18918", "--metrics", "18919"], 18_919));
-    let missing: Vec<String> = asked(&dashboard).difference(&served).cloned().collect();
+    let rules = std::fs::read_to_string(root.join(RULES)).expect("the rules are there");
+    let asked_by_rules = asked_by_rules(&rules);
+    assert!(asked_by_rules.len() > 8, "{asked_by_rules:?}");
+    let all = asked(&dashboard).union(&asked_by_rules).cloned().collect::<BTreeSet<_>>();
+    let missing: Vec<String> = all.difference(&served).cloned().collect();
     assert_eq!(missing, Vec::<String>::new(), "served are {served:?}");
     assert!(asked(&dashboard).len() > 30);
     // One that was made for another Grafana names its data source.
