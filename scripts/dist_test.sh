@@ -1,9 +1,10 @@
 #!/bin/sh
 # Tries what scripts/dist.sh built, where it will be used: `make dist-test`. Prints a table; its last column says what was tried.
 #
-#   scripts/dist_test.sh [TRIAL...]   program_x86_64 program_aarch64 program_armv7 deb lintian rpm wheel uvx helper oci units; all without one
+#   scripts/dist_test.sh [TRIAL...]   program_x86_64 program_aarch64 program_armv7 deb lintian services rpm wheel uvx helper oci
+#                                     units; all without one
 #
-# It needs root (namespaces, chroot), and the Debian packages debootstrap, lintian, rpm, umoci, runc, iproute2, ethtool,
+# It needs root (namespaces, chroot), and the Debian packages debootstrap, lintian, systemd-container, rpm, umoci, runc, iproute2, ethtool,
 # qemu-system-arm and cpio. OLD_DEB=FILE: a package of an earlier commit, which the new one replaces. Everything is in target/dist-test.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,14 +14,14 @@ WORK=$ROOT/target/dist-test
 PATH=$PATH:$HOME/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin
 mkdir -p "$WORK/logs"
 . scripts/targets.sh
-for part in program packages wheel image; do . "scripts/dist/test_$part.sh"; done
-TRIALS=${*:-program_x86_64 program_aarch64 program_armv7 deb lintian rpm wheel uvx helper oci units}
+for part in program packages services wheel image; do . "scripts/dist/test_$part.sh"; done
+TRIALS=${*:-program_x86_64 program_aarch64 program_armv7 deb lintian services rpm wheel uvx helper oci units}
 
 # artefact TRIAL: the file that it tries. Packages of other processors are not tried: what is in them is the program that was.
 artefact() {
     case $1 in
     program_*) echo "$OUT/${1#program_}/packetrig" ;;
-    deb | lintian) echo "$OUT"/packetrig_*_amd64.deb ;;
+    deb | lintian | services) echo "$OUT"/packetrig_*_amd64.deb ;;
     rpm) echo "$OUT"/packetrig-*.x86_64.rpm ;;
     wheel | uvx | helper) echo "$OUT"/packetrig-*_x86_64.whl ;;
     oci) echo "$OUT/packetrig-oci-x86_64.tar" ;;
@@ -35,6 +36,7 @@ missing_for() {
     program_aarch64) tools=qemu-system-aarch64 ;;
     program_armv7) tools=qemu-system-arm ;;
     deb) tools=debootstrap ;;
+    services) tools=systemd-nspawn ;;
     oci) tools="umoci runc" ;;
     lintian | rpm) tools=$1 ;;
     units) tools=systemd-analyze ;;
