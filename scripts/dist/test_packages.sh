@@ -19,6 +19,7 @@ in_system() {
         shift
         # Labs need a root that is a mount point, as it is after a boot.
         mount --bind "$root" "$root"
+        ip link set lo up
         mount -t proc proc "$root/proc"
         mount -t sysfs sys "$root/sys"
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive chroot "$root" "$@"' - "$root" "$@"
@@ -40,14 +41,13 @@ check_installed() {
         systemd-analyze verify --man=no /lib/systemd/system/packetrig-*.service'
 }
 
-# try_fleet ROOT: a fleet starts, so the program finds the message server of the package; `sleep` is the user who ends it.
+# try_fleet ROOT: a fleet starts, so the program finds the message server of the package. It is not in PATH.
 try_fleet() {
     in_system "$1" sh -ec '
-        ip() { :; }
-        timeout --signal=INT 6 packetrig fleet up --fleet /tmp/fleet --address 127.0.0.1 --listen 127.0.0.1:4222 \
+        ! command -v nats-server
+        timeout --foreground --signal=INT 6 packetrig fleet up --fleet /tmp/fleet --address 127.0.0.1 --listen 127.0.0.1:4222 \
             --enrol 127.0.0.1:4223 >/tmp/fleet.txt 2>&1 || true
-        cat /tmp/fleet.txt
-        grep -q "packetrig agent" /tmp/fleet.txt'
+        grep "Messages at 127.0.0.1:4222" /tmp/fleet.txt'
 }
 
 # try_deb FILE: installs, runs, upgrades from OLD_DEB, removes and purges.
@@ -68,6 +68,7 @@ try_deb() {
     [ -z "${OLD_DEB:-}" ] || grep -q 'of the owner' "$root/etc/packetrig/serve.conf"
     run_demo 3s in_system "$root" packetrig
     check_installed "$root"
+    try_fleet "$root"
     in_system "$root" dpkg -r packetrig
     test -e "$root/etc/packetrig/serve.conf"
     in_system "$root" dpkg -P packetrig
