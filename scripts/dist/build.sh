@@ -9,7 +9,7 @@ zig_target() {
     x86_64) echo x86_64-linux-musl ;;
     aarch64) echo aarch64-linux-musl ;;
     # Rust's target has 16 registers of double precision and no NEON.
-    armv7) echo arm-linux-musleabihf -mcpu=generic+v7a+vfp3d16 ;;
+    armv7) echo arm-linux-musleabihf -mcpu=generic+v7a+vfp3d16-neon-d32 ;;
     *) echo "zig has no target for $1" >&2; return 2 ;;
     esac
 }
