@@ -110,7 +110,6 @@ impl CodeCensus {
             },
             most("`let` of tuples per 1000 lines", self.tuples as f64 / thousands, 3.0),
             HouseRow {
-                held: 2.6,
                 is_more_better: true,
                 ..most(
                     "comments inside code, %",

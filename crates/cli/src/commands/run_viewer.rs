@@ -17,7 +17,7 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -82,17 +82,10 @@ impl ViewerServer {
         let options = server_options()?;
         let (stop, stopped) = channel::<()>();
         let (bound, address) = channel();
-        let serve = move || {
-            // Nothing is ever sent: the other end is closed when the run is over.
-            let until_stop = move || while stopped.recv().is_ok() {};
-            // If nobody waits for the address, the run has ended.
-            let report_address =
-                move |addresses: BoundAddresses| bound.send(addresses.http).unwrap_or_default();
-            if let Err(error) = run_server(options, rig, report_address, until_stop) {
-                tracing::debug!(%error, "the run cannot be watched");
-            }
-        };
-        let thread = std::thread::Builder::new().name("viewers".to_owned()).spawn(serve).ok()?;
+        let thread = std::thread::Builder::new()
+            .name("viewers".to_owned())
+            .spawn(move || serve_until_closed(options, rig, &bound, stopped))
+            .ok()?;
         // Closed without an address if the server could not start.
         let address = address.recv().ok().flatten()?;
         let announcement = Announcement::publish(&AnnouncedRun {
@@ -103,6 +96,25 @@ impl ViewerServer {
             started_ms: clock::wall_clock_ns() / 1_000_000,
         });
         Some(Self { address, stop: Some(stop), thread: Some(thread), _announcement: announcement })
+    }
+}
+
+/// Serves until the other end of `stopped` is closed; nothing is ever sent there. `bound` gets the address.
+fn serve_until_closed(
+    options: ServerOptions,
+    rig: ServedRig,
+    bound: &Sender<Option<SocketAddr>>,
+    stopped: Receiver<()>,
+) {
+    let served = run_server(
+        options,
+        rig,
+        // If nobody waits for the address, the run has ended.
+        |addresses: BoundAddresses| bound.send(addresses.http).unwrap_or_default(),
+        move || while stopped.recv().is_ok() {},
+    );
+    if let Err(error) = served {
+        tracing::debug!(%error, "the run cannot be watched");
     }
 }
 
@@ -200,13 +212,16 @@ fn remove_stale() {
     }
 }
 
+fn read_announcement(path: &Path) -> Option<AnnouncedRun> {
+    serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
+}
+
 /// The runs of this user that can be watched from this network namespace now, the latest first.
 pub(crate) fn announced_runs() -> Vec<AnnouncedRun> {
     let held = announcement_paths().into_iter().filter(|path| runtime_directory::is_held(path));
-    let read = |path: PathBuf| serde_json::from_slice(&runtime_directory::read_file(&path).ok()?).ok();
     let netns = own_netns();
     let mut runs: Vec<AnnouncedRun> =
-        held.filter_map(read).filter(|run: &AnnouncedRun| Some(run.netns) == netns).collect();
+        held.filter_map(|path| read_announcement(&path)).filter(|run| Some(run.netns) == netns).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.started_ms));
     runs
 }
