@@ -5,7 +5,9 @@ use crate::comparison::ComparisonResult;
 use crate::convergence::ConvergenceResult;
 use crate::loss_share::LossShareResult;
 use crate::mlrsearch::GoalResult;
-use crate::rfc2544::{Rfc2544Result, SizeBenchmark, ThroughputBounds};
+use crate::rfc2544::{
+    FrameLossPoint, RecoveryBenchmark, ResetTime, Rfc2544Result, SizeBenchmark, ThroughputBounds,
+};
 use crate::{BoundCause, Load, MethodResult, SampleStatistics};
 use packetrig_stats::figure::{BetterDirection, ReportFigure};
 
@@ -28,11 +30,16 @@ impl MethodResult {
 
 fn rfc2544_figures(result: &Rfc2544Result) -> Vec<ReportFigure> {
     let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(size_figures).collect();
-    if let Some(reset) = result.reset.as_ref().and_then(|reset| reset.measured_value()) {
-        let value = Some(reset.outage_ns.as_u64() as f64);
-        figures.push(lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME));
-    }
+    figures.extend(result.reset.as_ref().and_then(|reset| reset.measured_value()).map(reset_figure));
     figures
+}
+
+fn reset_figure(reset: &ResetTime) -> ReportFigure {
+    let [least, most] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64);
+    // Without an end, the outage so far is only the least.
+    let value = Some(most).filter(|_| reset.is_back);
+    lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME)
+        .with_uncertainty(value.map(|most| most - least))
 }
 
 fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
@@ -43,28 +50,42 @@ fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
         lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME)
             .with_uncertainty(bound)
     });
-    let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
-        // The first point of the curve is at the maximum load.
-        // The value is the most. The truth may be this far below it.
-        let doubt = point.most_loss_percent - point.least_loss_percent;
-        lower_is_better("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
-            .with_uncertainty(Some(doubt))
-    });
+    // The first point of the curve is at the maximum load.
+    let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first());
+    let loss = loss.map(|point| maximum_loss_figure(point, subject.clone()));
     let burst = size.back_to_back.as_ref().and_then(|part| part.measured_value()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
         higher_is_better("back-to-back", subject.clone(), mean_value(burst.burst_frames), "frames")
             .with_uncertainty(spread)
     });
-    let recovery =
-        size.recovery.as_ref().and_then(|part| part.measured_value()).map(|recovery| {
-            lower_is_better("recovery", subject.clone(), mean_value(recovery.recovery_ns), TIME)
-        });
+    let recovery = size.recovery.as_ref().and_then(|part| part.measured_value());
+    let recovery = recovery.map(|recovery| recovery_figure(recovery, subject.clone()));
     [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
+}
+
+fn maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportFigure {
+    // The value is the most. The truth may be this far below it.
+    let doubt = point.most_loss_percent - point.least_loss_percent;
+    // The loss may be the rig's, so that of the device is unknown.
+    let value = Some(point.most_loss_percent).filter(|_| point.rig_fault.is_none());
+    lower_is_better("frame-loss-at-maximum", subject, value, "%").with_uncertainty(value.map(|_| doubt))
+}
+
+fn recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
+    // A trial without recovery has only a least time, so the mean has no upper bound.
+    let value = mean_value(recovery.recovery_ns).filter(|_| recovery.all_recovered());
+    lower_is_better("recovery", subject, value, TIME)
 }
 
 fn throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
     let lost_at = bounds.lost_at_frames_per_second;
-    bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by)
+    let figure = bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by);
+    known_if(bounds.is_complete, figure)
+}
+
+/// Leaves a figure without value until its search is over: before the end, no load may have passed yet.
+fn known_if(is_over: bool, figure: ReportFigure) -> ReportFigure {
+    if is_over { figure } else { ReportFigure { value: None, uncertainty: None, ..figure } }
 }
 
 /// Makes the figure of a searched load. If the rig set the bound, the value is unknown.
@@ -90,11 +111,14 @@ fn goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
-    vec![bound, higher_is_better("conditional-throughput", subject, known, RATE)]
+    let conditional = higher_is_better("conditional-throughput", subject, known, RATE);
+    vec![known_if(result.is_reached, bound), known_if(result.is_reached, conditional)]
 }
 
 fn bisection_figure(result: &BisectionResult) -> ReportFigure {
-    bounds_figure("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause)
+    let figure =
+        bounds_figure("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause);
+    known_if(result.is_over, figure)
 }
 
 fn convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
@@ -132,8 +156,10 @@ fn loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
             lower_is_better("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
         })
         .collect();
+    // If the lowest rate lost frames, the device carries no rate without loss, and 0 is a value.
     let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
-    figures.push(higher_is_better("highest-rate-without-loss", String::new(), Some(highest), RATE));
+    let known = Some(highest).filter(|_| result.is_highest_lossless_known());
+    figures.push(higher_is_better("highest-rate-without-loss", String::new(), known, RATE));
     figures
 }
 
@@ -148,3 +174,6 @@ fn higher_is_better(name: &str, subject: String, value: Option<f64>, unit: &str)
 fn lower_is_better(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
 }
+
+#[cfg(test)]
+mod tests;

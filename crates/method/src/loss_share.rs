@@ -11,6 +11,7 @@ use crate::{
 };
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
 /// Options of the method `loss-share`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,6 +109,17 @@ impl LossShareOptions {
     }
 }
 
+impl LossShareResult {
+    /// True if the rate above [`highest_lossless_frames_per_second`](Self::highest_lossless_frames_per_second) lost frames,
+    /// or if there is none. Else the device may carry more without loss.
+    pub fn is_highest_lossless_known(&self) -> bool {
+        let highest = self.highest_lossless_frames_per_second.unwrap_or(Load::ZERO);
+        let above = self.rates.iter().filter(|rate| rate.frames_per_second > highest);
+        let next = above.min_by(|a, b| a.compare_rates(b));
+        next.map_or(highest > Load::ZERO, |rate| rate.runs_with_loss > 0)
+    }
+}
+
 impl LossShare {
     pub fn new(options: LossShareOptions) -> Self {
         let rates = options.rates_frames_per_second.iter().map(|rate| RateLossShare::new(*rate)).collect();
@@ -127,9 +139,7 @@ impl LossShare {
     fn highest_lossless(&self) -> Option<Load> {
         // Options may list the rates in any order.
         let mut sorted: Vec<&RateLossShare> = self.rates.iter().collect();
-        sorted.sort_by(|a, b| {
-            a.frames_per_second.frames_per_second().total_cmp(&b.frames_per_second.frames_per_second())
-        });
+        sorted.sort_by(|a, b| a.compare_rates(b));
         // A rate without loss above a lossy one proves nothing, so the first lossy rate ends the search.
         let lossless = sorted.into_iter().take_while(|rate| self.is_lossless(rate));
         lossless.last().map(|rate| rate.frames_per_second)
@@ -235,6 +245,10 @@ impl RateLossShare {
             lost_frames: 0,
             worst_run_loss_percent: 0.0,
         }
+    }
+
+    fn compare_rates(&self, other: &Self) -> Ordering {
+        self.frames_per_second.frames_per_second().total_cmp(&other.frames_per_second.frames_per_second())
     }
 
     fn add_run(&mut self, result: &TrialResult) {

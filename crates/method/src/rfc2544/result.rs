@@ -194,6 +194,14 @@ pub struct RecoveryBenchmark {
     pub recovery_ns: Option<SampleStatistics>,
 }
 
+impl RecoveryBenchmark {
+    /// True if the loss ended in every trial with a known time. Else the mean is only a lower bound.
+    pub fn all_recovered(&self) -> bool {
+        let mut known = self.trials.iter().filter(|trial| trial.recovery_ns.is_some());
+        known.all(|trial| trial.is_recovered)
+    }
+}
+
 /// A trial of the recovery test.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryTrial {
