@@ -86,6 +86,8 @@ impl Selector {
             // Only the nomination that is made now may let the step grow.
             self.grows_at = None;
             if let Some((load, step)) = self.choose_load(bounds, view) {
+                // A trial of another goal may have moved a bound of a goal that was reached.
+                self.is_done = false;
                 return Some(Nomination { load, seconds: self.current_target().trial, step });
             }
             if self.stage + 1 == self.targets.len() {
@@ -208,5 +210,26 @@ impl Selector {
         let half = (middle - low).min(high - middle);
         self.set_step(half);
         Some((middle, half))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selector_is_reopened_by_trial_of_another_goal() {
+        let target =
+            Target { loss_ratio: 0.0, exceed_ratio: 0.0, width: 10, trial: 1.0, sum: 1.0, expansion: 2 };
+        let mut selector = Selector::new(vec![target]);
+        selector.start_at(KnownBounds { lower: Some(100), upper: Some(110) });
+        let mut trials = TrialsByLoad::default();
+        trials.add_trial(100, 1.0, 0.0, false);
+        trials.add_trial(110, 1.0, 0.5, false);
+        assert_eq!(selector.nominate_load(SearchView { trials: &trials, top: 1000, step: 0 }), None);
+        assert!(selector.is_done());
+        trials.add_trial(100, 1.0, 0.5, false);
+        assert!(selector.nominate_load(SearchView { trials: &trials, top: 1000, step: 0 }).is_some());
+        assert!(!selector.is_done());
     }
 }
