@@ -144,15 +144,11 @@ fn keep_reason<P, T>(part: Result<P, SkippedPart>, outcome: &mut Option<PartOutc
 }
 
 fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
-    let needs_throughput = options.tests.iter().any(|test| test.needs_throughput());
     let sizes = options.frame_sizes_bytes.iter();
     let smallest = sizes.enumerate().min_by_key(|(_, size)| **size).map(|(index, _)| index);
     let mut parts = VecDeque::new();
     for test in Rfc2544Test::ALL {
-        // The other tests take their load from the throughput.
-        let is_wanted =
-            options.tests.contains(&test) || (test == Rfc2544Test::Throughput && needs_throughput);
-        if is_wanted {
+        if options.makes(test) {
             let sizes = 0..options.frame_sizes_bytes.len();
             // RFC 2544, 26.6: the reset is measured with the smallest size only.
             let with_sizes = sizes.filter(|size| test != Rfc2544Test::Reset || Some(*size) == smallest);

@@ -1,8 +1,8 @@
 //! Judges whether the device meets the user's criteria.
 
 use super::{
-    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, Rfc2544Test,
-    SizeBenchmark, ThroughputBasis, ThroughputBounds,
+    LatencyBenchmark, MinimumThroughput, PartOutcome, RecoveryBenchmark, ResetTime, Rfc2544, SizeBenchmark,
+    ThroughputBasis, ThroughputBounds,
 };
 use crate::verdict::ValueRange;
 use crate::{BoundCause, JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod};
@@ -22,13 +22,11 @@ impl Rfc2544 {
 
     fn judge_size(&self, row: &SizeBenchmark) -> Vec<JudgedCriterion> {
         let criteria = &self.options.criteria;
-        let tests = &self.options.tests;
+        // A limit for a test that nobody requested is judged, too: without a value it must not look kept.
         let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
-        // A limit for a test that nobody requested is not judged.
-        let latency = criteria.maximum_latency_ns.filter(|_| tests.contains(&Rfc2544Test::Latency));
-        let recovery = criteria.maximum_recovery_ns.filter(|_| tests.contains(&Rfc2544Test::Recovery));
-        let latency = latency.map(|most| judge_latency(row, most));
-        floors.chain(latency).chain(recovery.map(|most| judge_recovery(row, most))).collect()
+        let latency = criteria.maximum_latency_ns.map(|most| judge_latency(row, most));
+        let recovery = criteria.maximum_recovery_ns.map(|most| judge_recovery(row, most));
+        floors.chain(latency).chain(recovery).collect()
     }
 }
 
@@ -101,9 +99,8 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let Some(mean) = recovery.recovery_ns else {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
-    let mut known = recovery.trials.iter().filter(|trial| trial.recovery_ns.is_some());
     // One trial without recovery leaves the mean without an upper bound.
-    let high = if known.all(|trial| trial.is_recovered) { mean.mean / 1e6 } else { f64::INFINITY };
+    let high = if recovery.all_recovered() { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
     judged.only_if_all(mean.count, recovery.repetitions)

@@ -204,6 +204,12 @@ impl Rfc2544Options {
             (self.frame_sizes_bytes.is_empty(), "frame_sizes_bytes", "must name at least one size"),
             (self.tests.is_empty(), "tests", "must name at least one test"),
             (times.contains(&Nanos::ZERO), "durations", "must not be 0"),
+            (
+                // A reset after the last frame costs no frame, so the outage would look like 0.
+                self.makes(Rfc2544Test::Reset) && durations.reset_at_ns >= durations.reset_trial_ns,
+                "durations",
+                "must have a reset_trial_ns that is longer than reset_at_ns",
+            ),
             (repetitions.contains(&0), "repetitions", "must be at least 1"),
             (
                 self.maximum_frames_per_second == Some(Load::ZERO),
@@ -222,6 +228,13 @@ impl Rfc2544Options {
                 "must be at least 0.01 and at most 100",
             ),
         ])
+    }
+
+    /// True if the benchmark makes this test: it was requested, or it is the throughput, which another test needs.
+    pub(super) fn makes(&self, test: Rfc2544Test) -> bool {
+        let is_needed =
+            test == Rfc2544Test::Throughput && self.tests.iter().any(|test| test.needs_throughput());
+        is_needed || self.tests.contains(&test)
     }
 
     /// Returns the load of this size that fills the line.
@@ -263,8 +276,7 @@ impl Rfc2544Options {
             (Rfc2544Test::BackToBack, "the longest burst", asked.longest_burst_ns, Nanos::from_secs(2)),
             (Rfc2544Test::Recovery, "the overload", asked.recovery_overload_ns, full.recovery_overload_ns),
         ];
-        let short =
-            times.into_iter().filter(|(test, _, asked, full)| self.tests.contains(test) && asked < full);
+        let short = times.into_iter().filter(|(test, _, asked, full)| self.makes(*test) && asked < full);
         let mut shortfalls: Vec<String> =
             short.map(|(_, what, asked, full)| format!("{what}: {asked}, not {full}")).collect();
         // RFC 2544, 26.2: at least 20 repetitions.
