@@ -11,7 +11,7 @@ mod method;
 
 pub use method::{BisectionMethod, BisectionPlan, BisectionPlanError, BisectionResult, SearchResolution};
 
-use crate::{BoundCause, TrialResult};
+use crate::{BoundCause, Load, TrialResult};
 use std::fmt;
 
 /// A kind of value that [`Bisection`] searches.
@@ -142,11 +142,13 @@ impl Bisection<f64> {
         let ceiling = result.rig_ceiling();
         self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
         if let Some(ceiling) = ceiling {
-            self.lower_ceiling(ceiling.frames_per_second() * HEADROOM);
+            self.lower_ceiling(ceiling);
         }
     }
 
-    pub(crate) fn lower_ceiling(&mut self, ceiling: f64) {
+    /// Keeps the search below the load that the rig has sent, with a margin.
+    pub(crate) fn lower_ceiling(&mut self, sent: Load) {
+        let ceiling = sent.frames_per_second() * HEADROOM;
         let known = self.ceiling.unwrap_or(self.options.max);
         if ceiling < known {
             // The resolution was chosen for the range up to `known`. Unchanged, it would be too coarse

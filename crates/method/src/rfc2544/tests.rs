@@ -127,6 +127,27 @@ fn load_carried_only_briefly_is_not_throughput() {
     assert!(fps(lost) > 549_999.0 && fps(lost) - fps(carried) <= 1489.0, "{bounds:?}");
 }
 
+/// A long trial may be beyond a rig that holds a short one.
+#[test]
+fn confirming_search_tries_headroom_above_rig() {
+    let options = quick(&[Rfc2544Test::Throughput], &[64]);
+    let mut device = SimulatedDevice::new(1e9, 0);
+    let mut slow = SimulatedDevice { rig_limit: 500_000.0, ..device.clone() };
+    let mut highest = 0.0_f64;
+    let mut is_confirming = false;
+    run(&options, |order| {
+        if order.length == TrialLength::Time(options.durations.search_trial_ns) {
+            return device.perform_trial(order);
+        }
+        if is_confirming {
+            highest = highest.max(fps(order.load));
+        }
+        is_confirming |= fps(order.load) < 600_000.0;
+        slow.perform_trial(order)
+    });
+    assert!((500_001.0..=550_000.0).contains(&highest), "{highest}");
+}
+
 #[test]
 fn quick_durations_are_told_apart_from_the_rfc() {
     let all = Rfc2544Options { tests: Rfc2544Test::ALL.into(), ..Rfc2544Options::standard(GIGABIT) };

@@ -128,7 +128,7 @@ impl ThroughputSearch {
                 if self.failed.is_some() { self.step * 2.0 } else { self.guide.search_reach().resolution };
         }
         if let Some(ceiling) = result.rig_ceiling() {
-            self.guide.lower_ceiling(ceiling.frames_per_second());
+            self.guide.lower_ceiling(ceiling);
         }
         let is_rig = rig_fault(result).is_some();
         self.failed =
