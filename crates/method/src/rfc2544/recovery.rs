@@ -82,8 +82,10 @@ impl RecoveryTrials {
             let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
-        // The stream that lost frames for the longest time decides.
-        let Some(last) = after.iter().filter_map(|stream| stream.last_loss).max() else {
+        // The stream that lost frames for the longest time decides. A stream with an unknown time may be that one.
+        let lossy = after.iter().filter(|stream| stream.lost.most > 0);
+        let times: Option<Vec<Nanos>> = lossy.map(|stream| stream.last_loss).collect();
+        let Some(last) = times.and_then(|times| times.into_iter().max()) else {
             let note = "it is not known when the last frame was lost".to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         };

@@ -1,7 +1,7 @@
 use super::*;
 use crate::journal::{self, JournalEntry};
 use crate::sim::SimulatedDevice;
-use crate::{BoundCause, MethodJudgement, MethodOptions, MethodSession, MethodVerdict};
+use crate::{BoundCause, MethodJudgement, MethodOptions, MethodSession, MethodVerdict, StreamTrial};
 use packetrig_units::BitRate;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -335,6 +335,22 @@ fn recovery_ends_at_last_loss_after_overload() {
             .is_recovered
     );
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
+}
+
+#[test]
+fn recovery_is_unknown_without_every_last_loss() {
+    let mut device = SimulatedDevice { recovery: Nanos::from_millis(120), ..SimulatedDevice::new(5e5, 0) };
+    let method = run(&quick(&[Rfc2544Test::Recovery], &[64]), |order| {
+        let mut result = device.perform_trial(order);
+        if order.purpose == TrialPurpose::Recovery {
+            // A second stream, whose last loss nobody knows.
+            let unknown = |stream: &StreamTrial| StreamTrial { last_loss: None, ..stream.clone() };
+            result.streams = result.streams.iter().flat_map(|row| [row.clone(), unknown(row)]).collect();
+        }
+        result
+    });
+    let part = method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
+    assert_eq!((part.trials[0].recovery_ns, part.trials[0].is_recovered), (None, false));
 }
 
 #[test]
