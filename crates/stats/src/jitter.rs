@@ -12,10 +12,10 @@ const FRACTION: u32 = 8;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JitterMeter {
     last: Option<i64>,
-    /// J of RFC 3550, with [`FRACTION`] bits behind the point.
-    smoothed: u64,
+    /// J of RFC 3550, with [`FRACTION`] bits behind the point. A step of a clock by years needs more than 64 bits.
+    smoothed: u128,
     /// The largest J so far.
-    largest: u64,
+    largest: u128,
     sum: u128,
     count: u64,
     max: u64,
@@ -28,7 +28,7 @@ impl JitterMeter {
             // `abs_diff`, because the distance of two signed times may need all 64 bits.
             let change = delay_ns.abs_diff(last);
             // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
-            self.smoothed = self.smoothed - self.smoothed / 16 + (change << FRACTION) / 16;
+            self.smoothed = self.smoothed - self.smoothed / 16 + (u128::from(change) << FRACTION) / 16;
             self.largest = self.largest.max(self.smoothed);
             self.sum += u128::from(change);
             self.count += 1;
@@ -37,8 +37,8 @@ impl JitterMeter {
     }
 
     /// Returns the value of RFC 3550 section 6.4.1 so far.
-    pub const fn smoothed_jitter(&self) -> Nanos {
-        Nanos::new(self.smoothed >> FRACTION)
+    pub fn smoothed_jitter(&self) -> Nanos {
+        whole_nanos(self.smoothed)
     }
 
     /// Returns the figures; `latency` is the distribution of the same delays.
@@ -48,13 +48,17 @@ impl JitterMeter {
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
             rfc3550: self.smoothed_jitter(),
-            rfc3550_max: Nanos::new(self.largest >> FRACTION),
+            rfc3550_max: whole_nanos(self.largest),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
             ipdv_mean: Nanos::new(clamp_to_u64(mean)),
             ipdv_max: Nanos::new(self.max),
             samples: self.count,
         }
     }
+}
+
+fn whole_nanos(smoothed: u128) -> Nanos {
+    Nanos::new(clamp_to_u64(smoothed >> FRACTION))
 }
 
 /// The figures of a report.
@@ -77,8 +81,10 @@ pub struct JitterSummary {
 impl JitterSummary {
     /// Puts the figures of two receivers together: the IPDV mean is weighted, of the others the worse is kept.
     pub fn merge(&mut self, other: &Self) {
-        let samples = self.samples + other.samples;
-        let mean = (self.ipdv_sum() + other.ipdv_sum()).checked_div(u128::from(samples)).unwrap_or(0);
+        // Figures from another machine may be as large as their types allow.
+        let samples = self.samples.saturating_add(other.samples);
+        let sum = self.ipdv_sum().saturating_add(other.ipdv_sum());
+        let mean = sum.checked_div(u128::from(samples)).unwrap_or(0);
         self.ipdv_mean = Nanos::new(clamp_to_u64(mean));
         self.samples = samples;
         self.rfc3550 = self.rfc3550.max(other.rfc3550);
@@ -167,6 +173,22 @@ mod tests {
         assert!(summary.rfc3550 < summary.rfc3550_max);
     }
 
+    #[test]
+    fn jitter_of_stepped_clock_is_not_cut() {
+        // A receiver without a clock of its own begins in 1970.
+        let years = 1_700_000_000_000_000_000;
+        let (summary, sixteenth) = (of(&[0, years]), years.unsigned_abs() / 16);
+        assert_eq!((summary.rfc3550, summary.rfc3550_max), (Nanos::new(sixteenth), Nanos::new(sixteenth)));
+    }
+
+    #[test]
+    fn merge_of_greatest_foreign_figures_saturates() {
+        let greatest = JitterSummary { ipdv_mean: Nanos::MAX, samples: u64::MAX, ..JitterSummary::default() };
+        let mut merged = greatest;
+        merged.merge(&greatest);
+        assert_eq!((merged.samples, merged.ipdv_mean), (u64::MAX, Nanos::MAX));
+    }
+
     proptest! {
         #[test]
         fn it_is_the_formula_in_real_numbers(delays in prop::collection::vec(0i64..50_000_000, 2..400)) {
@@ -193,7 +215,7 @@ mod tests {
                 true_jitter.record_delay(*delay - (bound * percent / 100).cast_signed().min(*delay));
             }
             let error = jitter_error(&bounds, &delays, Nanos::ZERO).as_u64() + 2;
-            let largest = |jitter: &JitterMeter| jitter.largest >> FRACTION;
+            let largest = |jitter: &JitterMeter| whole_nanos(jitter.largest).as_u64();
             prop_assert!(stamped.smoothed_jitter().as_u64().abs_diff(true_jitter.smoothed_jitter().as_u64()) <= error);
             prop_assert!(largest(&stamped).abs_diff(largest(&true_jitter)) <= error);
         }

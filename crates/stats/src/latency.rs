@@ -118,15 +118,25 @@ impl Latency {
 
     /// Adds another distribution to this one; the coarser resolution of the two is kept.
     pub fn merge(&mut self, other: &Self) {
-        for (value, count) in other.buckets() {
-            // The end of the last bucket may lie above the longest time that is told apart.
-            self.times.counting_mut().saturating_record_n(value.as_u64().min(LONGEST), count);
+        if other.digits() < self.digits() {
+            // A finer resolution would claim bounds that the samples of the coarser one do not keep.
+            let mine = std::mem::replace(self, Self::with_digits(other.digits()));
+            self.add_buckets(&mine);
+            self.exact = mine.exact;
         }
+        self.add_buckets(other);
         // Figures from a file of another program may be as large as their types allow.
         self.exact.count = self.exact.count.saturating_add(other.exact.count);
         self.exact.sum = self.exact.sum.saturating_add(other.exact.sum);
         self.exact.min = self.exact.min.min(other.exact.min);
         self.exact.max = self.exact.max.max(other.exact.max);
+    }
+
+    fn add_buckets(&mut self, other: &Self) {
+        for (value, count) in other.buckets() {
+            // The end of the last bucket may lie above the longest time that is told apart.
+            self.times.counting_mut().saturating_record_n(value.as_u64().min(LONGEST), count);
+        }
     }
 
     /// Significant digits of its quantiles.
@@ -249,6 +259,20 @@ mod tests {
     fn an_empty_distribution_knows_nothing() {
         let empty = of(&[]);
         assert_eq!((empty.min(), empty.mean(), empty.quantile(500_000)), (None, None, None));
+    }
+
+    #[test]
+    fn merge_keeps_coarser_bounds_in_any_order() {
+        let mut coarse = Latency::with_digits(2);
+        coarse.record_time(Nanos::from_millis(1));
+        let (mut one, mut other) = (of(&[10]), coarse.clone());
+        one.merge(&coarse);
+        other.merge(&of(&[10]));
+        assert!(one == other, "the order of two parts changes their sum");
+        let exact = Latency::with_digits(3);
+        let errors = StampErrors { leaving: Some(&exact), arriving: Some(Nanos::ZERO), clocks: Nanos::ZERO };
+        let greatest = BoundedLatency::new(&one, errors).quantile(1_000_000).unwrap();
+        assert!(greatest.least <= Nanos::from_millis(1), "{greatest:?}");
     }
 
     #[test]

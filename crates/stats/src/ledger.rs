@@ -1,7 +1,8 @@
 //! The accounts every frame is in. A ledger is a value: merge it, then ask it to balance.
 //!
 //! One table, [`RULES`], lists the accounts that must add up. A rule is checked if every account of it was measured in every
-//! part that was merged; otherwise it is listed as unchecked, never skipped.
+//! part that was merged. It is listed as unchecked if a part should have measured an account and could not. A rule with an
+//! account that no part has does not concern the ledger: a sender alone has no rules of a receiver.
 
 use crate::port::{RxCounters, TxCounters};
 use serde::{Deserialize, Serialize};

@@ -133,12 +133,14 @@ pub fn compare_figures(
     let only_later = after.iter().filter(|figure| !before.iter().any(|other| other.is_same_as(figure)));
     let only_later = only_later.map(|figure| compare_figure(None, Some(figure), limits));
     let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
-    let mut missing: Vec<String> = limits
-        .demanded_figures()
-        .filter(|name| !figures.iter().any(|figure| figure.name == *name))
-        .map(str::to_owned)
-        .collect();
-    missing.dedup();
+    let mut missing: Vec<String> = Vec::new();
+    for name in limits.demanded_figures() {
+        let is_known =
+            figures.iter().any(|figure| figure.name == name) || missing.iter().any(|known| known == name);
+        if !is_known {
+            missing.push(name.to_owned());
+        }
+    }
     // A figure that a limit asks for and that is missing must not pass.
     let of_missing = (!missing.is_empty()).then_some(FigureVerdict::Unknown);
     let verdicts = figures.iter().filter_map(|figure| figure.verdict).chain(of_missing);
@@ -337,6 +339,8 @@ mod tests {
             (compared.missing, compared.verdict),
             (vec!["thruput".to_owned()], FigureVerdict::Unknown)
         );
+        let compared = compare_figures(&known, &known, &limits(&["b=2%", "a=2%", "b=1%"]));
+        assert_eq!(compared.missing, ["b", "a"]);
     }
 
     #[test]
