@@ -84,7 +84,9 @@ fn explain_port(bound: &BoundPlan, index: usize) -> PortExplanation {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     let received = streams.clone().filter(|(stream, _)| stream.rx.contains(&index)).count();
     let sent = streams.filter(|(stream, _)| stream.tx == index);
-    let load = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second()).sum();
+    let loads = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second());
+    // Without a known link, nothing limits the rates of the plan.
+    let load = loads.fold(0, u64::saturating_add);
     PortExplanation {
         name: port.name.clone(),
         location: port.full_location(),
@@ -283,6 +285,20 @@ mod tests {
     const HEADERS: &str = "packet: [{ethernet: {src: {value: '02:00:00:00:00:01'}}}, {vlan: {id: {value: 7}}}, \
         {ipv4: {src: {value: 198.18.0.1}, dst: {values: [198.19.0.1, 198.19.0.9]}}}, \
         {udp: {src_port: {increment: {start: 5000, step: 2, count: 100}}, dst_port: {random: {min: 1, max: 9, seed: 3, count: 50}}}}]";
+
+    #[test]
+    fn explanation_of_immense_load_saturates() {
+        let flow = |name| {
+            format!(
+                "{{name: {name}, tx_rx: {{port: {{tx_name: a, rx_names: [b]}}}}, rate: {{gbps: 18000000000}}}}"
+            )
+        };
+        let ports = "ports: [{name: a, location: eth1}, {name: b, location: lab/eth2}]";
+        let text = format!("{ports}\nflows: [{}, {}]", flow("f"), flow("g"));
+        let plan = Plan::from_text(&text).unwrap();
+        let explained = explain_plan(&plan.bind_to_links(&[None, None]).unwrap());
+        assert_eq!(explained.ports[0].sends_l1, BitRate::new(u64::MAX));
+    }
 
     #[test]
     fn explanation_computes_amounts_and_layer_rates() {

@@ -145,8 +145,10 @@ fn read_hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 
     let Some(item) = object.read_member(name) else { return 0 };
     let Some(text) = item.as_text() else { return 0 };
     let digits = text.trim_start_matches("0x").trim_start_matches("0X");
-    match u128::from_str_radix(digits, 16) {
-        Ok(value) if bits >= 128 || value < 1 << bits => value,
+    // `from_str_radix` accepts a sign, but no document means it.
+    let value = if digits.starts_with('+') { None } else { u128::from_str_radix(digits, 16).ok() };
+    match value {
+        Some(value) if bits >= 128 || value < 1 << bits => value,
         _ => {
             item.add_error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
             0

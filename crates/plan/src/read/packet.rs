@@ -336,9 +336,6 @@ const fn describe_form(form: ValueForm) -> &'static str {
 }
 
 fn parse_mac(text: &str) -> Option<u128> {
-    let bytes: Vec<&str> = text.split([':', '-']).collect();
-    if bytes.len() != 6 || bytes.iter().any(|byte| byte.len() != 2) {
-        return None;
-    }
-    bytes.iter().try_fold(0, |mac, byte| Some(mac << 8 | u128::from(u8::from_str_radix(byte, 16).ok()?)))
+    let bytes = crate::recording::parse_mac(&text.replace('-', ":"))?;
+    Some(bytes.iter().fold(0, |mac, byte| mac << 8 | u128::from(*byte)))
 }

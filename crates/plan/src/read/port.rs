@@ -93,7 +93,7 @@ pub(super) fn read_layer1<'a>(
         let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, SPEEDS[4].0));
         let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));
         let mtu = object.read_member("mtu").map(|_| object.read_number("mtu", 1500, 64, 14_000));
-        let promiscuous = object.read_flag("promiscuous", true);
+        let promiscuous = object.read_member("promiscuous").map(|_| object.read_flag("promiscuous", true));
         object.ignore_members(
             &["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"],
             "packetrig leaves the link as the kernel has it",
@@ -101,10 +101,10 @@ pub(super) fn read_layer1<'a>(
         object.refuse_unread();
         for member in members {
             let port = &mut ports[member];
-            // An entry without a speed keeps the speed that an earlier entry gave the port.
+            // An entry without a member keeps the value that an earlier entry gave the port.
             port.speed = mbits.map(|(_, mbits)| BitRate::new(mbits * 1_000_000)).or(port.speed);
             port.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).or(port.mtu);
-            port.promiscuous = promiscuous;
+            port.promiscuous = promiscuous.unwrap_or(port.promiscuous);
         }
     }
 }

@@ -374,7 +374,7 @@ fn the_predefined_mixes_are_exact() {
 #[test]
 fn layer_1_options_apply_or_warn() {
     let text = with("")
-        + "layer1: [{name: l, port_names: [a], speed: speed_25_gbps, mtu: 9000, promiscuous: false, media: fiber}]\n";
+        + "layer1: [{name: l, port_names: [a], speed: speed_25_gbps, mtu: 9000, promiscuous: false, media: fiber}, {name: m, port_names: [a]}]\n";
     let plan = Plan::from_text(&text).unwrap();
     let port = &plan.ports[0];
     assert_eq!(
@@ -384,6 +384,15 @@ fn layer_1_options_apply_or_warn() {
     assert_eq!((plan.ports[1].speed, plan.ports[1].promiscuous), (None, true));
     assert_eq!(plan.warnings.len(), 1);
     assert_eq!(plan.warnings[0].path, "layer1[0].media");
+}
+
+#[test]
+fn hexadecimal_values_have_no_sign() {
+    let mac = error("packet: [{ethernet: {dst: {value: '02:00:00:00:00:+a'}}}]");
+    assert!(mac.message.contains("is not a MAC address"), "{mac}");
+    let filter =
+        with("") + "captures: [{name: c, port_names: [b], filters: [{ipv4: {dst: {value: '+613'}}}]}]\n";
+    assert!(errors(&filter)[0].message.contains("is not a hexadecimal value"), "{:?}", errors(&filter));
 }
 
 #[test]

@@ -126,10 +126,27 @@ pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
     };
     // All digits as one integer, then shifted: 99.9 is exactly 999 tenths, which no float is.
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let shift = i32::try_from(places).ok()? + exponent - i32::try_from(fraction.len()).ok()?;
+    let digits = format!("{whole}{fraction}");
+    // `parse` accepts `+5`, but no document means it.
+    let digits: u128 = if digits.starts_with('+') { None } else { digits.parse().ok() }?;
+    let shift = i32::try_from(places).ok()?.checked_sub_unsigned(u32::try_from(fraction.len()).ok()?)?;
+    let shift = shift.checked_add(exponent)?;
     let power = 10u128.checked_pow(shift.unsigned_abs())?;
     // Half of the divisor is added first, so the result is rounded to the nearest.
     let value = if shift >= 0 { digits.checked_mul(power)? } else { (digits + power / 2) / power };
     u64::try_from(value).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimal_has_no_sign_and_any_exponent() {
+        let read = |text| parse_decimal(text, 3);
+        assert_eq!(["1.5", "1.5e-1", "15E2"].map(read), [Some(1500), Some(150), Some(1_500_000)]);
+        for wrong in ["+5", "1e2147483647", "1.0e-2147483648", "-5", "", ".", "1.+5", "1e"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 }
