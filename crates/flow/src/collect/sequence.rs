@@ -247,12 +247,7 @@ impl MessageSequence {
     /// Units are missing from a number on; `untold` of them may be in sets that could not be read.
     fn open_gap(&mut self, from: u32, until: u32, untold: u32) {
         self.missing += u64::from(until.wrapping_sub(from));
-        self.gaps.push_back(NumberGap { from, until });
-        if self.gaps.len() > GAPS
-            && let Some(oldest) = self.gaps.pop_front()
-        {
-            self.forgotten += u64::from(oldest.len());
-        }
+        self.remember_gap(NumberGap { from, until });
         if untold > 0 {
             self.suspects.push_back(SuspectUnits { from, amount: untold });
         }
@@ -260,6 +255,16 @@ impl MessageSequence {
             && let Some(oldest) = self.suspects.pop_front()
         {
             self.untold += u64::from(oldest.amount);
+        }
+    }
+
+    /// Adds a gap; of too many, the one that was added first is forgotten.
+    fn remember_gap(&mut self, gap: NumberGap) {
+        self.gaps.push_back(gap);
+        if self.gaps.len() > GAPS
+            && let Some(oldest) = self.gaps.pop_front()
+        {
+            self.forgotten += u64::from(oldest.len());
         }
     }
 
@@ -341,7 +346,9 @@ impl MessageSequence {
         // The rest of the gap: one piece before the message and one behind it, if they are not empty.
         let before = NumberGap { from: gap.from, until: number };
         let behind = NumberGap { from: number.wrapping_add(filled), until: gap.until };
-        self.gaps.extend([before, behind].into_iter().filter(|rest| rest.len() > 0));
+        for rest in [before, behind].into_iter().filter(|rest| rest.len() > 0) {
+            self.remember_gap(rest);
+        }
         filled
     }
 }

@@ -100,7 +100,12 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
     // Ten bytes hold 64 bits; a longer number is not valid.
     for shift in (0..64).step_by(7) {
         let byte = *from.split_off_first()?;
-        value |= u64::from(byte & 0x7f) << shift;
+        let bits = u64::from(byte & 0x7f);
+        // The tenth byte has room for one bit only.
+        if bits > u64::MAX >> shift {
+            return None;
+        }
+        value |= bits << shift;
         if byte < 0x80 {
             return Some(value);
         }
@@ -125,6 +130,15 @@ const _: () = assert!(LANDMARKS < 256, "their number is one byte");
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn number_beyond_64_bits_is_refused() {
+        let number = |last: u8| [&[0xff; 9][..], &[last]].concat();
+        assert_eq!(take_number(&mut &number(1)[..]), Some(u64::MAX));
+        for last in [2, 3, 0x7f, 0x81] {
+            assert_eq!(take_number(&mut &number(last)[..]), None, "{last}");
+        }
+    }
 
     fn counts_of(packets: u64) -> CountTotals {
         CountTotals { packets, bytes: packets.wrapping_mul(100), frame_bytes: packets.wrapping_mul(114) }

@@ -91,6 +91,22 @@ fn message_for_forgotten_gap_reduces_loss() {
 }
 
 #[test]
+fn late_messages_leave_bounded_number_of_gaps() {
+    let mut sequence = MessageSequence::default();
+    take(&mut sequence, 0, 1);
+    take(&mut sequence, 10_000, 1);
+    let late = (1..=1000).map(|at| take(&mut sequence, at * 2, 1));
+    assert_eq!(late.filter(|place| *place == MessagePlace::Late).count(), 1000);
+    // The forgotten gaps stay counted, and a late message of one of them still reduces the loss.
+    assert!(sequence.gaps.len() <= GAPS, "{}", sequence.gaps.len());
+    assert_eq!(sequence.lost_units(), 10_000 - 1 - 1000);
+    let old = MessageClaim { sent_s: 99, ..message(3) };
+    let place = sequence.judge_message(old);
+    assert_eq!((place, sequence.settle_message(place, 3, 1, 0)), (MessagePlace::Old, 1));
+    assert_eq!(sequence.lost_units(), 10_000 - 1 - 1001);
+}
+
+#[test]
 fn units_in_undecodable_sets_are_not_lost() {
     let mut sequence = MessageSequence::default();
     let place = sequence.judge_message(message(0));
