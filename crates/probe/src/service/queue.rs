@@ -96,16 +96,23 @@ struct RecentUsage {
 impl RecentUsage {
     fn frames_at(&mut self, now: MonoTime) -> u64 {
         // Usage is halved only when it is read, so idle clients cost no work.
-        let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
+        let past = now.since(self.reckoned_at).as_u64();
+        let halvings = past / USAGE_HALVES.as_u64();
         if halvings > 0 {
             self.frames = self.frames.checked_shr(clamp_to_u32(halvings)).unwrap_or(0);
-            self.reckoned_at = now;
+            // The rest of a half-life counts for the next halving.
+            self.reckoned_at = MonoTime::from_nanos(now.as_nanos() - past % USAGE_HALVES.as_u64());
         }
         self.frames
     }
 
     fn add_frames(&mut self, frames: u64, now: MonoTime) {
-        self.frames = self.frames_at(now) + frames;
+        let known = self.frames_at(now);
+        if known == 0 {
+            // The first half-life begins with the usage itself.
+            self.reckoned_at = now;
+        }
+        self.frames = known + frames;
     }
 }
 
@@ -329,6 +336,18 @@ mod tests {
         queue.remove_client(OTHER);
         assert_eq!((queue.next_due(), queue.queued_packets(OTHER)), (None, 0));
         assert!(due(&mut queue, at(100)).is_empty());
+    }
+
+    #[test]
+    fn usage_halves_however_often_it_is_read() {
+        let mut usage = RecentUsage::default();
+        usage.add_frames(64, at(700_000));
+        let frames = [1_100_000, 1_500_000, 1_900_000, 2_300_000].map(|us| usage.frames_at(at(us)));
+        assert_eq!(frames, [64, 32, 16, 8]);
+        // What comes after a pause is not halved at once.
+        assert_eq!(usage.frames_at(at(9_900_000)), 0);
+        usage.add_frames(64, at(10_100_000));
+        assert_eq!(usage.frames_at(at(10_500_000)), 64);
     }
 
     #[test]

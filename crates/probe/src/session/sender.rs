@@ -44,7 +44,7 @@ pub struct DirectionKnowledge {
     pub lost_back: Option<u64>,
     /// Reflections that were not used, by the reason.
     pub invalid: InvalidReflections,
-    /// The reflector reports that its clock follows UTC.
+    /// The reflector reports in every reflection that its clock follows UTC.
     pub is_far_synchronised: bool,
     /// Largest error of the reflector's clock and stamps, as it reports.
     pub far_error_ns: Option<u64>,
@@ -113,6 +113,8 @@ pub struct StampSender {
     numbers: BTreeMap<u32, u32>,
     own: BTreeSet<u32>,
     follow_ups: BTreeMap<u32, u64>,
+    /// Reflections without a usable claim that their clock follows UTC.
+    unsynchronised: u64,
     told: DirectionKnowledge,
 }
 
@@ -135,6 +137,7 @@ impl StampSender {
             numbers: BTreeMap::new(),
             own: BTreeSet::new(),
             follow_ups: BTreeMap::new(),
+            unsynchronised: 0,
             told,
         }
     }
@@ -230,8 +233,10 @@ impl StampSender {
 
     fn note_far(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
         // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
-        self.told.is_far_synchronised =
-            reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
+        let follows_utc = reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
+        self.unsynchronised += u64::from(!follows_utc);
+        // One reflection without the claim spoils them all: its stamp would look as exact as the others.
+        self.told.is_far_synchronised = self.unsynchronised == 0;
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
         let follow_up =
             tlv::read_tlvs(tlvs).find(|tlv| tlv.kind == TlvKind::FollowUpTelemetry && !tlv.is_malformed);

@@ -300,6 +300,26 @@ fn a_reflector_that_begins_anew_does_no_harm() {
 }
 
 #[test]
+fn far_clock_follows_utc_in_every_reflection() {
+    let follows = |claims: &[Option<u64>]| {
+        let mut sender = sender(None);
+        for (number, synchronised_ns) in (0..).zip(claims) {
+            let mut reflector = StampReflector::new(ReflectorSettings {
+                synchronised_ns: *synchronised_ns,
+                ..settings(None)
+            });
+            let mut frame = Vec::new();
+            sender.write_probe(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
+            let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
+            assert!(heard(&mut sender, &back).is_some());
+        }
+        sender.direction_knowledge().is_far_synchronised
+    };
+    assert!(follows(&[Some(1_000); 2]) && !follows(&[]));
+    assert!(!follows(&[None, Some(1_000)]) && !follows(&[Some(1_000), None]));
+}
+
+#[test]
 fn reply_with_zero_session_number_is_accepted() {
     let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
