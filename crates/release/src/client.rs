@@ -18,8 +18,9 @@ use std::time::Duration;
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
 const SOCKET: &str = "release.sock";
 /// Timeout for an answer of the service.
-// The service waits up to 2 s for its listener before WELCOME and LISTENING.
-const PATIENCE: Duration = Duration::from_secs(5);
+// The service waits up to 8 s for hardware addresses before ACCEPTED, and up to 2 s for its listener before WELCOME and
+// LISTENING.
+const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Path of the service's socket, unless the environment has another one.
 pub fn default_socket() -> PathBuf {
@@ -203,13 +204,11 @@ impl ServiceConnection {
         loop {
             let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
-                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep_event(answer),
-                // The id is not compared: a service that refuses the connection sends its ERROR with id 0.
+                // Also the answer to an earlier request that has timed out. `keep_event` drops it.
+                _ if !is_answer_to(&answer, message.id()) => self.keep_event(answer),
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
                 }
-                // The answer to an earlier request that has timed out.
-                _ if answer.id() != Some(message.id()) => {}
                 _ => return Ok(answer),
             }
         }
@@ -268,7 +267,36 @@ impl ServiceConnection {
     }
 }
 
+/// Returns whether a message answers the request with this id. An ERROR that ends the connection answers every request.
+fn is_answer_to(message: &ServiceMessage, id: u64) -> bool {
+    match message {
+        // A service that refuses the connection sends its ERROR with id 0.
+        ServiceMessage::Error { id: 0, .. } | ServiceMessage::Error { closes: true, .. } => true,
+        _ => message.id() == Some(id),
+    }
+}
+
 fn deadline_after(within: Duration) -> u64 {
     // Saturating: `Duration::MAX` is a wait without end, and a sum that wraps would be a deadline in the past.
     clock::monotonic_ns().saturating_add(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::ProtocolErrorCode;
+
+    #[test]
+    fn error_of_earlier_request_is_no_answer() {
+        let error = |id, closes| {
+            let (code, text) = (ProtocolErrorCode::CannotListen, String::new());
+            ServiceMessage::Error { id, code, closes, text, place: None }
+        };
+        let is_answer = |message: &ServiceMessage| is_answer_to(message, 5);
+        assert!(!is_answer(&error(4, false)) && is_answer(&error(5, false)));
+        assert!(is_answer(&error(4, true)) && is_answer(&error(0, false)));
+        let reports = ServiceMessage::Report { reports: Vec::new() };
+        assert!(!is_answer(&reports) && !is_answer(&ServiceMessage::Listening { id: 4 }));
+        assert!(is_answer(&ServiceMessage::Listening { id: 5 }));
+    }
 }

@@ -69,21 +69,12 @@ impl PacketStamp {
     }
 
     pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
-        let StampFields { lo, hi, clock, reader, device } =
-            StampFields::read_stamp_fields(fields).ok_or(BrokenStamp)?;
-        // All 24 bytes have been read by now: the next field follows a missing stamp, too.
-        let clock = match clock {
-            0 => return Ok(None),
-            1 => StampClockName::Monotonic,
-            2 => StampClockName::Device(device),
-            _ => return Err(BrokenStamp),
-        };
-        let (_, reader) = Self::READERS.iter().find(|(number, _)| *number == reader).ok_or(BrokenStamp)?;
-        Ok(Some(Self { clock, reader: *reader, lo, hi }))
+        // All 24 bytes are read: the next field follows a missing stamp, too.
+        Ok(StampFields::read_stamp_fields(fields).ok_or(BrokenStamp)?.to_stamp())
     }
 }
 
-/// A stamp that breaks the protocol; a missing stamp is none.
+/// A message that ends within a stamp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BrokenStamp;
 
@@ -103,23 +94,39 @@ impl StampFields {
         fields.read_u32()?;
         Some(Self { lo, hi, clock, reader, device })
     }
+
+    /// Returns the stamp. A clock or a reader of a later service says nothing to this client, so the stamp is not known.
+    fn to_stamp(&self) -> Option<PacketStamp> {
+        let clock = match self.clock {
+            1 => StampClockName::Monotonic,
+            2 => StampClockName::Device(self.device),
+            _ => return None,
+        };
+        let (_, reader) = PacketStamp::READERS.iter().find(|(number, _)| *number == self.reader)?;
+        Some(PacketStamp { clock, reader: *reader, lo: self.lo, hi: self.hi })
+    }
 }
 
 // One list for numbers, names and documentation, so that an outcome cannot have one without the others.
 macro_rules! outcomes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
         /// Outcome of a packet: sent, or the reason why not.
+        #[repr(u16)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum PacketOutcome {
             $($(#[doc = $doc])+ $name = $number,)+
+            /// A reason of a later service, which this client does not know: it was not sent.
+            Unknown = u16::MAX,
         }
 
         impl PacketOutcome {
+            /// The outcomes of this version.
             pub const ALL: &[Self] = &[$(Self::$name,)+];
 
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $word,)+
+                    Self::Unknown => "unknown",
                 }
             }
         }
@@ -162,8 +169,8 @@ outcomes! {
 }
 
 impl PacketOutcome {
-    fn from_number(number: u16) -> Option<Self> {
-        Self::ALL.iter().copied().find(|outcome| *outcome as u16 == number)
+    fn from_number(number: u16) -> Self {
+        Self::ALL.iter().copied().find(|outcome| *outcome as u16 == number).unwrap_or(Self::Unknown)
     }
 }
 
@@ -284,7 +291,7 @@ impl PacketReport {
             planned: fields.read_u64()?,
             shifted: fields.read_u64()?,
             train: fields.read_u32()?,
-            outcome: PacketOutcome::from_number(fields.read_u16()?)?,
+            outcome: PacketOutcome::from_number(fields.read_u16()?),
             // Faults follow behind all entries: `read_fault` sets this.
             fault: None,
             // Bits that this crate does not know stay in the number: callers ask for single flags.

@@ -100,6 +100,8 @@ pub struct ServiceState {
 /// Reason for an error of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProtocolErrorCode {
+    /// A reason of a later service, which this client does not know.
+    Unknown = 0,
     BrokenMessage = 1,
     UnknownVersion = 2,
     NotAllowed = 3,
@@ -108,7 +110,7 @@ pub enum ProtocolErrorCode {
 }
 
 impl ProtocolErrorCode {
-    fn from_number(number: u16) -> Option<Self> {
+    fn from_number(number: u16) -> Self {
         let all = [
             Self::BrokenMessage,
             Self::UnknownVersion,
@@ -116,7 +118,7 @@ impl ProtocolErrorCode {
             Self::TooManyClients,
             Self::CannotListen,
         ];
-        all.into_iter().find(|code| *code as u16 == number)
+        all.into_iter().find(|code| *code as u16 == number).unwrap_or(Self::Unknown)
     }
 }
 
@@ -404,11 +406,8 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
     let arrival = PacketStamp::read_stamp(fields).ok()??;
     let lost = fields.read_u32()?;
     let size = fields.read_u16()?;
-    let lacks_checksum = match fields.read_u16()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
+    // Other flags are those of a later service.
+    let lacks_checksum = fields.read_u16()? & 1 != 0;
     let frame_size = fields.read_u32()?;
     fields.read_u32()?;
     let bytes = fields.read_padded(usize::from(size))?.to_vec();
@@ -428,7 +427,7 @@ fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
 }
 
 fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
-    let code = ProtocolErrorCode::from_number(fields.read_u16()?)?;
+    let code = ProtocolErrorCode::from_number(fields.read_u16()?);
     let closes = fields.read_u8()? != 0;
     // Reserved bytes, which a later service may use.
     fields.read_bytes(5)?;

@@ -118,6 +118,37 @@ fn reports_of_all_outcomes_survive_round_trip() {
     }
 }
 
+/// Numbers of a later service: a client of this version must go on.
+#[test]
+fn client_reads_numbers_of_later_service() {
+    let stamp = PacketStamp { clock: StampClockName::Monotonic, reader: StampReader::Kernel, lo: 1, hi: 2 };
+    let report =
+        PacketReport { wire: Some(stamp), ..PacketReport::new_unsent(1, 2, 3, 4, PacketOutcome::Clash) };
+    let bytes = ServiceMessage::Report { reports: vec![report] }.to_bytes();
+    let read = |at: usize, to: u8| {
+        let mut bytes = bytes.clone();
+        bytes[24 + at] = to;
+        match ServiceMessage::from_bytes(&bytes) {
+            Some(ServiceMessage::Report { reports }) => reports[0],
+            other => panic!("{other:?}"),
+        }
+    };
+    let without_stamp = PacketReport { wire: None, ..report };
+    assert_eq!([read(152, 9), read(153, 9)], [without_stamp; 2], "clock and source");
+    let unknown = PacketReport { outcome: PacketOutcome::Unknown, ..report };
+    assert_eq!((read(36, 77), unknown.outcome.name()), (unknown, "unknown"));
+    let answer = HeardAnswer { arrival: stamp, lost: 0, lacks_checksum: true, frame_size: 60, bytes: vec![] };
+    let mut bytes = ServiceMessage::Answer(answer.clone()).to_bytes();
+    bytes[46..48].copy_from_slice(&7_u16.to_ne_bytes());
+    assert_eq!(ServiceMessage::from_bytes(&bytes), Some(ServiceMessage::Answer(answer)));
+    let text = "later".to_owned();
+    let error =
+        ServiceMessage::Error { id: 1, code: ProtocolErrorCode::Unknown, closes: true, text, place: None };
+    let mut bytes = error.to_bytes();
+    bytes[16..18].copy_from_slice(&99_u16.to_ne_bytes());
+    assert_eq!(ServiceMessage::from_bytes(&bytes), Some(error));
+}
+
 #[test]
 fn messages_that_break_the_rules_are_refused() {
     let good = ClientMessage::Submit {
