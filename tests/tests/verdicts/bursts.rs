@@ -11,13 +11,22 @@ use serde_json::json;
 
 const KEY: u16 = 31_000;
 const IN_A_BURST: u64 = 200;
+/// Runs that are made until one is in time.
+const MOST_TRIES: usize = 5;
 /// Longer than a busy machine holds this test up between the end of a burst and the fault.
 const GAP_NS: u64 = 1_000_000_000;
 
-/// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before.
+/// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before. A run whose next
+/// burst had arrived before the machine let the fault begin is made again.
 fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
-    let Some(lab) = lab(back_end) else { return Vec::new() };
-    let Some(judge) = Judge::start(&lab, "") else { return Vec::new() };
+    let mut runs = (0..MOST_TRIES).map(|_| run_once(back_end, fault));
+    runs.find_map(|run| run).unwrap_or_else(|| vec!["no run was in time for its fault".to_owned()])
+}
+
+/// Differences of one run; `None` if its fault came too late.
+fn run_once(back_end: &str, fault: RigFault) -> Option<Vec<String>> {
+    let Some(lab) = lab(back_end) else { return Some(Vec::new()) };
+    let Some(judge) = Judge::start(&lab, "") else { return Some(Vec::new()) };
     let gap = json!({"choice": "nanoseconds", "nanoseconds": GAP_NS});
     let bursts = json!({"bursts": 4, "packets": IN_A_BURST, "inter_burst_gap": gap});
     let flow = flow("bursts", KEY).pps(5000).with("duration", json!({"choice": "burst", "burst": bursts}));
@@ -31,9 +40,12 @@ fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
     fault.apply_during(&lab, &mut running, |running| await_burst(running, 3));
     let finished = running.finish();
     let report = finished.report();
+    if report.number("bursts", "/received/sequence/unique") == 4 * IN_A_BURST {
+        return None;
+    }
     let mut found = differences(&report, "bursts", &judge.stop().stream(KEY), fault);
     found.extend(wrong_verdict(finished.code, &report, UNKNOWN, false));
-    found
+    Some(found)
 }
 
 #[test]
