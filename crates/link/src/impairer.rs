@@ -56,6 +56,8 @@ struct FrameInside {
     place: FramePosition,
     copies: u32,
     held_for: u32,
+    /// True if the frame itself leaves before it: frames that are held back count it once.
+    is_copy: bool,
     bytes: Vec<u8>,
 }
 
@@ -158,7 +160,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
             self.witness.on_arrival(place, &deeds, frame);
             return self.recycle_buffer(bytes);
         }
-        let whole = FrameInside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
+        let (copies, held_for) = (1 + deeds.copies, deeds.held_for);
+        let whole = FrameInside { place, copies, held_for, is_copy: false, bytes };
         self.queue_copies(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
@@ -178,6 +181,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             self.witness.on_arrival(place, deeds, arrived);
             return self.hold_until_due(now_ns, deeds.due_ns, whole, out);
         }
+        let mut is_copy = false;
         for _ in 0..whole.copies {
             // Each copy takes its own time on the limited line, so each asks for its own place in the queue.
             let Some(left) =
@@ -191,7 +195,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
-            self.delay_frame(due_ns, FrameInside { copies: 1, bytes, ..whole });
+            self.delay_frame(due_ns, FrameInside { copies: 1, is_copy, bytes, ..whole });
+            is_copy = true;
         }
         self.witness.on_arrival(place, deeds, arrived);
         self.recycle_buffer(whole.bytes);
@@ -309,7 +314,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let mut index = 0;
         while let Some(held) = lane.held.get_mut(index) {
             // Earlier frames do not count: the rule speaks of later ones.
-            held.waits_for -= u32::from(frame.place.position > held.frame.place.position);
+            let is_later = !frame.is_copy && frame.place.position > held.frame.place.position;
+            held.waits_for -= u32::from(is_later);
             if held.waits_for > 0 {
                 index += 1;
             } else if let Some(freed) = lane.held.remove(index) {

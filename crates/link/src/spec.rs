@@ -219,7 +219,7 @@ impl ImpairSpecs {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
 
-    /// Reads a document: `seed`, `same_both_ways`, `a->b` and `b->a`, each direction as a mapping or as a text.
+    /// Reads a document: `seed`, `both`, `a->b` and `b->a`, each direction as a mapping or as a text.
     pub fn parse_document(text: &str) -> Result<Self, BadSpec> {
         let node = document::parse_document(text)
             .map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;

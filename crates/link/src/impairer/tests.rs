@@ -162,6 +162,20 @@ fn copies_take_room_like_frames() {
 }
 
 #[test]
+fn held_frame_counts_queued_copies_once() {
+    let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(9) };
+    let rules =
+        || vec![at(&[0], FrameFault::HoldBack { frames: 2 }), at(&[1], FrameFault::Duplicate { copies: 2 })];
+    let order = |queue| {
+        let plan = FaultPlan { queue, rules: rules(), ..FaultPlan::without_faults() };
+        let (left, _) = timed(plan, &[0, 0, 0, 0], 100_000);
+        left.into_iter().map(|(_, position)| position).collect::<Vec<_>>()
+    };
+    assert_eq!(order(None), [1, 1, 1, 2, 0, 3]);
+    assert_eq!(order(Some(queue)), [1, 1, 1, 2, 0, 3]);
+}
+
+#[test]
 fn jitter_stays_within_spread_and_can_keep_order() {
     let jitter = DelayJitter { spread: Nanos::from_micros(40), shape: DelayDistribution::Uniform };
     let rules = || {
