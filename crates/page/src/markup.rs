@@ -136,7 +136,8 @@ const fn replacement_of(c: char) -> Option<&'static str> {
         // White space of plans stays as it is: the page shows them in `pre`.
         '\n' | '\t' | '\r' => None,
         // Control characters, and marks that would reverse the text beside a name.
-        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => Some("\u{fffd}"),
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             Some("\u{fffd}")
         }
         _ => None,
@@ -169,7 +170,9 @@ mod tests {
 
     #[test]
     fn a_name_cannot_turn_the_text_beside_it() {
-        assert_eq!(escape_text("a\u{202e}b\u{7}c"), "a\u{fffd}b\u{fffd}c");
+        for mark in ['\u{202e}', '\u{7}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{2066}'] {
+            assert_eq!(escape_text(&format!("a{mark}b")), "a\u{fffd}b", "{mark:?}");
+        }
     }
 
     proptest! {

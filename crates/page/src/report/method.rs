@@ -197,6 +197,9 @@ fn group_digits(text: &str) -> String {
     fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
 }
 
+/// Most doubts of trials on a page; their number follows those.
+const MOST_CAVEATS: usize = 100;
+
 /// Writes the doubts of the trials; equal doubts of several trials are one line.
 fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     let mut found: Vec<(&str, Vec<u32>)> = Vec::new();
@@ -216,7 +219,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     }
     part.add_element("p", &[], "A trial that the rig could not hold is no fact about the device: it was made again, or its bound is the rig's.");
     part.open_element("ul", &[]);
-    for (text, numbers) in found.iter().take(100) {
+    for (text, numbers) in found.iter().take(MOST_CAVEATS) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();
         let more = if numbers.len() > named.len() {
             format!(" and {} more", numbers.len() - named.len())
@@ -224,6 +227,11 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
             String::new()
         };
         part.add_element("li", &[], &format!("Trial {}{more}: {text}", named.join(", ")));
+    }
+    let rest = found.len().saturating_sub(MOST_CAVEATS);
+    if rest > 0 {
+        let doubts = quantity::count_with_unit(rest as u64, "more doubt");
+        part.add_element("li", &[], &format!("Not shown: {doubts}."));
     }
     part.close_element("ul");
 }
@@ -269,6 +277,27 @@ fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn caveats_beyond_the_listed_are_counted() {
+        let shown = |count: u32| {
+            let trials: Vec<JournalEntry> = (1..=count).map(doubtful_trial).collect();
+            let mut part = Markup::new();
+            write_caveats(&mut part, &trials);
+            part.as_str().to_owned()
+        };
+        assert!(shown(100).ends_with("<li>Trial 100: doubt 100</li></ul>"), "{}", shown(100));
+        assert!(shown(107).ends_with("<li>Trial 100: doubt 100</li><li>Not shown: 7 more doubts.</li></ul>"));
+    }
+
+    fn doubtful_trial(number: u32) -> JournalEntry {
+        let (load, length) = (packetrig_method::Load::ZERO, packetrig_method::TrialLength::Frames(1));
+        let purpose = packetrig_method::TrialPurpose::Search;
+        let order = packetrig_method::TrialOrder::with_constant_load(purpose, None, load, length);
+        let caveats = vec![format!("doubt {number}")];
+        let result = packetrig_method::TrialResult { caveats, ..packetrig_method::TrialResult::default() };
+        JournalEntry { number, started_wall_ns: 0, order, result }
+    }
 
     #[test]
     fn table_numbers_are_grouped_and_keep_fraction() {
