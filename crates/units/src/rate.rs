@@ -103,7 +103,7 @@ impl FrameRate {
         let divisor = gcd(frames, seconds);
         let mut frames = frames / divisor;
         let mut seconds = seconds / divisor;
-        // Beyond 64 bits the fraction is rounded: an error below 2^-63 of the rate.
+        // Beyond 64 bits both numbers lose their last bits. The error is at most 1 in the smaller one.
         while frames > u128::from(u64::MAX) || seconds > u128::from(u64::MAX) {
             frames = (frames >> 1).max(1);
             seconds = (seconds >> 1).max(1);

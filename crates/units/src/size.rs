@@ -37,12 +37,23 @@ impl FrameSize {
     }
     /// Bytes the frame takes on the line: with FCS, preamble and minimum gap.
     pub const fn l1_bytes(self) -> u32 {
-        self.0 + Self::L1_OVERHEAD
+        self.0.saturating_add(Self::L1_OVERHEAD)
     }
 }
 
 impl fmt::Display for FrameSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} B", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_bytes_of_greatest_size_saturate() {
+        assert_eq!(FrameSize::MIN.l1_bytes(), 84);
+        assert_eq!(FrameSize::new(u32::MAX).l1_bytes(), u32::MAX);
     }
 }

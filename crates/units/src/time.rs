@@ -76,8 +76,9 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
+        // Three decimals are always there, so only zeros behind the point are cut.
         let text = format!("{:.3}", self.0 as f64 / f64::from(scale));
-        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        let text = text.trim_end_matches('0').trim_end_matches('.');
         f.pad(&format!("{text}{unit}"))
     }
 }
