@@ -217,6 +217,11 @@ impl Rfc2544Options {
                 "must be above 0",
             ),
             (
+                self.maximum_percent_of_line.is_some_and(|percent| !is_percent(percent)),
+                "maximum_percent_of_line",
+                "must be above 0 and at most 100",
+            ),
+            (
                 self.maximum_of_sizes.iter().any(|maximum| maximum.frames_per_second == Load::ZERO),
                 "maximum_of_sizes",
                 "must have rates above 0",
@@ -318,3 +323,6 @@ impl Rfc2544Options {
 fn is_percent(percent: f64) -> bool {
     percent > 0.0 && percent <= 100.0
 }
+
+#[cfg(test)]
+mod tests;
