@@ -4,6 +4,7 @@
 use super::CommandLine;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
 
 /// Where to leave the files; `scripts/dist/manual.sh` sets it.
@@ -13,7 +14,7 @@ fn write_manual(directory: &Path) {
     let pages = directory.join("man1");
     let completions = directory.join("completions");
     for part in [&pages, &completions] {
-        std::fs::create_dir_all(part).expect("there is room for a directory");
+        private_files::create_directories(part).expect("there is room for a directory");
     }
     clap_mangen::generate_to(CommandLine::command(), &pages).expect("there is room for pages");
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
