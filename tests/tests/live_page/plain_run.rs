@@ -68,8 +68,9 @@ fn trials_of_a_method_are_watched_one_after_the_other() {
 fn run_shows_screen_of_watch_and_then_result() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let (tx, rx) = (lab.location(0), lab.location(1));
-    let run =
-        |time: &'static str| ["run", "--watch", "--tx", &tx, "--rx", &rx, "--rate", "500pps", "--time", time];
+    let run = |time: &'static str| {
+        ["run", "--watch", "--max-late", "20s", "--tx", &tx, "--rx", &rx, "--rate", "500pps", "--time", time]
+    };
     let Some(mut terminal) = WatchedTerminal::start(&run("3s")) else { return };
     terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
     let result = terminal.finish();

@@ -27,7 +27,7 @@ fn write_manual(directory: &Path) {
 fn every_command_has_a_page() {
     let temporary = tempfile::tempdir().expect("there is room for a directory");
     let wanted = std::env::var_os(DIRECTORY).map(PathBuf::from);
-    let directory = wanted.as_deref().unwrap_or(temporary.path());
+    let directory = wanted.as_deref().unwrap_or_else(|| temporary.path());
     write_manual(directory);
     for subcommand in CommandLine::command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set())
     {

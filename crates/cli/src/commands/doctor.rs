@@ -71,23 +71,23 @@ fn restore_interfaces(
         }
     };
     // One that cannot be restored must not keep the others as they are.
-    let mut restored = Ok(());
+    let mut failures = Vec::new();
     for interface in &chosen {
         match interface.restore_interface() {
             Ok(()) => tell_restored(interface.location()),
-            failed => restored = restored.and(failed.map_err(Error::from)),
+            Err(error) => failures.push(Error::from(error)),
         }
     }
     for found in &loopbacks {
         match found.restore_settings() {
             Ok(()) => tell_restored(found.location()),
-            failed => restored = restored.and(failed.map_err(Error::from)),
+            Err(error) => failures.push(Error::from(error)),
         }
     }
     if chosen.is_empty() && loopbacks.is_empty() && !quiet {
         output.write_line("there is no interface to restore");
     }
-    restored
+    failures.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.

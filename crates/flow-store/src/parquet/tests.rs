@@ -7,7 +7,6 @@ use crate::scan::{TimeSpan, flow_files, scan_records};
 use packetrig_flow::element::ElementValue;
 use packetrig_flow::{CarriedRecords, FlowHalf};
 use std::fs;
-use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::Command;
@@ -138,11 +137,10 @@ fn killed_sink_loses_last_rows_of_all_hours() {
     sink.write_records(&rows[3500..], SOURCE).unwrap();
     sink.on_tick(at(12)).unwrap();
     sink.write_records(&rows[..7], SOURCE).unwrap();
-    // What a killed process would leave: a copy of its files, because its locks end only with this process.
+    // What a killed process would leave: a copy of its files, because its locks end only with this sink.
     let left = tempfile::tempdir().unwrap();
     let from = directory.path().join("flows");
     assert!(Command::new("cp").arg("-r").args([&from, left.path()]).status().unwrap().success());
-    mem::forget(sink);
     crate::recover::recover_files(left.path()).unwrap();
     let rows: Vec<_> = read(left.path()).iter().map(|(_, rows)| rows.len()).collect();
     assert_eq!(rows, [100, 3600, 496]);

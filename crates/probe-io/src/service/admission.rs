@@ -67,7 +67,7 @@ pub(super) fn serve_clients(
             entrance.take_connection(stream);
         }
         // Connections that have to wait must not keep this loop busy.
-        if !entrance.admit_waiting()? && has_come {
+        if !entrance.admit_waiting() && has_come {
             clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
         }
     }
@@ -119,7 +119,7 @@ impl ClientAdmission<'_> {
     }
 
     /// Serves connections that have waited long enough. Returns whether all were served.
-    fn admit_waiting(&mut self) -> Result<bool, Error> {
+    fn admit_waiting(&mut self) -> bool {
         self.refused.retain(RefusedConnection::is_open);
         // Otherwise the list would grow with every connection that there ever was.
         self.threads.retain(|thread| !thread.is_finished());
@@ -137,20 +137,19 @@ impl ClientAdmission<'_> {
                 continue;
             }
             allowed.spend_units(1, now);
-            self.admit_client(waiting)?;
+            self.admit_client(waiting);
         }
-        Ok(self.waiting.is_empty() && self.refused.is_empty())
+        self.waiting.is_empty() && self.refused.is_empty()
     }
 
     /// Starts the thread of a client, if there is room for one more.
-    fn admit_client(&mut self, waiting: WaitingConnection) -> Result<(), Error> {
+    fn admit_client(&mut self, waiting: WaitingConnection) {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
             let most = self.shared.most_clients_of(peer.user);
             let text =
                 format!("{most} programs of this user are connected; try again when one of them has ended");
-            self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
-            return Ok(());
+            return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
         let id = self.shared.new_client_id();
         let allowance = self.shared.allowance_of(peer.user);
@@ -173,7 +172,6 @@ impl ClientAdmission<'_> {
                 self.shared.remove_client(&connection);
             }
         }
-        Ok(())
     }
 }
 
