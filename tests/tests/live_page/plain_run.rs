@@ -17,6 +17,9 @@ fn start(arguments: &[String]) -> Running {
     Running::start_program("env", &arguments.iter().map(String::as_str).collect::<Vec<_>>(), "")
 }
 
+/// Exit codes of a run that lost nothing: on a busy machine it may be INCONCLUSIVE.
+const ENDS: [i32; 2] = [0, 7];
+
 #[test]
 fn watch_finds_plain_run_and_ends_with_it() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
@@ -73,14 +76,14 @@ fn run_shows_screen_of_watch_and_then_result() {
     };
     let Some(mut terminal) = WatchedTerminal::start(&run("3s")) else { return };
     terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
-    let result = terminal.finish();
+    let result = terminal.finish_with(&ENDS);
     assert!(result.contains("Latency and jitter"), "{result}");
 
     // `q` closes the screen, and the run goes on.
     let Some(mut terminal) = WatchedTerminal::start(&run("3s")) else { return };
     terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
     terminal.press("q");
-    let result = terminal.finish();
+    let result = terminal.finish_with(&ENDS);
     assert!(result.starts_with("run: the run goes on") && result.contains("Latency and jitter"), "{result}");
 
     // Without a terminal nothing is sent.

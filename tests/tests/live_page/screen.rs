@@ -97,7 +97,12 @@ impl WatchedTerminal {
     }
 
     /// Waits for the end, which must be a good one that leaves the terminal's first screen, with its cursor. Returns what is on it.
-    pub(crate) fn finish(mut self) -> String {
+    pub(crate) fn finish(self) -> String {
+        self.finish_with(&[0])
+    }
+
+    /// The same with one of these exit codes.
+    pub(crate) fn finish_with(mut self, codes: &[i32]) -> String {
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         let status = loop {
             if let Some(status) = self.script.try_wait().expect("a child can be waited for") {
@@ -107,7 +112,7 @@ impl WatchedTerminal {
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         };
         let output = self.output();
-        assert!(status.success(), "{status}: {output:?}");
+        assert!(status.code().is_some_and(|code| codes.contains(&code)), "{status}: {output:?}");
         let screen = DrawnScreen::of(&output);
         assert!(!screen.is_alternate && screen.has_cursor, "{output:?}");
         screen.text().trim().to_owned()
