@@ -16,8 +16,8 @@ const NAME: &str = "nats-server";
 /// PATH: another nats-server of the machine stays the one that its users call.
 const PACKAGED: &str = "../lib/packetrig";
 
-/// The program to use: the given one, or the first suitable one of the directory of the package, PATH and `~/.local/share/packetrig/bin`. If
-/// several are unsuitable, the error of the first one is returned.
+/// The program to use: the given one, or the first suitable one of the directory of the package, PATH and
+/// `~/.local/share/packetrig/bin`. If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check_version(program);
