@@ -4,7 +4,9 @@ use crate::screen::WatchedTerminal;
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Running, binary};
 use packetrig_tests::skip;
+use rustix::process::Signal;
 use serde_json::Value;
+use std::process::Command;
 
 /// Arguments of `env` for a run whose announcements no other test sees, and one of its programs.
 fn with_own_runtime_directory(directory: &std::path::Path, program: &[&str]) -> Vec<String> {
@@ -49,6 +51,44 @@ fn watch_finds_plain_run_and_ends_with_it() {
     // Nothing is left to be watched, so the default address of a server is tried.
     let nobody = start(&with_own_runtime_directory(directory.path(), &["watch", "--lines"])).finish();
     assert!(nobody.stderr.contains("127.0.0.1:8443"), "{}", nobody.stderr);
+}
+
+/// The status with which the server of a run answers `curl` with these options, run by these words.
+fn status(by: &[&str], options: &[&str]) -> String {
+    let curl = ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}"];
+    let words = [by, &curl, options].concat();
+    let output = Command::new(words[0]).args(&words[1..]).output().expect("there is curl");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn plain_run_is_seen_by_its_user_and_steered_by_nobody() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let run = ["run", "--tx", &tx, "--rx", &rx, "--rate", "100pps", "--time", "60s"];
+    let mut run = start(&with_own_runtime_directory(directory.path(), &run));
+    run.await_remark("sending");
+    let announced = std::fs::read_dir(directory.path().join("runtime/runs")).expect("it is announced");
+    let file =
+        announced.flatten().map(|entry| entry.path()).find(|path| path.extension() == Some("json".as_ref()));
+    let text = std::fs::read(file.expect("a file names the run")).expect("it belongs to this user");
+    let announced: Value = serde_json::from_slice(&text).expect("JSON");
+    let origin = format!("http://{}", announced["address"].as_str().expect("an address"));
+    let state = format!("{origin}/api/v1/state");
+    assert_eq!(status(&[], &[&state]), "200");
+    for path in ["/config", "/api/v1/streams"] {
+        let status = status(&[], &["--data", "{\"change\":\"stop\"}", &format!("{origin}{path}")]);
+        assert!(status.starts_with('4'), "{path}: {status}");
+    }
+    // A page of the web that has made its own name point to this machine.
+    assert_eq!(status(&[], &["--header", "Host: evil.example", &state]), "421");
+    if skip::has_tool("setpriv") && skip::has_other_users() {
+        let stranger = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
+        assert_eq!(status(&stranger, &[&state]), "401");
+    }
+    run.signal(Signal::INT);
+    assert_eq!(run.finish().code, Some(130), "it was interrupted, and nothing else stopped it");
 }
 
 #[test]

@@ -31,7 +31,7 @@ use packetrig_program::make_safe;
 use packetrig_server::client::{ApiAddress, ApiClient, CertificateTrust};
 use packetrig_sys::signal;
 use serde_json::Value;
-use state::{StreamWindow, WatchState};
+use state::{StreamControl, StreamWindow, WatchState};
 use std::io::{IsTerminal, stdin, stdout};
 
 pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -65,7 +65,12 @@ fn show_screen(
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
     let may_control = server["may"]["control"].as_bool().unwrap_or_default();
-    let mut state = WatchState::new(client.address().to_string(), may_control);
+    let control = match lasts {
+        ServerLife::OfRun => StreamControl::PlainRun,
+        ServerLife::BeyondRun if may_control => StreamControl::Allowed,
+        ServerLife::BeyondRun => StreamControl::ViewerToken,
+    };
+    let mut state = WatchState::new(client.address().to_string(), control);
     let link = ServerLink::start_threads(client, EventRequest::for_screen(StreamWindow::default()), lasts);
     terminal::show_in_terminal(&link, &mut state, is_coloured, is_over)
 }

@@ -267,7 +267,7 @@ fn legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     let mut used = 0;
     for handler in HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
         // A key that would be refused is not offered.
-        if handler.is_order() && !state.may_control {
+        if handler.is_order() && state.control.refusal().is_some() {
             continue;
         }
         used += handler.key.len() + handler.word.len() + 3;

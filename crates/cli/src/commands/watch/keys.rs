@@ -141,12 +141,12 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
             act(state);
             None
         }
-        KeyAction::Order(act) if state.may_control => act(state),
-        KeyAction::Order(_) => {
-            state.set_message(
-                "this token permits only looking; name the server's other token with --token-file",
-            );
-            None
-        }
+        KeyAction::Order(act) => match state.control.refusal() {
+            None => act(state),
+            Some(refusal) => {
+                state.set_message(refusal);
+                None
+            }
+        },
     }
 }

@@ -49,6 +49,29 @@ pub(super) enum ServerConnection {
     Lost(String),
 }
 
+/// Whether keys may change the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamControl {
+    Allowed,
+    /// The token permits only looking.
+    ViewerToken,
+    /// The run is that of a command, which nothing steers.
+    PlainRun,
+}
+
+impl StreamControl {
+    /// What a user is told who presses such a key; `None` if it is obeyed.
+    pub(super) const fn refusal(self) -> Option<&'static str> {
+        match self {
+            Self::Allowed => None,
+            Self::ViewerToken => {
+                Some("this token permits only looking; name the server's other token with --token-file")
+            }
+            Self::PlainRun => Some("keys cannot change this run; runs of `packetrig serve` can be changed"),
+        }
+    }
+}
+
 /// A text that the user types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TextEntry {
@@ -73,7 +96,7 @@ pub(super) struct Snapshot {
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own that the user sets by a key")]
 pub(super) struct WatchState {
     pub(super) server: String,
-    pub(super) may_control: bool,
+    pub(super) control: StreamControl,
     pub(super) link: ServerConnection,
     latest: Snapshot,
     frozen: Option<Snapshot>,
@@ -95,10 +118,10 @@ pub(super) struct WatchState {
 }
 
 impl WatchState {
-    pub(super) fn new(server: String, may_control: bool) -> Self {
+    pub(super) fn new(server: String, control: StreamControl) -> Self {
         Self {
             server,
-            may_control,
+            control,
             link: ServerConnection::Connecting,
             latest: Snapshot::default(),
             frozen: None,

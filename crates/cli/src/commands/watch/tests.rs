@@ -5,7 +5,7 @@ use super::follow::WatchEvent;
 use super::keys::{HANDLERS, INTERRUPT, on_key};
 use super::lines::run_line;
 use super::orders::{OrderedChange, StreamOrder};
-use super::state::{ServerConnection, WatchState};
+use super::state::{ServerConnection, StreamControl, WatchState};
 use packetrig_server::client::ServerEvent;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -64,7 +64,7 @@ fn history() -> Value {
 }
 
 fn watched() -> WatchState {
-    let mut state = WatchState::new("https://127.0.0.1:8443".to_owned(), true);
+    let mut state = WatchState::new("https://127.0.0.1:8443".to_owned(), StreamControl::Allowed);
     state.on_event(WatchEvent::Connected);
     state.on_event(server_event("history", history()));
     state.on_event(server_event("live", live()));
@@ -178,13 +178,17 @@ fn keys_change_selected_or_all_streams() {
 
 #[test]
 fn whoever_may_only_look_orders_nothing() {
-    let mut state = watched();
-    state.may_control = false;
-    for key in ["t", "x", "p", "r", "+", "-", "e"] {
-        assert_eq!(press(&mut state, key), None);
-        assert!(state.entry.is_none() && state.message.contains("--token-file"));
+    for (control, reason) in
+        [(StreamControl::ViewerToken, "--token-file"), (StreamControl::PlainRun, "packetrig serve")]
+    {
+        let mut state = watched();
+        state.control = control;
+        for key in ["t", "x", "p", "r", "+", "-", "e"] {
+            assert_eq!(press(&mut state, key), None);
+            assert!(state.entry.is_none() && state.message.contains(reason));
+        }
+        assert!(!screen(&state, 120, 30).contains("p pause"));
     }
-    assert!(!screen(&state, 120, 30).contains("p pause"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::super::facts::{
     PortFacts, RunFacts, StreamRow, bit_rate_text, latency_text, make_printable, rate_text,
 };
-use super::super::state::{Pane, WatchState};
+use super::super::state::{Pane, StreamControl, WatchState};
 use super::{ScreenRows, Theme, draw_line};
 use crate::numbers;
 use ratatui::Frame;
@@ -115,8 +115,11 @@ pub(super) fn draw_streams(
         format!(" with `{}`", make_printable(&state.filter))
     };
     let order = format!("by {}{}", state.sort_name(), if state.is_reversed { ", reversed" } else { "" });
-    let target =
-        if state.may_control { format!("; keys act on {}", state.target_text()) } else { String::new() };
+    let target = if state.control == StreamControl::Allowed {
+        format!("; keys act on {}", state.target_text())
+    } else {
+        String::new()
+    };
     let heading = format!("{} of {} streams{filter}, {order}{target}", streams.matching, streams.total);
     let mut rows = ScreenRows { left: area };
     draw_line(frame, rows.take_rows(1), Line::styled(heading, Theme::title_style()));
