@@ -20,7 +20,7 @@ const SOCKET: &str = "release.sock";
 /// Timeout for an answer of the service.
 // The service waits up to 8 s for hardware addresses before ACCEPTED, and up to 2 s for its listener before WELCOME and
 // LISTENING.
-const PATIENCE: Duration = Duration::from_secs(12);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Path of the service's socket, unless the environment has another one.
 pub fn default_socket() -> PathBuf {
@@ -42,7 +42,7 @@ pub enum ReleaseError {
         /// The place in the message that the service could not read.
         place: Option<ErrorPlace>,
     },
-    #[error("the release service did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the release service did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Silent,
     #[error(
         "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
@@ -199,7 +199,7 @@ impl ServiceConnection {
     /// Sends a message and waits for its answer.
     fn ask_service(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
         // One deadline for the request and its answer: a busy service must not double the timeout.
-        let deadline = deadline_after(PATIENCE);
+        let deadline = deadline_after(ANSWER_TIMEOUT);
         self.send_bytes(&message.to_bytes(), deadline)?;
         loop {
             let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;

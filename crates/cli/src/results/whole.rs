@@ -10,6 +10,7 @@ use packetrig_fleet::report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::result::CaptureResult;
 use packetrig_units::text::one_line;
+use std::collections::BTreeSet;
 
 const PORTS: &[ShownColumn] = &[
     always_shown("port", "port"),
@@ -35,7 +36,8 @@ pub(super) fn ports_text(report: &RunReport, style: TextStyle) -> String {
     let mut text = report_table::<PortTable>(&columns, &PortTable::report_rows(report), "ports", style);
     // On a fleet, most ports have the same back end for the same reason.
     let mut reasons: Vec<String> = report.ports.iter().map(back_end_reason).collect();
-    reasons.dedup();
+    let mut shown = BTreeSet::new();
+    reasons.retain(|reason| shown.insert(reason.clone()));
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
     text
 }

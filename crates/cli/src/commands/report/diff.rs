@@ -12,6 +12,7 @@ use packetrig_stats::figure::{
 };
 use packetrig_store::files;
 use packetrig_store::results::{ComparableResult, ComparisonReport, ResultLabel, read_result_file};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 pub(super) fn compare_results(
@@ -77,16 +78,14 @@ pub(super) fn retain_named(
     if names.is_empty() {
         return Ok(figures);
     }
-    let known: Vec<String> = figures.iter().map(|figure| figure.name.clone()).collect();
+    // Each stream has figures of the same names.
+    let known: BTreeSet<String> = figures.iter().map(|figure| figure.name.clone()).collect();
     figures.retain(|figure| names.contains(&figure.name));
     if figures.is_empty() && !known.is_empty() {
-        let mut known = known;
-        // Each stream has figures of the same names, one after the other.
-        known.dedup();
         return Err(Error::Usage(format!(
             "no figure is named {}; the result has {}",
             names.join(" or "),
-            known.join(", ")
+            Vec::from_iter(known).join(", ")
         )));
     }
     Ok(figures)
