@@ -21,7 +21,7 @@ impl Error {
             | Self::DamagedJournal { .. }
             | Self::TooNew { .. }
             | Self::Damaged { .. } => Blame::World,
-            Self::UnderWay { .. } | Self::MethodUnderWay { .. } => Blame::Busy,
+            Self::UnderWay { .. } | Self::MethodUnderWay { .. } | Self::CatalogueBusy { .. } => Blame::Busy,
             Self::BadNode(_)
             | Self::BadSegment { .. }
             | Self::LateQuota { .. }

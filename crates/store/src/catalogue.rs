@@ -1,6 +1,7 @@
 //! The catalogue of past runs and of runs under way, in SQLite.
 
 mod late;
+mod lock_holder;
 mod methods;
 mod open;
 mod parts;
@@ -268,7 +269,12 @@ impl RunCatalogue {
     }
 
     fn catalogue_error(&self, source: rusqlite::Error) -> Error {
-        Error::catalogue(self.place.join("catalogue.sqlite"))(source)
+        let path = self.place.join("catalogue.sqlite");
+        if is_busy(&source) {
+            // It was waited for already, so the user must look at that process.
+            return Error::CatalogueBusy { holder: lock_holder::describe_holder(&path), path };
+        }
+        Error::catalogue(path)(source)
     }
 }
 

@@ -20,6 +20,9 @@ pub enum Error {
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
+    /// Another process writes, and did not end while this one waited.
+    #[error("cannot write to the catalogue {}: {holder} has held it for too long", path.display())]
+    CatalogueBusy { path: PathBuf, holder: String },
     /// The disk has no space for the report, so the run is not started.
     #[error(
         "no room for the report of a run: {} has {free} bytes free, and the report may need {wanted}; free some space, or name \

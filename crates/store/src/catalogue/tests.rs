@@ -1,6 +1,7 @@
 use super::*;
 use crate::room::ReportSize;
 use crate::sample::report;
+use rusqlite::{Transaction, TransactionBehavior};
 use std::sync::Barrier;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {
@@ -156,6 +157,21 @@ fn second_connection_keeps_locks_of_first() {
     assert!(before > 0, "{}", fs::read_to_string("/proc/locks").unwrap());
     drop(RunCatalogue::open_or_create(&first.place).unwrap());
     assert_eq!(locks_on(&path), before);
+}
+
+#[test]
+fn writer_that_waits_in_vain_names_the_holder() {
+    let (_directory, first) = store();
+    let second = RunCatalogue::open_or_create(&first.place).unwrap();
+    second.connection.busy_timeout(Duration::ZERO).unwrap();
+    let held = Transaction::new_unchecked(&first.connection, TransactionBehavior::Immediate).unwrap();
+    let refused = second.forget_unfinished(&RunId("a".to_owned())).unwrap_err().to_string();
+    assert!(
+        refused.ends_with(&format!("process {} has held it for too long", std::process::id())),
+        "{refused}"
+    );
+    drop(held);
+    second.forget_unfinished(&RunId("a".to_owned())).unwrap();
 }
 
 #[test]
