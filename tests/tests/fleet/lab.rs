@@ -320,6 +320,31 @@ impl Serving {
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(pid(self.0.id()), signal).expect("a child may be sent a signal");
     }
+
+    /// Stops it where it does not write to the catalogue: stopped within a write, it would keep every other controller from writing.
+    pub(crate) fn stop_between_writes(&self) {
+        await_that(
+            "it is stopped and writes nothing",
+            || self.stops_idle(),
+            || format!("process {}", self.0.id()),
+        );
+    }
+
+    /// Stops it, or lets it go on if that was within a write.
+    fn stops_idle(&self) -> bool {
+        self.signal(Signal::STOP);
+        let read = |path: &str| fs::read_to_string(path).expect("the kernel tells");
+        let stat = format!("/proc/{}/stat", self.0.id());
+        await_that("it is stopped", || read(&stat).contains(") T "), || read(&stat));
+        let owner = format!(" WRITE {} ", self.0.id());
+        // SQLite's lock for the one who writes.
+        let is_writing =
+            read("/proc/locks").lines().any(|line| line.contains(&owner) && line.ends_with(" 120 120"));
+        if is_writing {
+            self.signal(Signal::CONT);
+        }
+        !is_writing
+    }
 }
 
 impl Drop for Serving {

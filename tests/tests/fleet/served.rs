@@ -120,7 +120,7 @@ fn stalled_server_accepts_configuration_after_node_loss() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let served = fleet.serve();
     fleet.post("config", &configuration());
-    served.signal(Signal::STOP);
+    served.stop_between_writes();
     let ports = ["s1/eth0", "r1/eth0"];
     let next = fleet.begin_between(ports, &["--packets", "500", "--wait-for-nodes"]).finish();
     next.report().assert_nothing_lost();
