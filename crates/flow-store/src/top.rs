@@ -74,6 +74,8 @@ pub struct GroupSum {
     /// First packet, nanoseconds since 1970.
     pub first_ns: u64,
     pub last_ns: u64,
+    /// Records of sampled packets among them. The totals count packets that were metered.
+    pub sampled_records: u64,
 }
 
 /// A group with its totals.
@@ -98,7 +100,7 @@ pub struct TopAnswer {
     pub files_have_changed: bool,
 }
 
-const COLUMNS: [&str; 7] = [
+const COLUMNS: [&str; 8] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "packetDeltaCount",
@@ -106,6 +108,7 @@ const COLUMNS: [&str; 7] = [
     "reversePacketDeltaCount",
     "reverseOctetDeltaCount",
     "flowPart",
+    "samplingInterval",
 ];
 
 /// The largest groups of the records that a filter selects.
@@ -216,7 +219,7 @@ impl TopGroups<'_> {
 
 /// The totals of a record in a direction, from its values in the order of [`COLUMNS`].
 fn half_sum(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
-    let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part] = values;
+    let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part, sampling] = values;
     // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);
     let sum = match direction {
@@ -234,7 +237,7 @@ fn half_sum(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum 
             bytes: bytes.saturating_add(bytes_back),
         },
     };
-    GroupSum { sum, first_ns, last_ns }
+    GroupSum { sum, first_ns, last_ns, sampled_records: u64::from(sampling > 1) }
 }
 
 impl TopOrder {
@@ -246,9 +249,9 @@ impl TopOrder {
 }
 
 impl GroupSum {
-    /// The value that it is ordered by. Rates are whole numbers; without a duration they are zero.
+    /// The value that it is ordered by. Rates are whole numbers here; without a duration they are zero.
     pub fn order_value(&self, order: TopOrder) -> u64 {
-        let duration_ns = self.last_ns.saturating_sub(self.first_ns);
+        let duration_ns = self.duration_ns();
         let GroupTotals { flows, packets, bytes } = self.sum;
         match order {
             TopOrder::Bytes => bytes,
@@ -261,13 +264,38 @@ impl GroupSum {
         }
     }
 
+    /// Packets per second, with decimals. A single packet has no rate.
+    pub fn packet_rate(&self) -> Option<f64> {
+        exact_ratio(self.sum.packets as f64 * 1e9, self.duration_ns())
+    }
+
+    /// Bits per second, with decimals.
+    pub fn bit_rate(&self) -> Option<f64> {
+        exact_ratio(self.sum.bytes as f64 * 8e9, self.duration_ns())
+    }
+
+    /// Mean size of a packet, with decimals.
+    pub fn packet_size(&self) -> Option<f64> {
+        exact_ratio(self.sum.bytes as f64, self.sum.packets)
+    }
+
+    const fn duration_ns(&self) -> u64 {
+        self.last_ns.saturating_sub(self.first_ns)
+    }
+
     /// Adds another sum. An empty sum has no time, so the first one that is added sets it.
     fn add_sum(&mut self, other: Self) {
         let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };
         self.last_ns = self.last_ns.max(other.last_ns);
         self.sum.add_totals(other.sum);
+        self.sampled_records += other.sampled_records;
     }
+}
+
+/// A quotient, to three decimals: more would only be noise of binary fractions.
+fn exact_ratio(of: f64, per: u64) -> Option<f64> {
+    (per > 0).then(|| (of / per as f64 * 1000.0).round() / 1000.0)
 }
 
 impl GroupTotals {

@@ -32,6 +32,8 @@ pub struct FlowTotals {
     pub records_with_loss: u64,
     /// Records with packets that were merged before the meter and count as one: too few packets and bytes.
     pub records_with_merges: u64,
+    /// Records of sampled packets. All sums count the packets that were metered: they are not multiplied by the interval.
+    pub sampled_records: u64,
     /// First packet, nanoseconds since 1970; absent if there are no records.
     pub first_ns: Option<u64>,
     pub last_ns: Option<u64>,
@@ -51,7 +53,7 @@ pub struct TotalsRow {
     pub sum: GroupTotals,
 }
 
-const COLUMNS: [&str; 12] = [
+const COLUMNS: [&str; 13] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "protocolIdentifier",
@@ -64,6 +66,7 @@ const COLUMNS: [&str; 12] = [
     "flowPart",
     "observedLoss",
     "observedMerge",
+    "samplingInterval",
 ];
 
 /// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
@@ -124,6 +127,7 @@ impl FlowTotals {
             part,
             loss,
             merged,
+            sampling,
         ] = values;
         let sum = GroupTotals {
             flows: u64::from(part == 0),
@@ -136,6 +140,7 @@ impl FlowTotals {
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
         self.records_with_loss += loss;
         self.records_with_merges += merged;
+        self.sampled_records += u64::from(sampling > 1);
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
         // A column of another program's file may have greater numbers than a protocol can have.

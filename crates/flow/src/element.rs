@@ -99,8 +99,8 @@ pub const ELEMENTS: &[FlowElement] = elements! {
         "the other end";
     "sourceTransportPort" "src-port" 7 U16, "", record => number_value(record.key.source_port),
         "0 where there are none";
-    "destinationTransportPort" "dst-port" 11 U16, "", record => number_value(record.key.destination_port),
-        "of ICMP, type × 256 + code where flows are told apart by it";
+    "destinationTransportPort" "dst-port" 11 U16, "", record => number_value(record.shown_destination_port()),
+        "of ICMP, type × 256 + code of the first packet";
     "protocolIdentifier" "protocol" 4 U8, "", record => number_value(record.key.protocol),
         "behind extension headers";
     "packetDeltaCount" "packets" 2 U64, "packets", record => number_value(record.forward.packets),

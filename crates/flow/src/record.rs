@@ -151,6 +151,12 @@ impl FlowRecord {
         (forward, (self.reverse.packets > 0).then_some(back))
     }
 
+    /// The destination port as outputs have it. The meter's key has the type and code of ICMP only where it distinguishes flows by them, and
+    /// exporters have either that or zero, so it is taken from the first packet here.
+    pub(crate) const fn shown_destination_port(&self) -> u16 {
+        if is_icmp(self.key.protocol) { self.icmp } else { self.key.destination_port }
+    }
+
     /// Returns the key of the other direction. Type and code of ICMP are not added if they were not in the key.
     const fn reversed_key(&self) -> FlowKey {
         let key = self.key.opposite_direction();
@@ -186,6 +192,13 @@ mod tests {
         let back = back.expect("something came back");
         assert_eq!((back.key.source, back.key.destination), ([2; 16], [1; 16]));
         (back.key.source_port, back.key.destination_port, back.icmp)
+    }
+
+    #[test]
+    fn icmp_destination_port_is_its_type_whoever_metered() {
+        assert_eq!(icmp(1, 0x0303, 0x0303).shown_destination_port(), 0x0303);
+        assert_eq!(icmp(1, 0, 0x0303).shown_destination_port(), 0x0303);
+        assert_eq!(icmp(17, 53, 0).shown_destination_port(), 53);
     }
 
     #[test]

@@ -62,6 +62,7 @@ impl FlowArchive for FlowDirectories {
             "order": order.to_possible_value().map(|value| value.get_name().to_owned()),
             "groups": top.groups.iter().map(|group| top_json(parts, group)).collect::<Vec<_>>(),
             "total": top.total.sum,
+            "sampled_records": top.total.sampled_records,
             "groups_seen": top.groups_seen,
             "groups_are_estimated": top.groups_are_estimated,
             "files_have_changed": top.files_have_changed,
@@ -129,24 +130,22 @@ fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
     let named =
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let mut json: Map<String, Value> = named.collect();
-    json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value.into())));
+    json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value)));
     Value::Object(json)
 }
 
-fn group_measures(has: &GroupSum) -> [(&'static str, Option<u64>); 9] {
-    let duration_ns = has.order_value(TopOrder::Duration);
-    // A single packet has no rate.
-    let rate = (duration_ns > 0).then_some(has);
+fn group_measures(has: &GroupSum) -> [(&'static str, Value); 10] {
     [
-        ("flows", Some(has.sum.flows)),
-        ("packets", Some(has.sum.packets)),
-        ("bytes", Some(has.sum.bytes)),
-        ("first_ms", Some(to_ms(has.first_ns))),
-        ("last_ms", Some(to_ms(has.last_ns))),
-        ("duration_ns", Some(duration_ns)),
-        ("packets_per_second", rate.map(|has| has.order_value(TopOrder::PacketRate))),
-        ("bits_per_second", rate.map(|has| has.order_value(TopOrder::BitRate))),
-        ("bytes_per_packet", Some(has.order_value(TopOrder::PacketSize))),
+        ("flows", has.sum.flows.into()),
+        ("packets", has.sum.packets.into()),
+        ("bytes", has.sum.bytes.into()),
+        ("first_ms", to_ms(has.first_ns).into()),
+        ("last_ms", to_ms(has.last_ns).into()),
+        ("duration_ns", has.order_value(TopOrder::Duration).into()),
+        ("packets_per_second", has.packet_rate().into()),
+        ("bits_per_second", has.bit_rate().into()),
+        ("bytes_per_packet", has.packet_size().into()),
+        ("sampled_records", has.sampled_records.into()),
     ]
 }
 
@@ -169,6 +168,7 @@ fn totals_json(totals: &FlowTotals) -> Value {
         "frame_bytes": totals.frame_bytes,
         "records_with_loss": totals.records_with_loss,
         "records_with_merges": totals.records_with_merges,
+        "sampled_records": totals.sampled_records,
         "first_ms": totals.first_ns.map(to_ms),
         "last_ms": totals.last_ns.map(to_ms),
         "protocols": protocols.collect::<Vec<_>>(),

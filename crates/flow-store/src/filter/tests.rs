@@ -80,6 +80,7 @@ fn various() -> Vec<FlowRecord> {
     for (n, record) in (0_u16..).zip(records.iter_mut().skip(5).step_by(10)) {
         record.key.protocol = if n % 2 == 0 { 1 } else { 58 };
         record.icmp = n << 8 | 3;
+        record.key.destination_port = record.icmp;
     }
     for (n, record) in (0_u8..).zip(records.iter_mut().skip(3).step_by(10)) {
         let mut foreign = record.foreign.as_deref().cloned().unwrap();
@@ -129,11 +130,11 @@ const QUESTIONS: &[(&str, AgreesWith)] = &[
         record.key.source == [0x21; 16] || [1, 2].map(sample_address).contains(&record.key.source)
     }),
     ("src ip != 198.18.0.3", |record| record.key.source != sample_address(3)),
-    ("port 443", |_| true),
+    ("port 443", |record| record.key.destination_port == 443),
     ("port > 40100", |record| record.key.source_port > 40_100),
     ("src port <= 40100", |record| record.key.source_port <= 40_100),
     ("src port != 40003", |record| record.key.source_port != 40_003),
-    ("port != 443", |_| false),
+    ("port != 443", |record| record.key.destination_port != 443),
     ("src port in [40003 40005, 1]", |record| matches!(record.key.source_port, 40_003 | 40_005)),
     ("src port lt 40010 or src port GE 40390", |record| !(40_010..40_390).contains(&record.key.source_port)),
     ("icmp-type 4", |record| matches!(record.key.protocol, 1 | 58) && record.icmp >> 8 == 4),

@@ -187,12 +187,35 @@ fn equal_groups_beyond_memory_are_all_counted() {
     }
 }
 
+#[test]
+fn sampled_records_are_counted_and_rates_have_decimals() {
+    let sampled = FlowRecord { sampling: 100, ..record(3) };
+    let (_directory, files) = stored(&[record(0), sampled]);
+    let asked = question("protocol", TopOrder::Packets, 10);
+    let top = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
+    let counts: Vec<_> = top.groups.iter().map(|group| group.has.sampled_records).collect();
+    assert_eq!((counts.iter().sum::<u64>(), top.total.sampled_records), (1, 1));
+    assert_eq!(flow_totals(&files, &FlowFilter::default(), None).unwrap().sampled_records, 1);
+    let sum = GroupTotals { flows: 1, packets: 2, bytes: 1001 };
+    let has = GroupSum { sum, last_ns: 3_000_000_000, ..GroupSum::default() };
+    assert_eq!(
+        (has.packet_rate(), has.bit_rate(), has.packet_size()),
+        (Some(0.667), Some(2669.333), Some(500.5))
+    );
+    assert_eq!(GroupSum { last_ns: 0, ..has }.packet_rate(), None);
+}
+
 /// The second scan lacks a record, as when the retention of a collector removes a file.
 #[test]
 fn files_that_change_between_two_scans_are_noticed() {
     let asked = question("src-ip", TopOrder::Packets, 5);
     let mut counter = GroupCounter::new(&asked, 4);
-    let has = GroupSum { sum: GroupTotals { flows: 1, packets: 1, bytes: 1 }, first_ns: 1, last_ns: 1 };
+    let has = GroupSum {
+        sum: GroupTotals { flows: 1, packets: 1, bytes: 1 },
+        first_ns: 1,
+        last_ns: 1,
+        ..GroupSum::default()
+    };
     (0..20_u8).for_each(|n| counter.add_record(&[n], has));
     assert!(!counter.end_scan());
     (0..19_u8).for_each(|n| counter.add_record(&[n], has));

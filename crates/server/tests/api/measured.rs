@@ -54,7 +54,7 @@ impl FlowArchive for MockFlows {
         }
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "by": [query.by], "order": query.order,
-            "groups": [], "total": { "flows": 0, "packets": 0, "bytes": 0 }, "groups_seen": 0,
+            "groups": [], "total": { "flows": 0, "packets": 0, "bytes": 0 }, "sampled_records": 0, "groups_seen": 0,
             "groups_are_estimated": false, "files_have_changed": false,
         }))
     }
@@ -63,7 +63,8 @@ impl FlowArchive for MockFlows {
         self.totals.lock().unwrap().push(query.clone());
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "files": 0, "records": 0, "flows": 0,
-            "packets": 0, "bytes": 0, "frame_bytes": 0, "records_with_loss": 0, "records_with_merges": 0, "first_ms": null,
+            "packets": 0, "bytes": 0, "frame_bytes": 0, "records_with_loss": 0, "records_with_merges": 0,
+            "sampled_records": 0, "first_ms": null,
             "last_ms": null, "protocols": [], "bucket_ms": 1000,
             "timeline": { "at_ms": [], "flows": [], "packets": [], "bytes": [] },
             "beside_timeline": 0, "meters": [],

@@ -1,5 +1,6 @@
 //! `packetrig flows stats`.
 
+use super::values::sampling_remark;
 use super::{exporter_name, utc_time_text};
 use crate::args::FlowStats as Arguments;
 use crate::error::Error;
@@ -97,6 +98,9 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
             "{} records are of flows of which packets were merged before the meter and count as one: too few packets and bytes\n",
             format_count(totals.records_with_merges)
         )]);
+    }
+    if let Some(remark) = sampling_remark(totals.sampled_records) {
+        text.extend([remark, "\n".to_owned()]);
     }
     // The number breaks ties, so that the same records always give the same table.
     let mut by_bytes: Vec<_> = totals.protocols.iter().collect();

@@ -1,6 +1,6 @@
 //! `packetrig flows top`.
 
-use super::values::{group_json, group_text};
+use super::values::{group_json, group_text, sampling_remark};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_percent, format_scaled};
@@ -11,21 +11,23 @@ use packetrig_flow_store::scan::flow_files;
 use packetrig_flow_store::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
+use serde_json::Value;
 
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
-type GroupMeasure = (&'static str, fn(&GroupSum) -> u64);
+type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
 
-// One list, so that JSON and CSV have the same numbers.
-const MEASURES: [GroupMeasure; 9] = [
-    ("flows", |has| has.sum.flows),
-    ("packets", |has| has.sum.packets),
-    ("bytes", |has| has.sum.bytes),
-    ("first_ns", |has| has.first_ns),
-    ("last_ns", |has| has.last_ns),
-    ("duration_ns", |has| has.order_value(TopOrder::Duration)),
-    ("packets_per_second", |has| has.order_value(TopOrder::PacketRate)),
-    ("bits_per_second", |has| has.order_value(TopOrder::BitRate)),
-    ("bytes_per_packet", |has| has.order_value(TopOrder::PacketSize)),
+// One list, so that JSON and CSV have the same numbers. What is not known is null, or an empty field.
+const MEASURES: [GroupMeasure; 10] = [
+    ("flows", |has| has.sum.flows.into()),
+    ("packets", |has| has.sum.packets.into()),
+    ("bytes", |has| has.sum.bytes.into()),
+    ("first_ns", |has| has.first_ns.into()),
+    ("last_ns", |has| has.last_ns.into()),
+    ("duration_ns", |has| has.order_value(TopOrder::Duration).into()),
+    ("packets_per_second", |has| has.packet_rate().into()),
+    ("bits_per_second", |has| has.bit_rate().into()),
+    ("bytes_per_packet", |has| has.packet_size().into()),
+    ("sampled_records", |has| has.sampled_records.into()),
 ];
 
 const CHANGED: &str =
@@ -58,6 +60,9 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
     if top.files_have_changed {
         print_remark(CHANGED);
     }
+    if let Some(remark) = sampling_remark(top.total.sampled_records) {
+        print_remark(format_args!("top: {remark}"));
+    }
     Ok(())
 }
 
@@ -75,17 +80,20 @@ const fn order_unit(order: TopOrder) -> &'static str {
 
 fn group_csv(parts: &[GroupPart], group: &TopGroup) -> String {
     let values = parts.iter().zip(&group.values).map(|(part, value)| csv_field(&group_text(part, value)));
-    let numbers = MEASURES.iter().map(|(_, measure)| measure(&group.has).to_string());
+    let numbers = MEASURES.iter().map(|(_, measure)| match measure(&group.has) {
+        Value::Null => String::new(),
+        number => number.to_string(),
+    });
     values.chain(numbers).collect::<Vec<_>>().join(",")
 }
 
-fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serde_json::Value {
+fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> Value {
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
-    let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has).into()));
+    let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has)));
     // In each line, because JSON lines have no place for remarks about all of them.
     let changed = files_have_changed.then(|| ("files_have_changed".to_owned(), true.into()));
-    serde_json::Value::Object(values.chain(numbers).chain(changed).collect())
+    Value::Object(values.chain(numbers).chain(changed).collect())
 }
 
 /// The value that orders the groups, as text: a share of the whole, a rate, a size or a time.
@@ -169,14 +177,15 @@ mod tests {
         let sum = GroupTotals { flows: 1, packets: 4, bytes: 1000 };
         TopGroup {
             values: vec![GroupValue::Exporter([0; 16], 7), GroupValue::Number(6)],
-            has: GroupSum { sum, first_ns: 0, last_ns: 500_000_000 },
+            has: GroupSum { sum, first_ns: 0, last_ns: 1_500_000_000, sampled_records: 0 },
         }
     }
 
     #[test]
     fn csv_name_with_comma_is_quoted() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        let expected = "\"this machine, domain 7\",tcp,1,4,1000,0,500000000,500000000,8,16000,250";
+        let expected =
+            "\"this machine, domain 7\",tcp,1,4,1000,0,1500000000,1500000000,2.667,5333.333,250.0,0";
         assert_eq!(group_csv(by.parts(), &group()), expected);
     }
 
@@ -185,6 +194,6 @@ mod tests {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         let json = group_object(by.parts(), &group(), false);
         assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
-        assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &16_000.into()));
+        assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &5333.333.into()));
     }
 }

@@ -85,3 +85,13 @@ pub(super) const fn end_reason(number: u64) -> &'static str {
         _ => "–",
     }
 }
+
+/// Says that sums of sampled packets are not scaled.
+pub(super) fn sampling_remark(sampled_records: u64) -> Option<String> {
+    (sampled_records > 0).then(|| {
+        format!(
+            "{} records are of sampled packets: sums count what was metered, and are not multiplied by the sampling interval",
+            format_count(sampled_records)
+        )
+    })
+}
