@@ -3,6 +3,7 @@
 mod capture;
 mod collect;
 mod criteria;
+mod docs;
 mod execution;
 mod fleet;
 mod fleet_probe;
@@ -12,6 +13,7 @@ mod impair;
 mod log;
 #[cfg(test)]
 mod manual;
+mod mcp;
 mod measured;
 mod merge;
 mod meter;
@@ -24,6 +26,7 @@ mod replay;
 mod report;
 mod run;
 mod serve;
+mod server_access;
 mod tap;
 mod test;
 mod watch;
@@ -31,6 +34,7 @@ mod watch;
 pub(crate) use capture::{CaptureArgs, DirectionArg, ReceiverArg};
 pub(crate) use collect::CollectArgs;
 pub(crate) use criteria::CriteriaFlags;
+pub(crate) use docs::DocsArgs;
 pub(crate) use execution::{ExecutionArgs, PageFlags, RunRecordArgs};
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
@@ -44,6 +48,7 @@ pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, 
 pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
+pub(crate) use mcp::McpArgs;
 pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
 pub(crate) use meter::{FlowIdKey, KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
@@ -64,6 +69,7 @@ pub(crate) use report::{
 };
 pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
 pub(crate) use serve::ServeArgs;
+pub(crate) use server_access::ServerAccessArgs;
 pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};
 pub(crate) use watch::WatchArgs;
@@ -153,6 +159,10 @@ pub(crate) enum RigCommand {
         packetrig report show last\n  \
         packetrig report diff baseline.json last --max-worse 5%")]
     Report(Box<ReportArgs>),
+    /// Let an assistant use a server: the Model Context Protocol on standard input and output
+    Mcp(McpArgs),
+    /// Print the pages of the book of this version
+    Docs(DocsArgs),
 }
 
 /// Check or explain a plan without running it.

@@ -5,12 +5,14 @@ mod calibrate;
 mod capture;
 mod collect;
 mod demo;
+mod docs;
 mod doctor;
 mod execution;
 mod fleet;
 mod flows;
 mod kept;
 mod log;
+mod mcp;
 mod merge;
 mod meter;
 mod method;
@@ -66,6 +68,8 @@ pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Re
         RigCommand::Doctor(arguments) => doctor::run_doctor(&arguments, output),
         RigCommand::Test(command) => run_test_command(command, output),
         RigCommand::Report(arguments) => report::run_report(*arguments, output),
+        RigCommand::Mcp(arguments) => mcp::serve_assistant(&arguments),
+        RigCommand::Docs(arguments) => docs::show_docs(&arguments, output),
     }
 }
 

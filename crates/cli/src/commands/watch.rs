@@ -21,7 +21,7 @@ pub(crate) use own_screen::OwnScreen;
 
 use super::is_interrupted;
 use super::serve::access;
-use crate::args::WatchArgs;
+use crate::args::{ServerAccessArgs, WatchArgs};
 use crate::commands::run_viewer::{AnnouncedRun, announced_runs};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -36,7 +36,7 @@ use std::io::{IsTerminal, stdin, stdout};
 
 pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let WatchedServer { address, lasts } = find_server(arguments)?;
-    let client = make_client(address, arguments)?;
+    let client = make_client(address, &arguments.access)?;
     signal::latch_end_signals()?;
     // Before the screen changes: a failure to connect at all is an error, and later losses are shown on the screen.
     let server = client.get("/api/v1/state")?;
@@ -106,7 +106,8 @@ fn list_runs(runs: &[AnnouncedRun]) -> String {
     runs.iter().map(line).collect()
 }
 
-fn make_client(address: ApiAddress, arguments: &WatchArgs) -> Result<ApiClient, Error> {
+/// A client of the server, with the token and the trust that the user gave.
+pub(super) fn make_client(address: ApiAddress, arguments: &ServerAccessArgs) -> Result<ApiClient, Error> {
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),

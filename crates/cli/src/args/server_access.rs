@@ -1,0 +1,18 @@
+//! How a command that is a client of a server shows who it is, and which server it accepts.
+
+use clap::Args;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+pub(crate) struct ServerAccessArgs {
+    /// Send the token in this file [default: none, which suffices for the server's own user on its machine]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Connect only if the server's certificate, or that of its authority, is in this file (PEM) [default: any
+    /// certificate of this machine, without a token]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca: Option<PathBuf>,
+    /// Accept any certificate, also from another machine and with a token
+    #[arg(long, conflicts_with = "ca")]
+    pub(crate) insecure: bool,
+}

@@ -1,0 +1,119 @@
+//! `packetrig docs`: the book of this version, without a network.
+
+mod book;
+
+use crate::args::DocsArgs as Arguments;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::output::CommandOutput;
+use book::BookPage;
+use std::fmt::Write as _;
+
+pub(crate) fn show_docs(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let pages = book::read_pages();
+    let text = if arguments.all {
+        whole_book(&pages)
+    } else if let Some(words) = &arguments.search {
+        matching_lines(&pages, words)?
+    } else if let Some(name) = &arguments.page {
+        find_page(&pages, name)?.text.to_owned()
+    } else {
+        table_of_contents(&pages)
+    };
+    output.write_text(text);
+    Ok(CommandExit::Ok)
+}
+
+fn table_of_contents(pages: &[BookPage]) -> String {
+    let width = pages.iter().map(|page| page.name.len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut section = "";
+    for page in pages {
+        if page.section != section {
+            section = page.section;
+            text.extend([if text.is_empty() { "" } else { "\n" }, section, "\n"]);
+        }
+        text.extend([format!("  {:width$}  {}\n", page.name, page.title)]);
+    }
+    text + "\n`packetrig docs PAGE` prints a page, `packetrig docs --search WORDS` finds lines.\n"
+}
+
+fn whole_book(pages: &[BookPage]) -> String {
+    pages.iter().fold(String::new(), |mut text, page| {
+        // Writing to a string does not fail.
+        let _written =
+            writeln!(text, "<!-- {}: packetrig docs {} -->\n\n{}", page.section, page.name, page.text);
+        text
+    })
+}
+
+fn find_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage, Error> {
+    if let Some(page) = pages.iter().find(|page| page.name == name) {
+        return Ok(page);
+    }
+    let found: Vec<_> = pages.iter().filter(|page| page.name.starts_with(name)).collect();
+    match found[..] {
+        [page] => Ok(page),
+        [] => Err(Error::Usage(format!(
+            "the book has no page `{name}`; `packetrig docs` lists its pages, and `packetrig docs --search {name}` finds the word"
+        ))),
+        _ => {
+            let names: Vec<_> = found.iter().map(|page| page.name).collect();
+            Err(Error::Usage(format!("several pages begin with `{name}`: {}", names.join(", "))))
+        }
+    }
+}
+
+/// The lines that have all words, each with the page to read on.
+fn matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
+    let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
+    let has_words = |line: &str| {
+        let line = line.to_lowercase();
+        words.iter().all(|word| line.contains(word.as_str()))
+    };
+    let mut text = String::new();
+    for page in pages {
+        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| has_words(line)) {
+            text.extend([format!("{}:{}: {}\n", page.name, number + 1, line.trim())]);
+        }
+    }
+    if text.is_empty() {
+        return Err(Error::Usage(format!("no line of the book has: {}", words.join(" "))));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_is_found_by_name_or_by_its_beginning() {
+        let pages = book::read_pages();
+        let found =
+            |name: &str| find_page(&pages, name).map(|page| page.name).map_err(|error| error.to_string());
+        assert_eq!(found("probe"), Ok("probe"));
+        assert_eq!(found("getting"), Ok("getting-started"));
+        assert!(found("probe-").unwrap_err().contains("probe-ping, probe-stamp"));
+        assert!(found("nothing").unwrap_err().contains("no page `nothing`"));
+    }
+
+    #[test]
+    fn search_needs_all_words_in_a_line() {
+        let pages = [BookPage {
+            section: "Links",
+            name: "tap",
+            title: "Tap",
+            text: "# Tap\n\nCopies  Frames.\nFrames.\n",
+        }];
+        assert_eq!(matching_lines(&pages, "frames copies").unwrap(), "tap:3: Copies  Frames.\n");
+        assert!(matching_lines(&pages, "nothing").is_err());
+    }
+
+    #[test]
+    fn contents_have_every_page_under_its_section() {
+        let contents = table_of_contents(&book::read_pages());
+        assert!(contents.starts_with("First steps\n  install "), "{contents}");
+        assert!(contents.contains("\n\nFlows\n  meter "), "{contents}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The pages of the book, as docs/SUMMARY.md lists them. Measurements and decisions are for those who change packetrig and stay outside.
+
+const SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
+
+/// A page of the book.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BookPage {
+    pub(super) section: &'static str,
+    /// Its file's name, without directory and ending.
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    /// Markdown.
+    pub(super) text: &'static str,
+}
+
+macro_rules! embedded {
+    ($($path:literal,)*) => {
+        &[$(($path, include_str!(concat!("../../../../../docs/", $path, ".md")))),*]
+    };
+}
+
+/// Path below docs, without its ending, and text. The compiler cannot read a list of files; a test compares this one with SUMMARY.md.
+const TEXTS: &[(&str, &str)] = embedded![
+    "book/install",
+    "book/getting-started",
+    "book/how-it-works",
+    "book/coming-from",
+    "book/from-trex",
+    "book/from-iperf3",
+    "book/from-ixia-c",
+    "book/from-bngblaster",
+    "book/from-nfdump",
+    "book/from-perfsonar",
+    "book/rates",
+    "book/glossary",
+    "book/exit-codes",
+    "book/event-log",
+    "book/plan",
+    "book/tag",
+    "book/back-ends",
+    "book/engines",
+    "book/replay",
+    "book/devices",
+    "book/otg-api",
+    "book/page",
+    "book/watch",
+    "book/page-api",
+    "book/mcp",
+    "book/verdicts",
+    "book/figures",
+    "book/inconclusive",
+    "book/caveats",
+    "book/latency",
+    "book/results",
+    "book/report-page",
+    "book/result-columns",
+    "book/test-methods",
+    "book/gates",
+    "book/capture",
+    "book/log",
+    "book/merge",
+    "book/tap",
+    "book/impair",
+    "book/probe",
+    "book/probe-ping",
+    "book/probe-stamp",
+    "book/probe-oneprobe",
+    "book/probe-capacity",
+    "book/probe-fleet",
+    "book/probe-small",
+    "book/release-service",
+    "book/release-clients",
+    "book/release-protocol",
+    "book/meter",
+    "book/meter-group",
+    "book/parsing",
+    "book/flow-table",
+    "book/flow-export",
+    "book/flow-collect",
+    "book/flow-store",
+    "book/flow-questions",
+    "book/metrics",
+    "book/sandbox",
+    "book/service",
+    "fleet",
+    "book/fleet-results",
+    "book/fleet-operating",
+    "book/fleet-owner",
+    "book/fleet-failures",
+    "book/spool",
+    "threat-model",
+];
+
+/// All pages, in the order of the book.
+pub(super) fn read_pages() -> Vec<BookPage> {
+    let mut pages = Vec::new();
+    let mut section = "";
+    for line in SUMMARY.lines() {
+        if let Some(title) = line.strip_prefix("# ") {
+            section = title;
+        } else if let Some((title, path)) = read_link(line)
+            && let Some((_, text)) = TEXTS.iter().find(|(known, _)| *known == path)
+        {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            pages.push(BookPage { section, name, title, text });
+        }
+    }
+    pages
+}
+
+/// Title and path of `- [Title](path.md)`.
+fn read_link(line: &'static str) -> Option<(&'static str, &'static str)> {
+    let (title, path) = line.trim_start().strip_prefix("- [")?.split_once("](")?;
+    Some((title, path.strip_suffix(".md)")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn book_has_every_listed_page_and_no_other() {
+        let listed: Vec<_> = SUMMARY
+            .lines()
+            .filter_map(read_link)
+            .map(|(_, path)| path)
+            .filter(|path| !path.starts_with("results/") && !path.starts_with("decisions/"))
+            .collect();
+        let embedded: Vec<_> = TEXTS.iter().map(|(path, _)| *path).collect();
+        assert_eq!(embedded, listed, "docs/book.rs embeds what docs/SUMMARY.md lists, in its order");
+    }
+}

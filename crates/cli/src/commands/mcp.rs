@@ -1,0 +1,71 @@
+//! `packetrig mcp`: a server of the Model Context Protocol on standard input and output. Like `watch` it is only a client of the
+//! documented API, so an assistant can do what its user or token may do there, and nothing else.
+//!
+//! `protocol` has the messages, `tools` the calls; both are pure. Here are the lines and the connection.
+
+mod protocol;
+mod tools;
+
+use super::watch::make_client;
+use crate::args::McpArgs as Arguments;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use packetrig_plan::Plan;
+use packetrig_server::client::{ApiAddress, ApiClient};
+use packetrig_units::message_with_causes;
+use protocol::answer_line;
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Read as _, Write as _};
+use tools::ToolCall;
+
+/// Longest message, line end included: a plan with thousands of streams.
+const MOST_LINE_BYTES: u64 = 64 << 20;
+
+pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Error> {
+    let address = arguments.server.clone().unwrap_or_else(ApiAddress::default_server);
+    let client = make_client(address, &arguments.access)?;
+    let mut input = io::stdin().lock();
+    // End of input is how a client of this protocol ends its server.
+    while let Some(line) = read_message(&mut input)? {
+        if let Some(answer) = answer_line(&line, &|call| make_call(&client, call)) {
+            write_message(&answer)?;
+        }
+    }
+    Ok(CommandExit::Ok)
+}
+
+/// The next line; `None` at the end of input.
+fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
+    let mut line = Vec::new();
+    let read = input.take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
+    let length = read.map_err(|source| Error::ReadFile { name: "standard input".to_owned(), source })?;
+    if length as u64 == MOST_LINE_BYTES {
+        return Err(Error::Usage(format!("a message is longer than {MOST_LINE_BYTES} bytes")));
+    }
+    Ok((length > 0).then_some(line))
+}
+
+/// Not through [`crate::output::CommandOutput`]: that makes text safe for a terminal, and a program needs the message itself.
+fn write_message(message: &Value) -> Result<(), Error> {
+    let mut output = io::stdout().lock();
+    let written = writeln!(output, "{message}").and_then(|()| output.flush());
+    written.map_err(|source| Error::Write { what: "an answer".to_owned(), source })
+}
+
+/// Makes a call; its answer, or why there is none.
+fn make_call(client: &ApiClient, call: &ToolCall) -> Result<Value, String> {
+    match call {
+        ToolCall::Get(path) => client.get(path),
+        ToolCall::Post(path, body) => client.post(path, body),
+        ToolCall::CheckPlan(document) => return Ok(check_plan(document)),
+    }
+    .map_err(|error| message_with_causes(&error))
+}
+
+/// The same check as that of `packetrig plan check`; it needs no server.
+fn check_plan(document: &str) -> Value {
+    match Plan::from_text(document) {
+        Ok(plan) => json!({ "can_run": true, "problems": plan.warnings }),
+        Err(problems) => json!({ "can_run": false, "problems": problems.0 }),
+    }
+}

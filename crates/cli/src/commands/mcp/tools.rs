@@ -1,0 +1,322 @@
+//! The tools: each is one call of the server's documented API (docs/book/page-api.md), or the check of a plan.
+
+use serde_json::{Map, Value, json};
+
+/// What a tool does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ToolCall {
+    Get(String),
+    Post(&'static str, Value),
+    CheckPlan(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ParameterKind {
+    Text,
+    Number,
+    Texts,
+    Document,
+}
+
+#[derive(Debug)]
+struct Parameter {
+    name: &'static str,
+    kind: ParameterKind,
+    is_required: bool,
+    meaning: &'static str,
+}
+
+#[derive(Debug)]
+enum CallForm {
+    /// The parameters are those of the call's URL.
+    Get(&'static str),
+    /// The one parameter is part of the path.
+    GetOf(&'static str),
+    /// The one parameter is the body.
+    PostDocument(&'static str),
+    /// The parameters are the members of the body; these are added.
+    PostMembers(&'static str, &'static [(&'static str, &'static str)]),
+    /// The body has nothing.
+    PostNothing(&'static str),
+    CheckPlan,
+}
+
+#[derive(Debug)]
+pub(super) struct Tool {
+    pub(super) name: &'static str,
+    description: &'static str,
+    parameters: &'static [Parameter],
+    form: CallForm,
+}
+
+const fn required(name: &'static str, kind: ParameterKind, meaning: &'static str) -> Parameter {
+    Parameter { name, kind, is_required: true, meaning }
+}
+
+const fn optional(name: &'static str, kind: ParameterKind, meaning: &'static str) -> Parameter {
+    Parameter { name, kind, is_required: false, meaning }
+}
+
+const STREAMS: Parameter = optional("streams", ParameterKind::Texts, "names of streams; all without it");
+const ID: Parameter = required("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
+
+pub(super) const TOOLS: &[Tool] = &[
+    Tool {
+        name: "server_state",
+        description: "What the server is and has, and whether you may start streams.",
+        parameters: &[],
+        form: CallForm::Get("/api/v1/state"),
+    },
+    Tool {
+        name: "list_nodes",
+        description: "The nodes of the fleet that the server leads, with their ports and troubles.",
+        parameters: &[],
+        form: CallForm::Get("/api/v1/nodes"),
+    },
+    Tool {
+        name: "check_plan",
+        description: "Checks an Open Traffic Generator document (YAML or JSON) without running it: every problem with its place and a hint.",
+        parameters: &[required("document", ParameterKind::Text, "the document")],
+        form: CallForm::CheckPlan,
+    },
+    Tool {
+        name: "open_run",
+        description: "Opens a run: takes the ports of an Open Traffic Generator configuration. Nothing is sent before start_streams. Ends the run before it.",
+        parameters: &[required(
+            "configuration",
+            ParameterKind::Document,
+            "the configuration, as a JSON object",
+        )],
+        form: CallForm::PostDocument("/config"),
+    },
+    Tool {
+        name: "start_streams",
+        description: "Starts streams of the open run: frames leave the ports.",
+        parameters: &[STREAMS],
+        form: CallForm::PostMembers("/api/v1/streams", &[("change", "start")]),
+    },
+    Tool {
+        name: "stop_streams",
+        description: "Stops streams of the open run.",
+        parameters: &[STREAMS],
+        form: CallForm::PostMembers("/api/v1/streams", &[("change", "stop")]),
+    },
+    Tool {
+        name: "live_run",
+        description: "The run in progress: its ledger of frames, losses by place, ports and streams.",
+        parameters: &[
+            optional("filter", ParameterKind::Text, "part of a stream's or port's name"),
+            optional("sort", ParameterKind::Text, "column of streams; -COLUMN is the largest first"),
+            optional("rows", ParameterKind::Number, "most streams"),
+        ],
+        form: CallForm::Get("/api/v1/live"),
+    },
+    Tool {
+        name: "end_run",
+        description: "Ends the open run, judges it and stores its result.",
+        parameters: &[],
+        form: CallForm::PostNothing("/config"),
+    },
+    Tool {
+        name: "list_results",
+        description: "Past runs and test methods, the newest first, with their verdicts.",
+        parameters: &[
+            optional("text", ParameterKind::Text, "part of the name or id"),
+            optional("verdict", ParameterKind::Text, "PASS, FAIL or INCONCLUSIVE"),
+            optional("most", ParameterKind::Number, "how many"),
+        ],
+        form: CallForm::Get("/api/v1/runs"),
+    },
+    Tool {
+        name: "show_result",
+        description: "The whole report of a run, or the result of a test method.",
+        parameters: &[ID],
+        form: CallForm::GetOf("/api/v1/runs/"),
+    },
+    Tool {
+        name: "compare_results",
+        description: "The figures of two results side by side, with what is worse by more than its doubt.",
+        parameters: &[
+            required("a", ParameterKind::Text, "id of the first result"),
+            required("b", ParameterKind::Text, "id of the second result"),
+        ],
+        form: CallForm::Get("/api/v1/compare"),
+    },
+    Tool {
+        name: "start_method",
+        description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods has it.",
+        parameters: &[required("method", ParameterKind::Document, "`options` and `plans`, as a JSON object")],
+        form: CallForm::PostDocument("/api/v1/methods"),
+    },
+    Tool {
+        name: "method_progress",
+        description: "How far a test method is, and what it knows.",
+        parameters: &[ID],
+        form: CallForm::GetOf("/api/v1/methods/"),
+    },
+];
+
+impl Tool {
+    /// The tool as the protocol lists it.
+    pub(super) fn describe(&self) -> Value {
+        let properties: Map<String, Value> = self
+            .parameters
+            .iter()
+            .map(|parameter| (parameter.name.to_owned(), parameter.describe()))
+            .collect();
+        let required: Vec<_> = self
+            .parameters
+            .iter()
+            .filter(|parameter| parameter.is_required)
+            .map(|parameter| parameter.name)
+            .collect();
+        json!({
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": {
+                "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+            },
+            "annotations": { "readOnlyHint": self.only_reads() },
+        })
+    }
+
+    const fn only_reads(&self) -> bool {
+        matches!(self.form, CallForm::Get(_) | CallForm::GetOf(_) | CallForm::CheckPlan)
+    }
+
+    /// The call that these arguments ask for, or what is wrong with them.
+    pub(super) fn read_call(&self, arguments: &Value) -> Result<ToolCall, String> {
+        let empty = Map::new();
+        let given = match arguments {
+            Value::Null => &empty,
+            Value::Object(given) => given,
+            _ => return Err("`arguments` is an object".to_owned()),
+        };
+        if let Some(unknown) =
+            given.keys().find(|name| !self.parameters.iter().any(|known| known.name == name.as_str()))
+        {
+            return Err(format!("`{unknown}` is not an argument of {}", self.name));
+        }
+        for parameter in self.parameters {
+            parameter.check_value(given.get(parameter.name))?;
+        }
+        let only = || {
+            self.parameters
+                .first()
+                .and_then(|parameter| given.get(parameter.name))
+                .cloned()
+                .unwrap_or_default()
+        };
+        Ok(match self.form {
+            CallForm::Get(path) => ToolCall::Get(format!("{path}{}", query_text(given))),
+            CallForm::GetOf(path) => ToolCall::Get(format!("{path}{}", percent_encode(&value_text(&only())))),
+            CallForm::PostDocument(path) => ToolCall::Post(path, only()),
+            CallForm::PostMembers(path, members) => {
+                let added = members.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
+                ToolCall::Post(path, Value::Object(added.chain(given.clone()).collect()))
+            }
+            CallForm::PostNothing(path) => ToolCall::Post(path, json!({})),
+            CallForm::CheckPlan => ToolCall::CheckPlan(value_text(&only())),
+        })
+    }
+}
+
+impl Parameter {
+    fn describe(&self) -> Value {
+        let mut schema = match self.kind {
+            ParameterKind::Text => json!({ "type": "string" }),
+            ParameterKind::Number => json!({ "type": "integer", "minimum": 0 }),
+            ParameterKind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            ParameterKind::Document => json!({ "type": "object" }),
+        };
+        schema["description"] = self.meaning.into();
+        schema
+    }
+
+    fn check_value(&self, value: Option<&Value>) -> Result<(), String> {
+        let Some(value) = value else {
+            return if self.is_required { Err(format!("`{}` is missing", self.name)) } else { Ok(()) };
+        };
+        let (fits, wanted) = match self.kind {
+            ParameterKind::Text => (value.is_string(), "a text"),
+            ParameterKind::Number => (value.is_u64(), "a whole number"),
+            ParameterKind::Texts => {
+                (value.as_array().is_some_and(|all| all.iter().all(Value::is_string)), "a list of texts")
+            }
+            ParameterKind::Document => (value.is_object(), "an object"),
+        };
+        if fits { Ok(()) } else { Err(format!("`{}` is {wanted}", self.name)) }
+    }
+}
+
+/// `?a=1&b=2`; nothing without parameters.
+fn query_text(given: &Map<String, Value>) -> String {
+    let pairs: Vec<_> =
+        given.iter().map(|(name, value)| format!("{name}={}", percent_encode(&value_text(value)))).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+/// Without the quotes of a JSON text.
+fn value_text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// All but the unreserved characters of RFC 3986, section 2.3: an id with `/` or `?` must not become another path.
+fn percent_encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |encoded, byte| match byte {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+            encoded + (byte as char).encode_utf8(&mut [0; 4])
+        }
+        _ => encoded + &format!("%{byte:02X}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, arguments: &Value) -> Result<ToolCall, String> {
+        TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_call(arguments)
+    }
+
+    #[test]
+    fn arguments_become_query_path_and_body() {
+        let results = call("list_results", &json!({ "text": "a b&c", "most": 5 })).unwrap();
+        assert_eq!(results, ToolCall::Get("/api/v1/runs?most=5&text=a%20b%26c".to_owned()));
+        assert_eq!(
+            call("show_result", &json!({ "id": "../state" })),
+            Ok(ToolCall::Get("/api/v1/runs/..%2Fstate".to_owned()))
+        );
+        assert_eq!(
+            call("start_streams", &json!({ "streams": ["a"] })),
+            Ok(ToolCall::Post("/api/v1/streams", json!({ "change": "start", "streams": ["a"] })))
+        );
+        assert_eq!(call("end_run", &Value::Null), Ok(ToolCall::Post("/config", json!({}))));
+        assert_eq!(
+            call("open_run", &json!({ "configuration": { "ports": [] } })),
+            Ok(ToolCall::Post("/config", json!({ "ports": [] })))
+        );
+    }
+
+    #[test]
+    fn arguments_of_a_wrong_kind_or_name_are_refused() {
+        assert_eq!(
+            call("open_run", &json!({ "configuration": "ports: []" })),
+            Err("`configuration` is an object".to_owned())
+        );
+        assert_eq!(call("list_results", &json!({ "most": -1 })), Err("`most` is a whole number".to_owned()));
+        assert_eq!(
+            call("list_nodes", &json!({ "force": true })),
+            Err("`force` is not an argument of list_nodes".to_owned())
+        );
+        assert_eq!(call("list_nodes", &json!([])), Err("`arguments` is an object".to_owned()));
+    }
+
+    #[test]
+    fn names_are_unique_and_only_senders_and_openers_change_anything() {
+        let names: std::collections::BTreeSet<_> = TOOLS.iter().map(|tool| tool.name).collect();
+        assert_eq!(names.len(), TOOLS.len());
+        let changing: Vec<_> = TOOLS.iter().filter(|tool| !tool.only_reads()).map(|tool| tool.name).collect();
+        assert_eq!(changing, ["open_run", "start_streams", "stop_streams", "end_run", "start_method"]);
+    }
+}
