@@ -105,6 +105,7 @@ fn least_important(columns: &[&ShownColumn]) -> Vec<&'static str> {
 fn value_text(value: &CellValue, kind: ColumnKind) -> String {
     match (value, kind) {
         (CellValue::Text(text), _) => shorten_name(text),
+        (CellValue::Names(names), _) => shorten_name(&names.join(" ")),
         (CellValue::YesNo(value), _) => if *value { "yes" } else { "no" }.to_owned(),
         (CellValue::Share { part, whole, .. }, _) => format_percent(*part, *whole),
         (CellValue::Count(ns), ColumnKind::Nanoseconds) => Nanos::new(*ns).to_string(),

@@ -34,6 +34,14 @@ pub trait ReportTable: Sized + 'static {
     /// The rows in the order of the file.
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>>;
 
+    /// The columns that the report page shows, in its order.
+    fn page_columns() -> Vec<(PagePlace, &'static ReportColumn<Self>)> {
+        let placed = Self::COLUMNS.iter().filter_map(|column| Some((column.page?, column)));
+        let mut columns: Vec<_> = placed.collect();
+        columns.sort_by_key(|(place, _)| place.position);
+        columns
+    }
+
     /// Finds the column with this name.
     fn find_column(name: &str) -> Option<&'static ReportColumn<Self>> {
         Self::COLUMNS.iter().find(|column| column.name == name)
@@ -48,7 +56,17 @@ pub struct ReportColumn<T: ReportTable> {
     pub kind: ColumnKind,
     /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
+    /// Its place in the table of the report page, if it is shown there.
+    pub page: Option<PagePlace>,
     value: fn(&T::Row<'_>) -> Option<CellValue>,
+}
+
+/// Place of a column in a table of the report page. The order differs from that of files, where new columns come last.
+#[derive(Clone, Copy, Debug)]
+pub struct PagePlace {
+    /// Columns are ordered by it.
+    pub position: u8,
+    pub heading: &'static str,
 }
 
 impl<T: ReportTable> ReportColumn<T> {
@@ -58,7 +76,11 @@ impl<T: ReportTable> ReportColumn<T> {
         meaning: &'static str,
         value: fn(&T::Row<'_>) -> Option<CellValue>,
     ) -> Self {
-        Self { name, kind, meaning, value }
+        Self { name, kind, meaning, page: None, value }
+    }
+
+    const fn on_page(self, position: u8, heading: &'static str) -> Self {
+        Self { page: Some(PagePlace { position, heading }), ..self }
     }
 
     /// Value of the column in this row; absent if it is unknown, which is not zero.
@@ -117,6 +139,8 @@ impl ColumnKind {
 pub enum CellValue {
     /// A name or a word.
     Text(String),
+    /// Several names.
+    Names(Vec<String>),
     YesNo(bool),
     /// A number that is never negative.
     Count(u64),
@@ -135,6 +159,7 @@ impl fmt::Display for CellValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
+            Self::Names(names) => f.write_str(&names.join(" ")),
             Self::YesNo(value) => value.fmt(f),
             Self::Count(count) => count.fmt(f),
             Self::Signed(value) => value.fmt(f),
@@ -228,6 +253,14 @@ impl TableDescription {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn stream_columns_have_own_places_on_the_page() {
+        let columns = StreamTable::page_columns();
+        let positions: BTreeSet<u8> = columns.iter().map(|(place, _)| place.position).collect();
+        assert_eq!(positions.len(), columns.len());
+        assert_eq!(columns.first().map(|(_, column)| column.name), Some("stream"), "it names the row");
+    }
 
     #[test]
     fn report_columns_have_unique_names_and_sentences() {

@@ -5,7 +5,7 @@
 
 use super::elements::{Cell, Heading, tabulate_rows, write_table_head};
 use super::stream_charts;
-use super::stream_columns::{COLUMNS, StreamDatum};
+use super::stream_columns::{StreamColumn, StreamDatum, stream_columns};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::report::{RunReport, StreamReport};
@@ -40,12 +40,10 @@ pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
 
 /// Writes the table of streams.
 pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
-    let headings: Vec<Heading> = COLUMNS.iter().map(|column| column.heading).collect();
+    let columns = stream_columns();
+    let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
     let row = |stream: &&StreamReport| -> Vec<Cell> {
-        COLUMNS
-            .iter()
-            .map(|column| Cell::or_absent((column.value)(stream).map(|value| value.to_cell())))
-            .collect()
+        columns.iter().map(|column| column.cell_of(stream)).collect()
     };
     let count = report.streams.len();
     page.open_element("p", &[("class", "muted")])
@@ -71,11 +69,11 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     let rows: Vec<Vec<Cell>> = worst.iter().take(WORST_ROWS).map(row).collect();
     tabulate_rows(page, &label, None, &headings, &rows);
     page.close_element("div");
-    write_all_rows(page, report, &headings);
+    write_all_rows(page, report, &columns, &headings);
 }
 
 /// Writes all streams as data for the page's script, with the empty table that it fills.
-fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
+fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn], headings: &[Heading]) {
     #[derive(Serialize)]
     struct StreamRows<'a> {
         forms: Vec<&'a str>,
@@ -98,11 +96,10 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
     write_table_head(page, headings);
     page.add_element("tbody", &[], "").close_element("table").close_element("div").close_element("div");
     // By column: one list of equal kinds is shorter as JSON than an object for each stream.
-    let columns = COLUMNS.iter().map(|column| {
-        report.streams.iter().map(|stream| (column.value)(stream).map(|value| value.to_datum())).collect()
-    });
-    let forms = COLUMNS.iter().map(|column| column.form).collect();
-    page.add_json_data("streams-data", &StreamRows { forms, columns: columns.collect() });
+    let values =
+        columns.iter().map(|column| report.streams.iter().map(|stream| column.datum_of(stream)).collect());
+    let forms = columns.iter().map(StreamColumn::form).collect();
+    page.add_json_data("streams-data", &StreamRows { forms, columns: values.collect() });
 }
 
 /// Writes charts and figures of single streams.

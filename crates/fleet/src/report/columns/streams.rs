@@ -31,19 +31,23 @@ impl ReportTable for StreamTable {
 type Column = ReportColumn<StreamTable>;
 
 const COLUMNS: &[Column] = &[
-    Column::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.name))),
+    Column::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.name)))
+        .on_page(10, "stream"),
     Column::new("tx_port", Text, "Name of the port that sends it.", |row| {
         Some(CellValue::from(&row.tx_port))
-    }),
+    })
+    .on_page(180, "from"),
     Column::new("rx_ports", Text, "Names of the ports that receive it, with spaces between them.", |row| {
-        Some(CellValue::from(&row.rx_ports.join(" ")))
-    }),
+        Some(CellValue::Names(row.rx_ports.clone()))
+    })
+    .on_page(190, "to"),
     Column::new("planned", Frames, "Frames that were due by the time the sender ended.", |row| {
         sent_cell(row, |sent| sent.planned)
     }),
     Column::new("sent", Frames, "Frames that the sender handed over to the kernel.", |row| {
         sent_cell(row, |sent| sent.frames)
-    }),
+    })
+    .on_page(100, "sent"),
     Column::new("unsent", Frames, "Frames that were planned and not sent.", |row| {
         sent_cell(row, |sent| sent.unsent)
     }),
@@ -55,7 +59,8 @@ const COLUMNS: &[Column] = &[
     }),
     Column::new("tx_fps_milli", MilliFramesPerSecond, "Mean frame rate sent.", |row| {
         tx_rate_cell(row, |rate| rate.frames_milli)
-    }),
+    })
+    .on_page(130, "rate sent"),
     Column::new("tx_l2_bps", BitsPerSecond, "Mean rate sent on layer 2: frames with FCS.", |row| {
         tx_rate_cell(row, |rate| rate.l2.bits_per_second())
     }),
@@ -94,7 +99,8 @@ const COLUMNS: &[Column] = &[
         Frames,
         "Frames of the stream that receivers recognised, copies included.",
         |row| received_cell(row, |got| got.frames),
-    ),
+    )
+    .on_page(110, "received"),
     Column::new("received_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
         received_cell(row, |got| got.bytes)
     }),
@@ -103,7 +109,8 @@ const COLUMNS: &[Column] = &[
     }),
     Column::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2.", |row| {
         Some(row.received.as_ref()?.rate?.l2.bits_per_second().into())
-    }),
+    })
+    .on_page(150, "received, layer 2"),
     Column::new(
         "expected",
         Frames,
@@ -115,11 +122,13 @@ const COLUMNS: &[Column] = &[
         Frames,
         "Expected frames that did not arrive: `expected` less `unique`, over all receivers.",
         |row| loss_cell(row, |loss| loss.lost),
-    ),
+    )
+    .on_page(20, "lost"),
     Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
         let loss = row.loss?;
         Some(CellValue::Share { part: loss.lost, whole: loss.expected, percent: loss.percent })
-    }),
+    })
+    .on_page(30, "loss"),
     Column::new("longest_burst", Frames, "The longest run of consecutive lost frames.", |row| {
         row.loss?.longest_burst.map(CellValue::Count)
     }),
@@ -131,13 +140,15 @@ const COLUMNS: &[Column] = &[
     ),
     Column::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
         received_cell(row, |got| got.sequence.duplicates)
-    }),
+    })
+    .on_page(160, "copies"),
     Column::new(
         "reordered",
         Frames,
         "Frames that arrived after one with a higher number (RFC 4737).",
         |row| received_cell(row, |got| got.sequence.reordered),
-    ),
+    )
+    .on_page(170, "reordered"),
     Column::new("max_extent", Frames, "The largest reordering extent (RFC 4737).", |row| {
         received_cell(row, |got| got.sequence.max_extent)
     }),
@@ -170,19 +181,23 @@ const COLUMNS: &[Column] = &[
     }),
     Column::new("latency_max_ns", Nanoseconds, "One-way latency: the largest.", |row| {
         latency_cell(row, |times| times.max)
-    }),
+    })
+    .on_page(90, "latency max"),
     Column::new("latency_p50_ns", Nanoseconds, "One-way latency: median.", |row| {
         latency_cell(row, |times| times.p50)
-    }),
+    })
+    .on_page(60, "latency p50"),
     Column::new("latency_p90_ns", Nanoseconds, "One-way latency: 90 % are at or below.", |row| {
         latency_cell(row, |times| times.p90)
     }),
     Column::new("latency_p99_ns", Nanoseconds, "One-way latency: 99 % are at or below.", |row| {
         latency_cell(row, |times| times.p99)
-    }),
+    })
+    .on_page(70, "latency p99"),
     Column::new("latency_p999_ns", Nanoseconds, "One-way latency: 99.9 % are at or below.", |row| {
         latency_cell(row, |times| times.p999)
-    }),
+    })
+    .on_page(80, "latency p99.9"),
     Column::new("latency_p9999_ns", Nanoseconds, "One-way latency: 99.99 % are at or below.", |row| {
         latency_cell(row, |times| times.p9999)
     }),
@@ -236,13 +251,15 @@ const COLUMNS: &[Column] = &[
         Frames,
         "Lost frames that the rig, or a link without carrier, may have lost.",
         |row| loss_cell(row, |loss| loss.in_doubt),
-    ),
+    )
+    .on_page(40, "in doubt"),
     Column::new(
         "longest_outage_ns",
         Nanoseconds,
         "The longest time between two arrivals with lost frames between them.",
         |row| row.outages.as_ref()?.longest.map(CellValue::from),
-    ),
+    )
+    .on_page(50, "longest outage"),
     Column::new(
         "misdelivered",
         Frames,
@@ -285,6 +302,14 @@ const COLUMNS: &[Column] = &[
         "How long the longest outage certainly was, without what the rig may have done to it.",
         |row| row.outages.as_ref()?.longest_certain.map(CellValue::from),
     ),
+    Column::new("asked_fps_milli", MilliFramesPerSecond, "Frame rate that the schedule asks for.", |row| {
+        row.asked_milli.map(CellValue::Count)
+    })
+    .on_page(120, "asked rate"),
+    Column::new("rx_fps_milli", MilliFramesPerSecond, "Mean frame rate received.", |row| {
+        Some(row.received.as_ref()?.rate?.frames_milli.into())
+    })
+    .on_page(140, "rate received"),
 ];
 
 fn sent_cell(row: &StreamReport, of: fn(&SentFrames) -> u64) -> Option<CellValue> {
