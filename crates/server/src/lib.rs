@@ -13,6 +13,7 @@ mod blame;
 pub mod client;
 mod console;
 mod error;
+mod live_columns;
 mod methods;
 mod options;
 mod page;
@@ -24,6 +25,7 @@ mod viewing;
 
 pub use console::{TestConsole, WatchedRun, replace_aliases};
 pub use error::Error;
+pub use live_columns::{LiveColumn, PORT_COLUMNS, STREAM_COLUMNS, WatchColumn};
 pub use methods::{MethodRefusal, MethodService};
 pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,

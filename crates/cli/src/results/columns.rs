@@ -115,6 +115,7 @@ fn value_text(value: &CellValue, kind: ColumnKind) -> String {
             format_scaled(*milli as f64 / 1000.0, "")
         }
         (CellValue::Count(number), _) => format_count(*number),
+        (CellValue::Float(number), _) => format_scaled(*number, kind.unit().unwrap_or("")),
         (CellValue::Signed(ns), ColumnKind::SignedNanoseconds) => signed_time(*ns),
         (CellValue::Signed(ppm), ColumnKind::PartsPerMillion) => format!("{} ppm", format_signed(*ppm)),
         (CellValue::Signed(number), _) => format_signed(*number),

@@ -112,6 +112,8 @@ pub enum ColumnKind {
     Nanoseconds,
     SignedNanoseconds,
     BitsPerSecond,
+    BytesPerSecond,
+    FramesPerSecond,
     MilliFramesPerSecond,
     PartsPerMillion,
     Percent,
@@ -127,6 +129,8 @@ impl ColumnKind {
             Self::Seconds => Some("s"),
             Self::Nanoseconds | Self::SignedNanoseconds => Some("ns"),
             Self::BitsPerSecond => Some("bit/s"),
+            Self::BytesPerSecond => Some("bytes/s"),
+            Self::FramesPerSecond => Some("frames/s"),
             Self::MilliFramesPerSecond => Some("frames/1000 s"),
             Self::PartsPerMillion => Some("ppm"),
             Self::Percent => Some("%"),
@@ -146,6 +150,8 @@ pub enum CellValue {
     Count(u64),
     /// A number with a sign.
     Signed(i64),
+    /// A number with decimals, such as a rate of the last second.
+    Float(f64),
     /// A share of a whole.
     Share {
         part: u64,
@@ -163,6 +169,7 @@ impl fmt::Display for CellValue {
             Self::YesNo(value) => value.fmt(f),
             Self::Count(count) => count.fmt(f),
             Self::Signed(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
             Self::Share { percent, .. } => write!(f, "{percent:.6}"),
         }
     }

@@ -92,3 +92,13 @@ export function share(part, whole) {
   const [a, b] = [Number(part), Number(whole)];
   return b > 0 ? percent((a * 100) / b) : "";
 }
+
+const bitRate = (bits) => scaled(bits, "bit/s");
+
+/** How values of a column are shown, by the word that the server has for it. */
+export const FORMS = {
+  text: (text) => text ?? ABSENT, count, percent, time: nanoseconds, bit_rate: bitRate, byte_rate: (bytes) => bitRate(isAbsent(bytes) ? null : bytes * 8),
+};
+
+/** The class of cells with values in this form. */
+export const classOf = (form) => (form === "text" || form === "yes_no" ? null : "number");

@@ -2,7 +2,7 @@
 
 import { configure, follow, post } from "./api.js";
 import { announce, card, el, setText, table } from "./dom.js";
-import { ABSENT, count, duration, moment, nanoseconds, scaled, share } from "./format.js";
+import { ABSENT, FORMS, classOf, count, duration, moment, nanoseconds, scaled, share } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
 import { TimePlot, ratesOf } from "./plot.js";
 import { StreamTable } from "./streams.js";
@@ -10,6 +10,15 @@ import { StreamTable } from "./streams.js";
 /** Points of the plots; when they are full, every second one is dropped. */
 const MOST_POINTS = 2000;
 const SIGNS = { running: "▶", armed: "●", preparing: "…", draining: "…", collecting: "…" };
+
+/** Texts of ports that are more than a value in its form. */
+const PORT_WORDS = {
+  location: (location, { node }) => (node && node !== "local" ? `${node}: ${location}` : location),
+  link_up: (isUp) => (isUp === null ? ABSENT : isUp ? "✓ up" : "✗ down"),
+};
+
+/** A value of a row; a dot in its name is before a member of a part. */
+const member = (row, name) => name.split(".").reduce((part, key) => part?.[key], row);
 
 /** Cumulative totals over time in bounded memory. */
 class Totals {
@@ -53,7 +62,7 @@ class LiveView {
       gaps: new TimePlot("Gaps in sequence numbers per second", ["lost"], (value) => scaled(value, "fps")),
     };
     this.ledger = new LedgerDrawing();
-    this.streams = new StreamTable(this.mayControl, () => this.changeWindow());
+    this.streams = new StreamTable(context.server.columns.streams, this.mayControl, () => this.changeWindow());
     this.streams.onSelect = () => this.nameSelection();
     this.build();
     this.follower = follow(this.path(true), {
@@ -265,25 +274,13 @@ class LiveView {
   }
 
   drawPorts(ports) {
-    const rows = ports.map((port) => [
-      port.name,
-      port.node && port.node !== "local" ? `${port.node}: ${port.location}` : port.location,
-      port.link_up === null ? ABSENT : port.link_up ? "✓ up" : "✗ down",
-      port.back_end ?? ABSENT,
-      port.speed_bits_per_second === null ? ABSENT : scaled(port.speed_bits_per_second, "bit/s"),
-      count(port.frames_tx),
-      scaled(port.bytes_tx_rate * 8, "bit/s"),
-      count(port.frames_rx),
-      scaled(port.bytes_rx_rate * 8, "bit/s"),
-      count(port.tx?.dropped),
-      count(port.rx?.ring_dropped),
-      count(port.rx?.foreign),
-    ]);
+    const columns = this.context.server.columns.ports;
+    const rows = ports.map((port) => columns.map(({ name, form }) => (PORT_WORDS[name] ?? FORMS[form])(member(port, name), port)));
     const key = JSON.stringify(rows.map((row) => row[0]));
     if (this.portKey !== key) {
       this.portKey = key;
-      const header = ["Port", "Location", "Link", "Back end", "Speed", "Sent, frames", "Sending", "Received, frames", "Receiving", "Dropped by interface", "Dropped by ring", "Frames of others"];
-      this.portsBox.replaceChildren(table("Ports; frames since traffic last began, drops since the run was opened", header, rows, [4, 5, 6, 7, 8, 9, 10, 11]));
+      const numbers = columns.flatMap(({ form }, index) => (classOf(form) === "number" ? [index] : []));
+      this.portsBox.replaceChildren(table("Ports; frames since traffic last began, drops since the run was opened", columns.map(({ heading }) => heading), rows, numbers));
       this.portsBox.firstChild.classList.add("one-line");
       this.portCells = [...this.portsBox.querySelectorAll("tbody tr")].map((row) => [...row.children]);
       return;

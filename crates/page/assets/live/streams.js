@@ -2,7 +2,7 @@
 // stands for those that are not here, so thousands of streams cost what sixty cost.
 
 import { el, setAttribute, setText } from "./dom.js";
-import { count, nanoseconds, percent, scaled } from "./format.js";
+import { DASH, FORMS, classOf, count } from "./format.js";
 
 const ROW_HEIGHT = 30;
 /** Rows that are requested beyond the visible ones, so that a short scroll needs nothing new. */
@@ -12,28 +12,16 @@ const SCROLL_PAUSE_MS = 150;
 const FILTER_PAUSE_MS = 250;
 
 const STATES = { started: "▶ started", paused: "‖ paused", stopped: "■ stopped" };
-
-/** Columns: name in the API, heading, and how a value becomes text. */
-const COLUMNS = [
-  ["name", "Stream", String],
-  ["state", "State", (word) => STATES[word] ?? word],
-  ["port_tx", "From", String],
-  ["port_rx", "To", (ports) => ports || "–"],
-  ["frames_tx", "Sent, frames", count],
-  ["frames_rx", "Received, frames", count],
-  ["lost", "Lost, frames", count],
-  ["loss_percent", "Lost, share", percent],
-  ["in_flight_or_lost", "In flight or lost, frames", count],
-  ["bytes_tx_rate", "Sending", (bytes) => scaled(bytes === null ? null : bytes * 8, "bit/s")],
-  ["bytes_rx_rate", "Receiving", (bytes) => scaled(bytes === null ? null : bytes * 8, "bit/s")],
-  ["latency_mean_ns", "Mean latency", nanoseconds],
-  ["latency_max_ns", "Largest latency", nanoseconds],
-];
-const TEXTS = 4;
+/** Words that are shown in place of those of the API. */
+const WORDS = { state: (word) => STATES[word] ?? word, port_rx: (ports) => ports || DASH };
 
 export class StreamTable {
-  /** `onWindow` is called when other rows are wanted; `mayControl` adds a box to each row to select it. */
-  constructor(mayControl, onWindow) {
+  /**
+   * `columns` are those of the server, with `name`, `heading` and `form`. `onWindow` is called when other rows are wanted; `mayControl`
+   * adds a box to each row to select it.
+   */
+  constructor(columns, mayControl, onWindow) {
+    this.columns = columns;
     this.mayControl = mayControl;
     this.onWindow = onWindow;
     this.selected = new Set();
@@ -44,7 +32,7 @@ export class StreamTable {
     this.onSelect = () => {};
     this.filterBox = el("input", { type: "search", id: "stream-filter", autocomplete: "off", oninput: () => this.askLater(FILTER_PAUSE_MS, () => this.readFilter()) });
     this.counter = el("span", { class: "muted", role: "status" });
-    this.heads = COLUMNS.map(([name, title], index) => this.head(name, title, index >= TEXTS));
+    this.heads = columns.map((column) => this.head(column));
     this.body = el("tbody");
     this.above = el("tr", { class: "spacer-row", "aria-hidden": "true" }, el("td", { class: "spacer" }));
     this.below = el("tr", { class: "spacer-row", "aria-hidden": "true" }, el("td", { class: "spacer" }));
@@ -57,9 +45,9 @@ export class StreamTable {
       el("label", { for: "stream-filter" }, "Filter by name or port"), " ", this.filterBox, " ", this.counter), this.box);
   }
 
-  head(name, title, isNumber) {
-    const button = el("button", { type: "button", class: "sort", onclick: () => this.toggleSort(name) }, title);
-    return el("th", { scope: "col", class: isNumber ? "number" : null, "data-column": name }, button);
+  head({ name, heading, form }) {
+    const button = el("button", { type: "button", class: "sort", onclick: () => this.toggleSort(name) }, heading);
+    return el("th", { scope: "col", class: classOf(form), "data-column": name }, button);
   }
 
   /** The query of the rows that are wanted. */
@@ -121,7 +109,7 @@ export class StreamTable {
     this.rows.length = names.length;
     this.above.firstChild.style.height = `${from * ROW_HEIGHT}px`;
     this.below.firstChild.style.height = `${Math.max(0, matching - from - names.length) * ROW_HEIGHT}px`;
-    for (const spacer of [this.above, this.below]) setAttribute(spacer.firstChild, "colspan", COLUMNS.length + Number(this.mayControl));
+    for (const spacer of [this.above, this.below]) setAttribute(spacer.firstChild, "colspan", this.columns.length + Number(this.mayControl));
     this.rows.forEach((row, index) => this.fill(row, columns, index, from));
     const wanted = [this.above, ...this.rows.map((row) => row.node), this.below];
     if (wanted.length !== this.body.children.length || wanted.some((node, index) => this.body.children[index] !== node)) {
@@ -130,7 +118,7 @@ export class StreamTable {
   }
 
   row() {
-    const cells = COLUMNS.map((column, index) => (index === 0 ? el("th", { scope: "row" }) : el("td", { class: index >= TEXTS ? "number" : null })));
+    const cells = this.columns.map(({ form }, index) => (index === 0 ? el("th", { scope: "row" }) : el("td", { class: classOf(form) })));
     const box = el("input", { type: "checkbox", onchange: () => this.toggle(box) });
     const select = this.mayControl ? el("td", { class: "select-cell" }, box) : null;
     return { node: el("tr", {}, select, cells), cells, box };
@@ -139,12 +127,13 @@ export class StreamTable {
   fill(row, columns, index, from) {
     setAttribute(row.node, "aria-rowindex", from + index + 2);
     const name = columns.name[index];
-    COLUMNS.forEach(([column, , format], place) => {
-      const value = columns[column][index];
-      setText(row.cells[place], format(value));
-      row.cells[place].classList.toggle("absent", value === null);
+    this.columns.forEach((column, place) => {
+      const value = columns[column.name][index];
+      const cell = row.cells[place];
+      setText(cell, (WORDS[column.name] ?? FORMS[column.form])(value));
+      cell.classList.toggle("absent", value === null);
+      if (column.name === "lost") cell.classList.toggle("is-lost", Number(value) > 0);
     });
-    row.cells[6].classList.toggle("is-lost", Number(columns.lost[index]) > 0);
     row.box.dataset.stream = name;
     setAttribute(row.box, "aria-label", `Select ${name}`);
     row.box.checked = this.selected.has(name);

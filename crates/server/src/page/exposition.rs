@@ -1,92 +1,26 @@
 //! The live state in the text format of Prometheus. Unknown values are absent. There is no metric for single streams: thousands of
 //! them would be thousands of time series.
 
+use crate::live_columns::{LiveColumn, PORT_COLUMNS, TOTAL_COLUMNS};
 use crate::transport::rejections::{RejectionCause, RejectionCounts};
 use crate::viewing::{LivePort, LiveRun, LiveState};
 use std::fmt::Write;
 
 pub(super) const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// A number of each port: name, help text, kind, and how to read it.
-type PortMetric = (&'static str, &'static str, &'static str, fn(&LivePort) -> Option<f64>);
-
 const COUNTER: &str = "counter";
 const GAUGE: &str = "gauge";
 
-const PORTS: [PortMetric; 13] = [
-    ("sent_frames_total", "Frames sent since traffic last began.", COUNTER, |p| Some(p.row.frames_tx as f64)),
-    ("received_frames_total", "Frames received since traffic last began.", COUNTER, |p| {
-        Some(p.row.frames_rx as f64)
-    }),
-    ("sent_bytes_total", "Bytes sent since traffic last began, FCS included.", COUNTER, |p| {
-        Some(p.row.bytes_tx as f64)
-    }),
-    ("received_bytes_total", "Bytes received since traffic last began, FCS included.", COUNTER, |p| {
-        Some(p.row.bytes_rx as f64)
-    }),
-    ("sent_frames_per_second", "Frames sent per second, over the last second.", GAUGE, |p| {
-        Some(p.row.frames_tx_rate)
-    }),
-    ("received_frames_per_second", "Frames received per second, over the last second.", GAUGE, |p| {
-        Some(p.row.frames_rx_rate)
-    }),
-    ("sent_bytes_per_second", "Bytes sent per second, over the last second.", GAUGE, |p| {
-        Some(p.row.bytes_tx_rate)
-    }),
-    ("received_bytes_per_second", "Bytes received per second, over the last second.", GAUGE, |p| {
-        Some(p.row.bytes_rx_rate)
-    }),
-    ("refused_frames_total", "Frames that the kernel refused to send.", COUNTER, |p| {
-        Some(p.tx?.refused as f64)
-    }),
-    ("interface_dropped_frames_total", "Frames that the interface dropped on transmit.", COUNTER, |p| {
-        p.tx?.dropped.map(|dropped| dropped as f64)
-    }),
-    ("ring_dropped_frames_total", "Frames that our full ring dropped.", COUNTER, |p| {
-        Some(p.rx?.ring_dropped as f64)
-    }),
-    ("foreign_frames_total", "Frames received that are not of this run.", COUNTER, |p| {
-        Some(p.rx?.foreign as f64)
-    }),
-    ("link_up", "Whether the link is up.", GAUGE, |p| p.rx?.link_up.map(|up| f64::from(u8::from(up)))),
-];
+/// A number of the whole run that is in no list: name, help text, and how to read it.
+type RunMetric = (&'static str, &'static str, fn(&LiveRun) -> f64);
 
-/// A number of the whole run: name, help text, kind, and how to read it.
-type RunMetric = (&'static str, &'static str, &'static str, fn(&LiveRun) -> Option<f64>);
-
-const RUN: [RunMetric; 14] = [
-    ("elapsed_seconds", "Time since the first counters of the run.", GAUGE, |r| {
-        Some(r.elapsed.as_secs_f64())
+const RUN: [RunMetric; 4] = [
+    ("elapsed_seconds", "Time since the first counters of the run.", |run| run.elapsed.as_secs_f64()),
+    ("streams", "Streams of the configuration.", |run| run.streams.len() as f64),
+    ("in_flight_or_lost_frames", "Frames sent of which no receiver has seen a later one.", |run| {
+        run.losses.loss.in_flight_or_lost as f64
     }),
-    ("streams", "Streams of the configuration.", GAUGE, |r| Some(r.streams.len() as f64)),
-    ("started_streams", "Streams that transmit.", GAUGE, |r| Some(r.totals.started as f64)),
-    ("paused_streams", "Streams that are paused.", GAUGE, |r| Some(r.totals.paused as f64)),
-    ("sent_frames_total", "Frames of all streams sent.", COUNTER, |r| Some(r.totals.counts.frames_tx as f64)),
-    ("received_frames_total", "Frames of all streams received.", COUNTER, |r| {
-        Some(r.totals.counts.frames_rx as f64)
-    }),
-    ("sent_bytes_total", "Bytes of all streams sent, FCS included.", COUNTER, |r| {
-        Some(r.totals.counts.bytes_tx as f64)
-    }),
-    ("received_bytes_total", "Bytes of all streams received, FCS included.", COUNTER, |r| {
-        Some(r.totals.counts.bytes_rx as f64)
-    }),
-    ("sequence_gaps_total", "Frames missing between those received.", COUNTER, |r| {
-        Some(r.totals.counts.gaps as f64)
-    }),
-    ("in_flight_or_lost_frames", "Frames sent of which no receiver has seen a later one.", GAUGE, |r| {
-        Some(r.losses.loss.in_flight_or_lost as f64)
-    }),
-    ("findings", "Remarks of the run that are kept.", GAUGE, |r| Some(r.findings.len() as f64)),
-    ("latency_min_seconds", "Least latency since the streams last started.", GAUGE, |r| {
-        r.totals.latency.map(|figures| figures.minimum / 1e9)
-    }),
-    ("latency_mean_seconds", "Mean latency since the streams last started.", GAUGE, |r| {
-        r.totals.latency.map(|figures| figures.average / 1e9)
-    }),
-    ("latency_max_seconds", "Largest latency since the streams last started.", GAUGE, |r| {
-        r.totals.latency.map(|figures| figures.maximum / 1e9)
-    }),
+    ("findings", "Remarks of the run that are kept.", |run| run.findings.len() as f64),
 ];
 
 /// All metrics as text.
@@ -116,11 +50,12 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
     text.write_head("run_info", "The run in progress: its id and its state.", GAUGE);
     let (id, state) = (run.id.as_deref().unwrap_or_default(), run.state.as_deref().unwrap_or_default());
     text.write_value("run_info", &[("run", id), ("state", state)], Some(1.0));
-    for (name, help, kind, value) in RUN {
+    for (name, help, value) in RUN {
         let name = format!("run_{name}");
-        text.write_head(&name, help, kind);
-        text.write_value(&name, &[], value(run));
+        text.write_head(&name, help, GAUGE);
+        text.write_value(&name, &[], Some(value(run)));
     }
+    text.write_columns("run", TOTAL_COLUMNS, &[(Labels::new(), &run.totals)]);
     text.write_head("run_ledger_frames", "Frames of the run in each account of the ledger.", GAUGE);
     for (account, frames) in run.ledger.accounts() {
         // The account's name in JSON is that of the report, so that metrics and reports can be compared.
@@ -136,16 +71,15 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
     for (place, frames) in places {
         text.write_value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
     }
-    for (name, help, kind, value) in PORTS {
-        let name = format!("port_{name}");
-        text.write_head(&name, help, kind);
-        // All ports behind one head: the format allows one TYPE line for each name.
-        for port in &run.ports {
-            let labels =
-                [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
-            text.write_value(&name, &labels, value(port));
-        }
-    }
+    let ports: Vec<_> = run.ports.iter().map(|port| (port_labels(port), port)).collect();
+    text.write_columns("port", PORT_COLUMNS, &ports);
+}
+
+/// Names and values of labels.
+type Labels<'a> = Vec<(&'static str, &'a str)>;
+
+fn port_labels(port: &LivePort) -> Labels<'_> {
+    vec![("port", &port.row.name), ("node", port.node.as_deref().unwrap_or_default())]
 }
 
 /// Text under construction. Every name begins with `packetrig_`.
@@ -163,6 +97,20 @@ impl MetricsText {
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
         self.write_line(format_args!("packetrig_{name}{labels} {value}\n"));
+    }
+
+    /// Writes the columns that are metrics, of these rows with their labels.
+    fn write_columns<R>(&mut self, prefix: &str, columns: &[LiveColumn<R>], rows: &[(Labels<'_>, &R)]) {
+        for (column, metric) in columns.iter().filter_map(|column| Some((column, column.metric?))) {
+            let name = format!("{prefix}_{metric}");
+            // Names of counters end like this by the rules of Prometheus.
+            let kind = if metric.ends_with("_total") { COUNTER } else { GAUGE };
+            self.write_head(&name, column.meaning, kind);
+            // All rows behind one head: the format allows one TYPE line for each name.
+            for (labels, row) in rows {
+                self.write_value(&name, labels, column.metric_value(row));
+            }
+        }
     }
 
     fn write_line(&mut self, line: std::fmt::Arguments<'_>) {

@@ -5,43 +5,14 @@
 
 use super::PAGE_API_VERSION;
 use super::query::QueryParameters;
-use crate::tester::{LatencyFigures, TransmitState};
-use crate::viewing::{
-    HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ReceivedStream, ViewRefusal,
-};
+use crate::live_columns::{PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_json, rate_json, row_json};
+use crate::viewing::{HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ViewRefusal};
 use packetrig_stats::ledger::FrameLedger;
-use packetrig_units::BitRate;
 use serde_json::{Map, Value, json};
 
 /// Rows of streams without `rows`, and the most that can be requested.
 const DEFAULT_ROWS: usize = 60;
 const MOST_ROWS: usize = 10_000;
-/// The largest number that every JSON reader reads exactly.
-const EXACT: u64 = 1 << 53;
-
-/// The columns of streams: name, and its value in a row. Absent is `null`.
-type StreamColumn = (&'static str, fn(&LiveStream) -> Value);
-
-const COLUMNS: [StreamColumn; 18] = [
-    ("name", |row| row.name.clone().into()),
-    ("port_tx", |row| row.port_tx.clone().into()),
-    ("port_rx", |row| row.port_rx.clone().into()),
-    ("state", |row| state_word(row.state).into()),
-    ("frames_tx", |row| count_json(row.frames_tx)),
-    ("frames_rx", |row| received_value(row, |rx| count_json(rx.frames))),
-    ("lost", |row| received_value(row, |rx| count_json(rx.loss.lost))),
-    ("in_flight_or_lost", |row| received_value(row, |rx| count_json(rx.loss.in_flight_or_lost))),
-    ("bytes_tx", |row| count_json(row.bytes_tx)),
-    ("bytes_rx", |row| received_value(row, |rx| count_json(rx.bytes))),
-    ("frames_tx_rate", |row| rate_json(row.frames_tx_rate)),
-    ("frames_rx_rate", |row| received_value(row, |rx| rate_json(rx.frames_rate))),
-    ("bytes_tx_rate", |row| rate_json(row.bytes_tx_rate)),
-    ("bytes_rx_rate", |row| received_value(row, |rx| rate_json(rx.bytes_rate))),
-    ("latency_min_ns", |row| latency_json(row, |figures| figures.minimum)),
-    ("latency_mean_ns", |row| latency_json(row, |figures| figures.average)),
-    ("latency_max_ns", |row| latency_json(row, |figures| figures.maximum)),
-    ("loss_percent", |row| received_value(row, |rx| loss_percent(row, rx))),
-];
 
 /// The rows of streams that a viewer requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +31,9 @@ impl StreamWindow {
     pub(super) fn from_query(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
         let sort = query.take_text("sort");
         let column = sort.trim_start_matches('-');
-        let index = COLUMNS.iter().position(|(name, _)| *name == column);
+        let index = STREAM_COLUMNS.iter().position(|known| known.name == column);
         if index.is_none() && !sort.is_empty() {
-            let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = STREAM_COLUMNS.iter().map(|known| known.name).collect();
             let message = format!("sort: `{column}` is none of {}", names.join(", "));
             return Err(ViewRefusal::Invalid(message));
         }
@@ -84,9 +55,9 @@ impl StreamWindow {
 
     fn select_rows<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
         let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches_row(row)).collect();
-        if let Some((_, value)) = self.sort.and_then(|column| COLUMNS.get(column)) {
+        if let Some(column) = self.sort.and_then(|column| STREAM_COLUMNS.get(column)) {
             // Stable: equal rows keep the order of the configuration, so they do not jump about.
-            rows.sort_by_cached_key(|row| SortKey::from_value(&value(row)));
+            rows.sort_by_cached_key(|row| SortKey::from_value(&column.json_of(row)));
             if self.is_descending {
                 rows.reverse();
             }
@@ -150,23 +121,14 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
 }
 
 fn totals_json(totals: &LiveTotals) -> Value {
-    let HistoryPoint { frames_tx, frames_rx, bytes_tx, bytes_rx, gaps, .. } = totals.counts;
-    json!({
-        "frames_tx": count_json(frames_tx),
-        "frames_rx": count_json(frames_rx),
-        "bytes_tx": count_json(bytes_tx),
-        "bytes_rx": count_json(bytes_rx),
-        "gaps": count_json(gaps),
-        "frames_tx_rate": rate_json(totals.frames_tx_rate),
-        "frames_rx_rate": rate_json(totals.frames_rx_rate),
-        "bytes_tx_rate": rate_json(totals.bytes_tx_rate),
-        "bytes_rx_rate": rate_json(totals.bytes_rx_rate),
-        "started": totals.started,
-        "paused": totals.paused,
-        "latency_ns": totals.latency.map(|figures| json!({
+    let mut members = row_json(TOTAL_COLUMNS, totals);
+    let latency = totals.latency.map(|figures| {
+        json!({
             "min": rate_json(figures.minimum), "mean": rate_json(figures.average), "max": rate_json(figures.maximum),
-        })),
-    })
+        })
+    });
+    members.insert("latency_ns".to_owned(), json!(latency));
+    members.into()
 }
 
 /// Accounts in the order in which a frame goes through them. One that was not measured is absent.
@@ -180,40 +142,19 @@ fn ledger_json(ledger: &FrameLedger) -> Value {
 }
 
 fn port_json(port: &LivePort) -> Value {
-    let row = &port.row;
-    json!({
-        "name": row.name,
-        "location": row.location,
-        "node": port.node,
-        "back_end": port.info.as_ref().map(|info| info.back_end.name()),
-        "why": port.info.as_ref().map(|info| info.why.as_str()),
-        "driver": port.info.as_ref().map(|info| info.driver.as_str()),
-        "speed_bits_per_second": port.info.as_ref().and_then(|info| info.speed).map(BitRate::bits_per_second),
-        // Not that of the row, which counts a port as up until its link is known.
-        "link_up": port.rx.and_then(|rx| rx.link_up),
-        "link_changed_ms": row.last_change_ns.map(|ns| ns / 1_000_000),
-        "capturing": row.capturing,
-        "transmitting": row.transmitting,
-        "frames_tx": count_json(row.frames_tx),
-        "frames_rx": count_json(row.frames_rx),
-        "bytes_tx": count_json(row.bytes_tx),
-        "bytes_rx": count_json(row.bytes_rx),
-        "frames_tx_rate": rate_json(row.frames_tx_rate),
-        "frames_rx_rate": rate_json(row.frames_rx_rate),
-        "bytes_tx_rate": rate_json(row.bytes_tx_rate),
-        "bytes_rx_rate": rate_json(row.bytes_rx_rate),
-        "tx": port.tx,
-        "rx": port.rx,
-    })
+    let mut members = row_json(PORT_COLUMNS, port);
+    members.insert("tx".to_owned(), json!(port.tx));
+    members.insert("rx".to_owned(), json!(port.rx));
+    members.into()
 }
 
 fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     let matching = window.select_rows(streams);
     // Cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
-    let columns = COLUMNS.iter().map(|(name, value)| {
-        let cells = shown.iter().map(|row| value(row)).collect();
-        ((*name).to_owned(), Value::Array(cells))
+    let columns = STREAM_COLUMNS.iter().map(|column| {
+        let cells = shown.iter().map(|row| column.json_of(row)).collect();
+        (column.name.to_owned(), Value::Array(cells))
     });
     json!({
         "total": streams.len(),
@@ -242,11 +183,6 @@ pub(super) fn history_json(state: &LiveState) -> Value {
     })
 }
 
-/// A number if every reader reads it exactly, otherwise text.
-pub(super) fn count_json(count: u64) -> Value {
-    if count <= EXACT { count.into() } else { count.to_string().into() }
-}
-
 /// Writes the numbers of a document as text where some readers would round them.
 pub fn exact_counts(value: Value) -> Value {
     match value {
@@ -261,45 +197,10 @@ pub fn exact_counts(value: Value) -> Value {
     }
 }
 
-/// A rate or a time with three digits after the point; what is not finite is absent.
-fn rate_json(value: f64) -> Value {
-    float_json((value * 1000.0).round() / 1000.0)
-}
-
-/// A number with all its digits; what is not finite is absent.
-fn float_json(value: f64) -> Value {
-    serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
-}
-
-fn received_value(row: &LiveStream, value: impl Fn(&ReceivedStream) -> Value) -> Value {
-    row.received.as_ref().map_or(Value::Null, value)
-}
-
-fn latency_json(row: &LiveStream, value: fn(&LatencyFigures) -> f64) -> Value {
-    received_value(row, |rx| rx.latency.as_ref().map_or(Value::Null, |figures| rate_json(value(figures))))
-}
-
-fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
-    // Nothing was sent, so there is no share of it that could be lost.
-    if row.frames_tx == 0 {
-        return Value::Null;
-    }
-    // Not rounded: 3 lost frames of 10^9 must not read as none.
-    float_json(rx.loss.loss_share(rx.frames).percent())
-}
-
-/// The word for a state in every answer.
-const fn state_word(state: TransmitState) -> &'static str {
-    match state {
-        TransmitState::Started => "started",
-        TransmitState::Stopped => "stopped",
-        TransmitState::Paused => "paused",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::viewing::ReceivedStream;
     use packetrig_stats::live_loss::LiveLoss;
 
     fn streams() -> Vec<LiveStream> {
@@ -341,21 +242,5 @@ mod tests {
             StreamWindow::from_query(&mut query)
                 .is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
         );
-    }
-
-    #[test]
-    fn a_small_loss_is_not_rounded_to_none() {
-        let loss = LiveLoss { lost: 3, in_flight_or_lost: 900 };
-        let received = ReceivedStream { frames: 999_999_997, loss, ..ReceivedStream::default() };
-        let row = LiveStream { frames_tx: 1_000_000_000, ..LiveStream::default() };
-        assert_eq!(loss_percent(&row, &received), json!(3e-7));
-        assert_eq!(loss_percent(&LiveStream::default(), &received), Value::Null);
-    }
-
-    #[test]
-    fn a_count_that_javascript_would_round_is_text() {
-        assert_eq!(count_json(1 << 53), json!(9_007_199_254_740_992_u64));
-        assert_eq!(count_json((1 << 53) + 1), json!("9007199254740993"));
-        assert_eq!(rate_json(f64::NAN), Value::Null);
     }
 }

@@ -6,6 +6,7 @@ use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
 use super::rates::RateChange;
 use super::{PAGE_API_VERSION, exposition, files, flows, methods, results};
+use crate::live_columns;
 use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
 use crate::transport::CallDispatcher;
@@ -147,7 +148,7 @@ async fn perform_page_call(
     match call {
         PageCall::OpenApi => {
             query.refuse_unknown()?;
-            Ok(json_text(include_str!("openapi.json").to_owned()))
+            Ok(json_value(&describe_api()))
         }
         PageCall::State => {
             query.refuse_unknown()?;
@@ -226,7 +227,16 @@ fn server_state(context: &PageContext, request: &Request<Body>) -> Value {
         "may": { "control": may_control },
         "viewers": context.feed.as_ref().map_or(0, |feed| feed.viewer_count()),
         "most_viewers": MOST_VIEWERS,
+        "columns": live_columns::page_columns(),
     })
+}
+
+/// The description of the API. Columns of the run in progress are those of their list.
+fn describe_api() -> Value {
+    let mut described: Value =
+        serde_json::from_str(include_str!("openapi.json")).expect("a test reads the file");
+    live_columns::describe_columns(&mut described);
+    described
 }
 
 fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {

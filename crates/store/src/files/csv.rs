@@ -72,7 +72,7 @@ const fn csvw_datatype(kind: ColumnKind) -> &'static str {
         ColumnKind::Text => "string",
         ColumnKind::YesNo => "boolean",
         ColumnKind::SignedNanoseconds | ColumnKind::PartsPerMillion => "integer",
-        ColumnKind::Percent => "decimal",
+        ColumnKind::Percent | ColumnKind::BytesPerSecond | ColumnKind::FramesPerSecond => "decimal",
         ColumnKind::Frames
         | ColumnKind::Bytes
         | ColumnKind::Number

@@ -5,6 +5,7 @@
 use crate::numbers;
 use packetrig_program::make_safe;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Data of the event `live`.
@@ -26,7 +27,7 @@ pub(super) struct RunFacts {
     /// Counts by the names of accounts in `report.json`.
     pub(super) ledger: BTreeMap<String, FrameCount>,
     pub(super) losses: LossFacts,
-    pub(super) ports: Vec<PortFacts>,
+    pub(super) ports: Vec<Value>,
     pub(super) streams: StreamFacts,
     pub(super) findings: Vec<String>,
 }
@@ -64,42 +65,16 @@ pub(super) struct LossFacts {
     pub(super) receiver: Option<FrameCount>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct PortFacts {
-    pub(super) name: String,
-    pub(super) location: String,
-    pub(super) back_end: Option<String>,
-    pub(super) speed_bits_per_second: Option<u64>,
-    pub(super) link_up: Option<bool>,
-    pub(super) frames_tx: FrameCount,
-    pub(super) frames_rx: FrameCount,
-    pub(super) frames_tx_rate: Option<f64>,
-    pub(super) frames_rx_rate: Option<f64>,
-    pub(super) tx: Option<SentFacts>,
-    pub(super) rx: Option<ReceivedFacts>,
+/// A row of a table.
+pub(super) trait LiveRow {
+    /// The value in the column with this name; `null` if it is not known or was not sent.
+    fn value(&self, column: &str) -> &Value;
 }
 
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct SentFacts {
-    pub(super) refused: FrameCount,
-    pub(super) dropped: Option<FrameCount>,
-}
-
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct ReceivedFacts {
-    pub(super) ring_dropped: FrameCount,
-}
-
-impl PortFacts {
-    /// Frames that our two halves of the port lost.
-    pub(super) fn dropped_frames(&self) -> Option<u64> {
-        let sent = self.tx.map(|tx| tx.refused.0 + tx.dropped.unwrap_or_default().0);
-        let received = self.rx.map(|rx| rx.ring_dropped.0);
-        // One half may be absent: a port that only sends has no ring to overflow.
-        (sent.is_some() || received.is_some()).then(|| sent.unwrap_or(0) + received.unwrap_or(0))
+/// A port as the server sends it.
+impl LiveRow for &Value {
+    fn value(&self, column: &str) -> &Value {
+        &self[column]
     }
 }
 
@@ -110,82 +85,56 @@ pub(super) struct StreamFacts {
     pub(super) total: usize,
     pub(super) matching: usize,
     pub(super) from: usize,
-    columns: StreamColumns,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct StreamColumns {
-    name: Vec<String>,
-    port_tx: Vec<String>,
-    port_rx: Vec<String>,
-    state: Vec<String>,
-    frames_tx: Vec<FrameCount>,
-    frames_rx: Vec<Option<FrameCount>>,
-    lost: Vec<Option<FrameCount>>,
-    in_flight_or_lost: Vec<Option<FrameCount>>,
-    loss_percent: Vec<Option<f64>>,
-    frames_tx_rate: Vec<Option<f64>>,
-    frames_rx_rate: Vec<Option<f64>>,
-    bytes_tx_rate: Vec<Option<f64>>,
-    latency_mean_ns: Vec<Option<f64>>,
-    latency_max_ns: Vec<Option<f64>>,
+    /// Values by the names of columns.
+    columns: BTreeMap<String, Vec<Value>>,
 }
 
 /// Row of a stream in the table.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct StreamRow {
-    pub(super) name: String,
-    pub(super) ports: String,
-    pub(super) state: String,
-    pub(super) frames_tx: u64,
-    pub(super) frames_rx: Option<u64>,
-    pub(super) lost: Option<u64>,
-    pub(super) in_flight_or_lost: Option<u64>,
-    pub(super) loss_percent: Option<f64>,
-    pub(super) frames_tx_rate: Option<f64>,
-    pub(super) frames_rx_rate: Option<f64>,
-    pub(super) bytes_tx_rate: Option<f64>,
-    pub(super) latency_mean_ns: Option<f64>,
-    pub(super) latency_max_ns: Option<f64>,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamRow<'a> {
+    columns: &'a BTreeMap<String, Vec<Value>>,
+    at: usize,
+}
+
+impl LiveRow for StreamRow<'_> {
+    fn value(&self, column: &str) -> &Value {
+        self.columns.get(column).and_then(|values| values.get(self.at)).unwrap_or(&Value::Null)
+    }
+}
+
+impl StreamRow<'_> {
+    pub(super) fn name(&self) -> &str {
+        self.value("name").as_str().unwrap_or_default()
+    }
 }
 
 impl StreamFacts {
     /// Returns the stream at this place after sorting and filtering; `None` if its row was not sent.
-    pub(super) fn row_at(&self, place: usize) -> Option<StreamRow> {
+    pub(super) fn row_at(&self, place: usize) -> Option<StreamRow<'_>> {
         // The server sends a window of rows, which begins at `from`.
         let at = place.checked_sub(self.from)?;
-        let columns = &self.columns;
-        let count = |column: &[Option<FrameCount>]| column.get(at).copied().flatten().map(|count| count.0);
-        let number = |column: &[Option<f64>]| column.get(at).copied().flatten();
-        let text = |column: &[String]| column.get(at).cloned().unwrap_or_default();
-        Some(StreamRow {
-            // The names decide how many rows came. A shorter column gives an unknown value and no error.
-            name: columns.name.get(at)?.clone(),
-            ports: format!("{} > {}", text(&columns.port_tx), text(&columns.port_rx)),
-            state: text(&columns.state),
-            frames_tx: columns.frames_tx.get(at).copied().unwrap_or_default().0,
-            frames_rx: count(&columns.frames_rx),
-            lost: count(&columns.lost),
-            in_flight_or_lost: count(&columns.in_flight_or_lost),
-            loss_percent: number(&columns.loss_percent),
-            frames_tx_rate: number(&columns.frames_tx_rate),
-            frames_rx_rate: number(&columns.frames_rx_rate),
-            bytes_tx_rate: number(&columns.bytes_tx_rate),
-            latency_mean_ns: number(&columns.latency_mean_ns),
-            latency_max_ns: number(&columns.latency_max_ns),
-        })
+        // The names decide how many rows came. A shorter column gives an unknown value and no error.
+        (at < self.names().len()).then_some(StreamRow { columns: &self.columns, at })
+    }
+
+    fn names(&self) -> &[Value] {
+        self.columns.get("name").map_or(&[], Vec::as_slice)
     }
 
     /// Returns the place of the stream with this name, if its row was sent. A flow with several routes has a row of this name for each:
     /// then the place is the one nearest to `near`.
     pub(super) fn place_of(&self, name: &str, near: usize) -> Option<usize> {
-        let names = self.columns.name.iter().enumerate();
+        let names = self.names().iter().enumerate();
         names
-            .filter(|(_, other)| other.as_str() == name)
+            .filter(|(_, other)| other.as_str() == Some(name))
             .map(|(at, _)| self.from + at)
             .min_by_key(|place| place.abs_diff(near))
     }
+}
+
+/// A count of the API.
+pub(super) fn count_in(value: &Value) -> Option<u64> {
+    FrameCount::deserialize(value).ok().map(|count| count.0)
 }
 
 /// A count, which is text if JavaScript would round it.

@@ -4,21 +4,13 @@ use super::facts::{LiveFacts, RunFacts, StreamRow, make_printable};
 use super::follow::WatchEvent;
 use super::orders::{OrderedChange, StreamOrder};
 use super::rates::RateHistory;
+use packetrig_fleet::report::columns::ColumnKind;
+use packetrig_server::STREAM_COLUMNS;
 use packetrig_server::client::ServerEvent;
 use packetrig_units::Rate;
 use ratatui::crossterm::event::KeyCode;
+use std::iter;
 
-/// Orders of streams: column of the API, the largest first with `-`, and its name.
-pub(super) const SORTS: [(&str, &str); 8] = [
-    ("", "configuration"),
-    ("name", "name"),
-    ("state", "state"),
-    ("-frames_tx", "sent"),
-    ("-frames_rx", "received"),
-    ("-lost", "lost"),
-    ("-frames_tx_rate", "rate"),
-    ("-latency_mean_ns", "latency"),
-];
 /// Rows that are requested around the selected one, in steps: a step of the selection requests nothing new.
 const ROWS: usize = 300;
 const ROW_STEP: usize = 100;
@@ -83,6 +75,28 @@ pub(super) struct TextEntry {
 pub(super) enum EntryKind {
     Filter,
     Rate,
+}
+
+/// An order of streams that a key offers.
+#[derive(Clone, Copy, Debug)]
+struct StreamOrdering {
+    /// Column of the API; empty for the order of the configuration.
+    column: &'static str,
+    largest_first: bool,
+    name: &'static str,
+}
+
+impl StreamOrdering {
+    const CONFIGURATION: Self = Self { column: "", largest_first: false, name: "configuration" };
+}
+
+/// The orders in the sequence in which the key offers them.
+fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
+    let of_columns = STREAM_COLUMNS.iter().filter_map(|column| {
+        let name = column.watch?.order?;
+        Some(StreamOrdering { column: column.name, largest_first: column.kind != ColumnKind::Text, name })
+    });
+    iter::once(StreamOrdering::CONFIGURATION).chain(of_columns)
 }
 
 /// Facts at one moment.
@@ -159,13 +173,17 @@ impl WatchState {
     }
 
     pub(super) fn sort_name(&self) -> &'static str {
-        SORTS[self.sort].1
+        self.order().name
+    }
+
+    fn order(&self) -> StreamOrdering {
+        stream_orderings().nth(self.sort).unwrap_or(StreamOrdering::CONFIGURATION)
     }
 
     /// Name of the sorted column, and true if its largest value comes first.
     pub(super) fn sort_column(&self) -> (&'static str, bool) {
-        let column = SORTS[self.sort].0;
-        (column.trim_start_matches('-'), column.starts_with('-') != self.is_reversed)
+        let StreamOrdering { column, largest_first, .. } = self.order();
+        (column, largest_first != self.is_reversed)
     }
 
     /// Rows to request from the server.
@@ -239,11 +257,11 @@ impl WatchState {
         let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
         self.selected = place.unwrap_or(self.selected).min(last);
         if place.is_none() {
-            self.selected_name = self.selected_row().map(|row| row.name);
+            self.selected_name = self.selected_row().map(|row| row.name().to_owned());
         }
     }
 
-    pub(super) fn selected_row(&self) -> Option<StreamRow> {
+    pub(super) fn selected_row(&self) -> Option<StreamRow<'_>> {
         self.shown_run()?.streams.row_at(self.selected)
     }
 
@@ -258,11 +276,11 @@ impl WatchState {
         let last = last(run.map_or(0, |run| run.streams.matching));
         // Home and End are the largest steps, which end at the first and the last row.
         self.selected = self.selected.saturating_add_signed(rows).min(last);
-        self.selected_name = self.selected_row().map(|row| row.name);
+        self.selected_name = self.selected_row().map(|row| row.name().to_owned());
     }
 
     pub(super) fn sort_by_next(&mut self) {
-        self.sort = (self.sort + 1) % SORTS.len();
+        self.sort = (self.sort + 1) % stream_orderings().count();
         self.is_reversed = false;
     }
 

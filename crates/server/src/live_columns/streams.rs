@@ -1,0 +1,135 @@
+//! Streams of a run in progress. Counters are those since the stream last started.
+
+use super::LiveColumn;
+use crate::tester::{LatencyFigures, TransmitState};
+use crate::viewing::{LiveStream, ReceivedStream};
+use packetrig_fleet::report::columns::CellValue::{self, Count, Float};
+use packetrig_fleet::report::columns::ColumnKind::{
+    Bytes, BytesPerSecond, Frames, FramesPerSecond, Nanoseconds, Percent, Text,
+};
+
+type Column = LiveColumn<LiveStream>;
+
+/// The columns of streams.
+pub const STREAM_COLUMNS: &[Column] = &[
+    Column::new("name", Text, "Name of the flow.", |row| Some(CellValue::from(&row.name)))
+        .on_page("Stream")
+        .in_watch("Stream", 12, 0)
+        .sorted_as("name"),
+    Column::new("state", Text, "started, stopped or paused.", |row| Some(state_word(row.state).into()))
+        .on_page("State")
+        .in_watch("State", 8, 1)
+        .sorted_as("state"),
+    Column::new("port_tx", Text, "Sending port.", |row| Some(CellValue::from(&row.port_tx)))
+        .on_page("From")
+        .in_watch("Ports", 20, 8),
+    Column::new("port_rx", Text, "Receiving ports, joined by commas.", |row| {
+        Some(CellValue::from(&row.port_rx))
+    })
+    .on_page("To"),
+    Column::new("frames_tx", Frames, "Frames sent since the last start.", |row| Some(Count(row.frames_tx)))
+        .on_page("Sent, frames")
+        .in_watch("Sent", 11, 3)
+        .sorted_as("sent"),
+    Column::new("frames_rx", Frames, "Frames received since the last start, copies included.", |row| {
+        received_count(row, |rx| rx.frames)
+    })
+    .on_page("Received, frames")
+    .in_watch("Received", 11, 2)
+    .sorted_as("received"),
+    Column::new(
+        "lost",
+        Frames,
+        "Gaps that receivers have seen, and once nothing moves all that has not arrived.",
+        |row| received_count(row, |rx| rx.loss.lost),
+    )
+    .on_page("Lost, frames")
+    .in_watch("Lost", 10, 1)
+    .sorted_as("lost"),
+    Column::new("loss_percent", Percent, "Lost frames in percent of those lost and received.", loss_share)
+        .on_page("Lost, share")
+        .in_watch("Loss", 9, 5),
+    Column::new(
+        "in_flight_or_lost",
+        Frames,
+        "Frames sent of which no receiver has seen a later one.",
+        |row| received_count(row, |rx| rx.loss.in_flight_or_lost),
+    )
+    .on_page("In flight or lost, frames")
+    .in_watch("In flight?", 10, 7),
+    Column::new("bytes_tx", Bytes, "Bytes sent, FCS included.", |row| Some(Count(row.bytes_tx))),
+    Column::new("bytes_rx", Bytes, "Bytes received, FCS included.", |row| received_count(row, |rx| rx.bytes)),
+    Column::new("frames_tx_rate", FramesPerSecond, "Frames sent per second, over the last second.", |row| {
+        Some(Float(row.frames_tx_rate))
+    })
+    .in_watch("Frames/s", 9, 2)
+    .sorted_as("rate"),
+    Column::new(
+        "frames_rx_rate",
+        FramesPerSecond,
+        "Frames received per second, over the last second.",
+        |row| Some(Float(row.received?.frames_rate)),
+    )
+    .in_watch("Rec. f/s", 9, 4),
+    Column::new("bytes_tx_rate", BytesPerSecond, "Bytes sent per second, over the last second.", |row| {
+        Some(Float(row.bytes_tx_rate))
+    })
+    .on_page("Sending")
+    .in_watch("L2 rate", 12, 6),
+    Column::new("bytes_rx_rate", BytesPerSecond, "Bytes received per second, over the last second.", |row| {
+        Some(Float(row.received?.bytes_rate))
+    })
+    .on_page("Receiving"),
+    Column::new("latency_min_ns", Nanoseconds, "Least latency.", |row| latency(row, |times| times.minimum)),
+    Column::new("latency_mean_ns", Nanoseconds, "Mean latency.", |row| latency(row, |times| times.average))
+        .on_page("Mean latency")
+        .in_watch("Latency", 9, 3)
+        .sorted_as("latency"),
+    Column::new("latency_max_ns", Nanoseconds, "Largest latency.", |row| latency(row, |times| times.maximum))
+        .on_page("Largest latency")
+        .in_watch("Max.", 9, 6),
+];
+
+fn received_count(row: &LiveStream, count: fn(&ReceivedStream) -> u64) -> Option<CellValue> {
+    row.received.as_ref().map(|rx| Count(count(rx)))
+}
+
+fn latency(row: &LiveStream, figure: fn(&LatencyFigures) -> f64) -> Option<CellValue> {
+    row.received?.latency.as_ref().map(|figures| Float(figure(figures)))
+}
+
+fn loss_share(row: &LiveStream) -> Option<CellValue> {
+    let rx = row.received?;
+    // Nothing was sent, so there is no share of it that could be lost.
+    if row.frames_tx == 0 {
+        return None;
+    }
+    let percent = rx.loss.loss_share(rx.frames).percent();
+    Some(CellValue::Share { part: rx.loss.lost, whole: rx.loss.lost.saturating_add(rx.frames), percent })
+}
+
+/// The word for a state in every answer.
+const fn state_word(state: TransmitState) -> &'static str {
+    match state {
+        TransmitState::Started => "started",
+        TransmitState::Stopped => "stopped",
+        TransmitState::Paused => "paused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_stats::live_loss::LiveLoss;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn small_loss_is_not_rounded_to_none() {
+        let loss = LiveLoss { lost: 3, in_flight_or_lost: 900 };
+        let received = Some(ReceivedStream { frames: 999_999_997, loss, ..ReceivedStream::default() });
+        let column = STREAM_COLUMNS.iter().find(|column| column.name == "loss_percent").expect("a column");
+        let row = LiveStream { frames_tx: 1_000_000_000, received, ..LiveStream::default() };
+        assert_eq!(column.json_of(&row), json!(3e-7));
+        assert_eq!(column.json_of(&LiveStream { received, ..LiveStream::default() }), Value::Null);
+    }
+}
