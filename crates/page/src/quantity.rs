@@ -137,6 +137,27 @@ fn to_utc(wall_ns: u64) -> Option<jiff::Zoned> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::Value;
+
+    /// The page's script passes the same cases (`tests/tests/page`).
+    #[test]
+    fn numbers_have_the_forms_of_the_script() {
+        let cases: Value = serde_json::from_str(include_str!("../assets/number_cases.json")).unwrap();
+        for case in cases["exact"].as_array().unwrap() {
+            let number = case[1].as_u64().unwrap_or_default();
+            let text = match case[0].as_str().unwrap() {
+                "frames" => format_count(number),
+                "time" => format_time(Nanos::new(number)),
+                "rate" => frame_rate(number),
+                "bits" => format_scaled(number as f64, "bit/s"),
+                _ => {
+                    let (part, whole) = case[1].as_str().unwrap().split_once('/').unwrap();
+                    format_percent(part.parse().unwrap(), whole.parse().unwrap())
+                }
+            };
+            assert_eq!(text, case[2].as_str().unwrap(), "{case}");
+        }
+    }
 
     #[test]
     fn formatted_numbers_have_units_and_stay_nonzero() {

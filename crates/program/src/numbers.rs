@@ -31,6 +31,32 @@ pub fn format_scaled(value: f64, unit: &str) -> String {
     format!("{number} {prefix}{unit}").trim_end().to_owned()
 }
 
+/// Formats a value with at most three digits and the prefix that fits, for screens that change: `1.5 Mbit/s`.
+pub fn format_short(value: f64, unit: &str) -> String {
+    let prefixes = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    // 999.5 would be rounded to a number with a digit more.
+    let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= scale * 0.9995);
+    let (scale, prefix) = fitting.unwrap_or((1.0, ""));
+    format!("{} {prefix}{unit}", three_digits(value / scale)).trim_end().to_owned()
+}
+
+/// Formats a time in nanoseconds with at most three digits: `12.3 us`.
+pub fn format_short_time(ns: f64) -> String {
+    let units = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
+    let fitting = units.into_iter().find(|(scale, _)| ns.abs() >= scale * 0.9995);
+    let (scale, unit) = fitting.unwrap_or((1.0, "ns"));
+    format!("{} {unit}", three_digits(ns / scale))
+}
+
+fn three_digits(value: f64) -> String {
+    let places = match value.abs() {
+        size if size >= 100.0 => return format!("{value:.0}"),
+        size if size >= 10.0 => 1,
+        _ => 2,
+    };
+    format!("{value:.places$}").trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
 /// Events per second; zero if no time passed.
 pub fn per_second(events: u64, length: Nanos) -> f64 {
     let seconds = length.as_secs_f64();

@@ -45,6 +45,27 @@ fn search(browser: &mut Browser, words: &str) {
     ));
 }
 
+/// The program passes the same cases (`page::quantity`, `watch`).
+#[test]
+fn scripts_write_numbers_as_the_program_does() {
+    let Some(mut browser) = Browser::start() else { return };
+    let cases: Value =
+        serde_json::from_str(include_str!("../../../crates/page/assets/number_cases.json")).unwrap();
+    // The forms are inside the report's script, before everything that needs a page.
+    let report = include_str!("../../../crates/page/assets/report.js");
+    let (_, forms) = report.split_once("const THIN").unwrap();
+    let (forms, _) = forms.split_once("// What a value is sorted by").unwrap();
+    let exact = format!("const THIN{forms}");
+    let live = include_str!("../../../crates/page/assets/live/format.js");
+    let short = live.replace("import { el } from \"./dom.js\";", "").replace("export ", "");
+    for (script, cases) in [(exact, &cases["exact"]), (short, &cases["short"])] {
+        let texts =
+            format!("(() => {{ {script}\n return {cases}.map(([form, value]) => FORMS[form](value)); }})()");
+        let wanted: Vec<&Value> = cases.as_array().unwrap().iter().map(|case| &case[2]).collect();
+        assert_eq!(browser.evaluate(&texts), json!(wanted));
+    }
+}
+
 #[test]
 fn page_opens_from_disk_without_requests() {
     let Some(mut browser) = Browser::start() else { return };

@@ -22,7 +22,8 @@ export function scaled(value, unit) {
   if (isAbsent(value)) return ABSENT;
   let rest = Number(value);
   let step = 0;
-  while (Math.abs(rest) >= 999.95 && step < LARGE.length - 1) {
+  // 999.5 would be rounded to a number with a digit more.
+  while (Math.abs(rest) >= 999.5 && step < LARGE.length - 1) {
     rest /= 1000;
     step += 1;
   }
@@ -41,7 +42,7 @@ function digits(value) {
 export function nanoseconds(ns) {
   if (isAbsent(ns)) return ABSENT;
   for (const [size, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
-    if (Math.abs(ns) >= size) return `${digits(ns / size)} ${unit}`;
+    if (Math.abs(ns) >= size * 0.9995) return `${digits(ns / size)} ${unit}`;
   }
   return `${digits(ns)} ns`;
 }

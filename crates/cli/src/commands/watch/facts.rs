@@ -196,33 +196,14 @@ pub(super) fn count_or_unmeasured(count: Option<u64>) -> String {
     count.map_or_else(|| "not measured".to_owned(), numbers::format_count)
 }
 
-/// Formats a time in ns with three digits at most.
+/// Formats a time in ns; a dash if it is not known.
 pub(super) fn latency_text(ns: Option<f64>) -> String {
-    let Some(ns) = ns.filter(|ns| ns.is_finite()) else { return "–".to_owned() };
-    let (value, unit) = match ns.abs() {
-        below if below < 1e3 => (ns, "ns"),
-        below if below < 1e6 => (ns / 1e3, "us"),
-        below if below < 1e9 => (ns / 1e6, "ms"),
-        _ => (ns / 1e9, "s"),
-    };
-    // 9.995 and 99.95 round up to a number with a digit more.
-    let places = if value.abs() < 9.995 { 2 } else { usize::from(value.abs() < 99.95) };
-    format!("{value:.places$} {unit}")
+    ns.map_or_else(|| "–".to_owned(), numbers::format_short_time)
 }
 
 /// Formats a rate per second; a dash if it is not known.
 pub(super) fn rate_text(value: Option<f64>, unit: &str) -> String {
-    let Some(value) = value.filter(|value| value.is_finite()) else { return "–".to_owned() };
-    let (scale, prefix) = match value.abs() {
-        below if below < 999.5 => (1.0, ""),
-        below if below < 999.5e3 => (1e3, "k"),
-        below if below < 999.5e6 => (1e6, "M"),
-        _ => (1e9, "G"),
-    };
-    let value = value / scale;
-    // The limits leave three digits after rounding, as for latencies.
-    let places = if prefix.is_empty() || value >= 99.95 { 0 } else { 1 + usize::from(value < 9.995) };
-    format!("{value:.places$} {prefix}{unit}").trim_end().to_owned()
+    value.map_or_else(|| "–".to_owned(), |value| numbers::format_short(value, unit))
 }
 
 /// Formats bytes per second as bits of layer 2.

@@ -1,6 +1,7 @@
 //! Screens of given facts at several sizes, as stored text; and what keys do to them.
 
 use super::draw::{Theme, draw_screen};
+use super::facts::{latency_text, rate_text};
 use super::follow::WatchEvent;
 use super::keys::{HANDLERS, INTERRUPT, on_key};
 use super::lines::run_line;
@@ -113,6 +114,18 @@ fn screens_of_every_size_are_as_stored() {
     compare("ports", &screen(&state, 80, 24));
     press(&mut state, "?");
     compare("help", &screen(&state, 80, 24));
+}
+
+/// The live page's script passes the same cases (`tests/tests/page`).
+#[test]
+fn numbers_have_the_forms_of_the_live_page() {
+    let cases: Value =
+        serde_json::from_str(include_str!("../../../../page/assets/number_cases.json")).expect("JSON");
+    for case in cases["short"].as_array().expect("cases") {
+        let (value, wanted) = (case[1].as_f64(), case[2].as_str().expect("a text").replace('µ', "u"));
+        let text = if case[0] == "time" { latency_text(value) } else { rate_text(value, "bit/s") };
+        assert_eq!(text, wanted, "{case}");
+    }
 }
 
 #[test]
