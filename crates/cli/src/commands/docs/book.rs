@@ -46,6 +46,7 @@ const TEXTS: &[(&str, &str)] = embedded![
     "book/watch",
     "book/page-api",
     "book/mcp",
+    "book/live-columns",
     "book/verdicts",
     "book/figures",
     "book/inconclusive",
