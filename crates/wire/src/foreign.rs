@@ -2,6 +2,7 @@
 //!
 //! [`PacketLayers`] finds IP and transport headers, [`FrameRewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
 //! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong by as much.
+//! [`complete_checksum`] and [`split_merged`] do what a sender left to its network card.
 //!
 //! It does not validate headers, and parses no protocol above transport.
 //!
@@ -12,6 +13,7 @@ mod layers;
 mod other_run;
 mod place;
 mod rewrite;
+mod split;
 #[cfg(test)]
 mod tests;
 
@@ -20,9 +22,26 @@ pub use layers::{IpLayer, PacketLayers, TransportLayer};
 pub use other_run::{KnownRun, OtherRun, other_run};
 pub use place::{TagPlace, verify_payload};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
+pub use split::split_merged;
 
 use crate::checksum::ones_complement_sum;
 use crate::tag::word_at;
+
+/// Finishes the transport checksum of a frame whose sender left that to a network card: its field has the sum of the pseudo header so far,
+/// not inverted, as Linux leaves it. Returns whether the frame has such a checksum.
+pub fn complete_checksum(frame: &mut [u8]) -> bool {
+    let Some(transport) = PacketLayers::from_frame(frame).and_then(|layers| layers.transport) else {
+        return false;
+    };
+    let (Some(at), Some(covered)) = (transport.checksum_at, frame.get(transport.at..transport.payload.end))
+    else {
+        return false;
+    };
+    let whole = !ones_complement_sum(covered);
+    let whole = if whole == 0 && transport.never_zero() { 0xffff } else { whole };
+    frame[at..at + 2].copy_from_slice(&whole.to_be_bytes());
+    true
+}
 
 /// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624), which lie at an odd distance from where the
 /// sum begins if `odd`. `never_zero`: zero would mean that there is none.

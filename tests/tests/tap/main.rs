@@ -7,6 +7,7 @@ mod copies;
 mod death;
 mod failures;
 mod forwarding;
+mod kernels;
 mod limits;
 mod ready;
 mod testbed;

@@ -55,6 +55,8 @@ pub(super) struct TapAbilities {
     pub(super) features: Vec<(String, XdpFeatures)>,
     /// True if frames get a treatment on their way.
     pub(super) is_treated: bool,
+    /// A side that is a virtual cable, whose station leaves checksums to a card that does not exist. The kernel's programs cannot complete them.
+    pub(super) cable: Option<String>,
 }
 
 impl TapAbilities {
@@ -65,7 +67,20 @@ impl TapAbilities {
             (link.name.clone(), features)
         });
         let features = features.collect();
-        Self { obstacle: xdp::bpf_obstacle().map(|error| error.to_string()), features, is_treated }
+        let is_cable = |link: &&&Link| link.kind.as_deref() == Some("veth");
+        let cable = links.iter().take(2).find(is_cable).map(|link| link.name.clone());
+        Self { cable, obstacle: xdp::bpf_obstacle().map(|error| error.to_string()), features, is_treated }
+    }
+}
+
+impl TapAbilities {
+    fn cable_warning(&self) -> String {
+        self.cable.as_ref().map_or_else(String::new, |name| {
+            format!(
+                "; {name} is a virtual cable: its station must make checksums itself (`ethtool -K IF tx off txvlan off`), or use \
+                    --back-end packet"
+            )
+        })
     }
 }
 
@@ -73,9 +88,11 @@ pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<
     match (spec.way, kernel_choice(spec, abilities)) {
         (Some(TapMethod::Packet), _) => Ok(TapChoice::use_packet("asked for".into())),
         (Some(TapMethod::Xdp), Ok(choice)) => {
-            Ok(TapChoice { why: format!("asked for; {}", choice.why), ..choice })
+            Ok(TapChoice { why: format!("asked for; {}{}", choice.why, abilities.cable_warning()), ..choice })
         }
-        (None, Ok(choice)) => Ok(choice),
+        (None, Ok(choice)) => {
+            Ok(TapChoice { why: format!("{}{}", choice.why, abilities.cable_warning()), ..choice })
+        }
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
         (None, Err(reason)) => Ok(TapChoice::use_packet(reason)),
     }
@@ -143,7 +160,7 @@ mod tests {
     fn abilities(features: &[XdpFeatures]) -> TapAbilities {
         let names = ["a", "b", "m0", "m1"];
         let features = names.iter().map(|n| (*n).to_owned()).zip(features.iter().copied()).collect();
-        TapAbilities { obstacle: None, features, is_treated: false }
+        TapAbilities { obstacle: None, features, is_treated: false, cable: None }
     }
 
     fn chosen(

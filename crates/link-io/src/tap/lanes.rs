@@ -161,7 +161,15 @@ fn open_lane(
     // At least the MTU of Ethernet: a smaller one may be raised while the tap runs.
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
-    let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
+    // A block has room for the longest merged frame.
+    let options = RxOptions {
+        retire_ms: 1,
+        promiscuous: true,
+        merges: true,
+        block_bytes: 1 << 17,
+        blocks: 256,
+        ..RxOptions::default()
+    };
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
         let mtu = SeenMtu { all: Arc::clone(mtus), interface: 2 + number };
@@ -181,6 +189,7 @@ fn open_lane(
         published,
         rx: RxRing::open_on_interface(&from.netns, from.link.index, &name, options)?,
         tally: tally::LaneTally::new(spec.mirrors.len()),
+        completed: Vec::new(),
     })
 }
 

@@ -210,3 +210,60 @@ proptest! {
         }
     }
 }
+
+/// As Linux leaves it: the field has the sum of the pseudo header.
+#[test]
+fn unfinished_checksum_is_completed_to_the_right_one() {
+    for (v6, protocol) in
+        [false, true].into_iter().flat_map(|v6| [(v6, TestProtocol::Tcp), (v6, TestProtocol::Udp)])
+    {
+        let right = frame(v6, protocol, v6, b"seven b");
+        let layers = PacketLayers::from_frame(&right).unwrap();
+        let (ip, transport) = (layers.ip.unwrap(), layers.transport.unwrap());
+        let addresses = if v6 { ip.at + 8..ip.at + 40 } else { ip.at + 12..ip.at + 20 };
+        let length = u16::try_from(transport.payload.end - transport.at).unwrap();
+        let pseudo = [&right[addresses], &[0, transport.protocol], &length.to_be_bytes()].concat();
+        let at = transport.checksum_at.unwrap();
+        let mut unfinished = right.clone();
+        unfinished[at..at + 2].copy_from_slice(&ones_complement_sum(&pseudo).to_be_bytes());
+        assert!(complete_checksum(&mut unfinished));
+        assert_eq!(unfinished, right, "{v6} {protocol:?}");
+        assert!(is_sound(&unfinished));
+    }
+    assert!(!complete_checksum(&mut [0; 60]));
+}
+
+#[test]
+fn merged_frame_is_split_into_sound_packets() {
+    let payload: Vec<u8> = (0..=250).cycle().take(3001).collect();
+    for (v6, protocol) in
+        [false, true].into_iter().flat_map(|v6| [(v6, TestProtocol::Tcp), (v6, TestProtocol::Udp)])
+    {
+        let mut whole = frame(v6, protocol, !v6, &payload);
+        let transport = PacketLayers::from_frame(&whole).unwrap().transport.unwrap();
+        let is_tcp = matches!(protocol, TestProtocol::Tcp);
+        if is_tcp {
+            // CWR, ACK, PSH, FIN.
+            whole[transport.at + 13] |= 0x99;
+        }
+        let (mut scratch, mut packets) = (Vec::new(), Vec::new());
+        assert!(split_merged(&whole, 1000, Some(transport.at), &mut scratch, &mut |packet| packets
+            .push(packet.to_vec())));
+        assert!(packets.iter().all(|packet| is_sound(packet)), "{v6} {protocol:?}");
+        let parts: Vec<_> = packets.iter().map(|packet| &packet[transport.payload.start..]).collect();
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [1000, 1000, 1000, 1]);
+        assert_eq!(parts.concat(), payload);
+        if is_tcp {
+            let of = |packet: &Vec<u8>| (packet[transport.at + 7], packet[transport.at + 13] & 0x99);
+            // The sequence number begins with 5; 5 + 1000 = 0x3ed, 5 + 2000 = 0x7d5, 5 + 3000 = 0xbbd.
+            assert_eq!(
+                packets.iter().map(of).collect::<Vec<_>>(),
+                [(5, 0x90), (0xed, 0x10), (0xd5, 0x10), (0xbd, 0x19)]
+            );
+        }
+        assert!(!split_merged(&whole, 1000, Some(transport.at + 8), &mut scratch, &mut |_| panic!(
+            "a tunnel's"
+        )));
+        assert!(!split_merged(&whole[..200], 1000, None, &mut scratch, &mut |_| panic!("cut")));
+    }
+}

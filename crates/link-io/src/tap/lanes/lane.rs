@@ -7,9 +7,10 @@ use crate::Error;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
-use packetrig_sys::packet::{RawFrame, RingRest, RxRing};
+use packetrig_sys::packet::{MergedFrame, RawFrame, RingRest, RxRing};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
+use packetrig_wire::foreign;
 use packetrig_wire::trailer::TapTrailer;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,8 @@ pub(super) struct TapLane {
     pub(super) treatment: Option<Box<dyn FrameTreatment>>,
     pub(super) published: Arc<PublishedTally>,
     pub(super) tally: LaneTally,
+    /// The frame in hand, if it was divided or completed.
+    pub(super) completed: Vec<u8>,
 }
 
 impl TapLane {
@@ -83,29 +86,31 @@ impl TapLane {
     /// Takes a batch of frames and forwards them; returns their number.
     fn poll_once(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
-        let Self { rx, out, tally, treatment, mirrors, filter, stations, .. } = &mut *self;
+        let Self { rx, out, tally, treatment, mirrors, filter, stations, completed, .. } = &mut *self;
         // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a mirror.
         let mut latest_ns = 0;
         let taken = rx.receive_frames(BATCH, &mut |frame| {
-            tally.received += 1;
-            tally.bytes += frame.full_len as u64;
-            match treatment {
-                // Without a treatment no lateness is measured, so there is no due time.
-                None => send_frame(out, tally, frame.bytes, 0),
-                Some(treatment) => {
-                    let arrived_ns = offset.to_monotonic(frame.realtime_ns);
-                    latest_ns = arrived_ns;
-                    treatment.accept_frame(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
-                        send_frame(out, tally, bytes, due_ns);
-                    });
+            split_frame(frame, completed, &mut |frame| {
+                tally.received += 1;
+                tally.bytes += frame.full_len as u64;
+                match treatment {
+                    // Without a treatment no lateness is measured, so there is no due time.
+                    None => send_frame(out, tally, frame.bytes, 0),
+                    Some(treatment) => {
+                        let arrived_ns = offset.to_monotonic(frame.realtime_ns);
+                        latest_ns = arrived_ns;
+                        treatment.accept_frame(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
+                            send_frame(out, tally, bytes, due_ns);
+                        });
+                    }
                 }
-            }
-            if mirrors.is_empty() {
-                return;
-            }
-            if select_for_copy(&frame, filter.as_ref(), stations, tally) {
-                copy_to_mirrors(&frame, trailer_of, mirrors, tally);
-            }
+                if mirrors.is_empty() {
+                    return;
+                }
+                if select_for_copy(&frame, filter.as_ref(), stations, tally) {
+                    copy_to_mirrors(&frame, trailer_of, mirrors, tally);
+                }
+            })
         });
         if let Some(treatment) = treatment {
             // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
@@ -175,6 +180,30 @@ impl TapLane {
         self.publish_counts();
         Ok(())
     }
+}
+
+/// Gives `sink` the frame as a cable would carry it: a station on this machine, or a card that merges, leaves checksums and the division into
+/// packets to a card, and the next interface may be none.
+fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMut(RawFrame<'_>)) {
+    if let Some(MergedFrame { segment_bytes, transport_at }) = frame.merged {
+        let part = RawFrame { lacks_checksum: false, merged: None, ..frame };
+        let is_split =
+            foreign::split_merged(frame.bytes, segment_bytes, transport_at, completed, &mut |bytes| {
+                sink(RawFrame { bytes, full_len: bytes.len(), ..part });
+            });
+        // What cannot be split, in a tunnel for example, is tried as it is.
+        if is_split {
+            return;
+        }
+    }
+    if !frame.lacks_checksum {
+        return sink(frame);
+    }
+    completed.clear();
+    completed.extend_from_slice(frame.bytes);
+    // A frame without a checksum that we know leaves as it came.
+    let lacks_checksum = !foreign::complete_checksum(completed);
+    sink(RawFrame { bytes: completed, lacks_checksum, ..frame });
 }
 
 fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {

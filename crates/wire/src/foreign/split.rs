@@ -1,0 +1,111 @@
+//! Divides a frame that stands for several packets into the packets that its sender left to a network card (TCP and UDP segmentation).
+
+use super::{IpLayer, PacketLayers, TransportLayer, complete_checksum};
+use crate::checksum::{ChecksumSum, ones_complement_sum};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Flags of TCP that only the last packet keeps, FIN and PSH, and the one that only the first keeps, CWR (RFC 3168, section 6.1.2).
+const LAST_ONLY: u8 = 0x09;
+const FIRST_ONLY: u8 = 0x80;
+
+/// Gives `sink` the packets of a frame whose payload is to be cut every `segment_bytes`, with lengths, sequence numbers and checksums of their
+/// own. Returns false, having given nothing, if the frame has no whole TCP or UDP header at `transport_at`: it may be a tunnel's, or cut.
+pub fn split_merged(
+    frame: &[u8],
+    segment_bytes: u16,
+    transport_at: Option<usize>,
+    scratch: &mut Vec<u8>,
+    sink: &mut dyn FnMut(&[u8]),
+) -> bool {
+    let Some(PacketLayers { ip: Some(ip), transport: Some(transport), .. }) = PacketLayers::from_frame(frame)
+    else {
+        return false;
+    };
+    let is_other_header = transport_at.is_some_and(|at| at != transport.at);
+    if is_other_header || !matches!(transport.protocol, TCP | UDP) || segment_bytes == 0 {
+        return false;
+    }
+    let head = &frame[..transport.payload.start];
+    let payload = &frame[transport.payload.clone()];
+    let pieces = payload.chunks(usize::from(segment_bytes));
+    let last = pieces.len().saturating_sub(1);
+    for (number, piece) in pieces.enumerate() {
+        scratch.clear();
+        scratch.extend_from_slice(head);
+        scratch.extend_from_slice(piece);
+        write_ip_length(scratch, &ip, number);
+        match transport.protocol {
+            TCP => continue_stream(
+                &mut scratch[transport.at..],
+                number * usize::from(segment_bytes),
+                number == 0,
+                number == last,
+            ),
+            _ => write_udp_length(scratch, &transport),
+        }
+        write_pseudo_sum(scratch, &ip, &transport);
+        complete_checksum(scratch);
+        sink(scratch);
+    }
+    true
+}
+
+fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
+    let behind = packet.len() - ip.at;
+    if ip.is_v6 {
+        // Of what follows the fixed header.
+        write_short(packet, ip.at + 4, behind - 40);
+        return;
+    }
+    write_short(packet, ip.at + 2, behind);
+    // Each packet has an identification of its own, as the kernel's segments have.
+    let first = u16::from_be_bytes([packet[ip.at + 4], packet[ip.at + 5]]);
+    write_short(packet, ip.at + 4, usize::from(first) + number);
+    let header = ip.at..ip.at + usize::from(packet[ip.at] & 0x0f) * 4;
+    packet[ip.at + 10..ip.at + 12].fill(0);
+    let sum = !ones_complement_sum(&packet[header]);
+    packet[ip.at + 10..ip.at + 12].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// The TCP header of a packet whose payload begins this many bytes after that of the first.
+fn continue_stream(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
+    if let Some(sequence) = tcp.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
+        // A frame has less than 64 KiB, so `before` fits.
+        let number = u32::from_be_bytes(*sequence).wrapping_add(u32::try_from(before).unwrap_or(0));
+        *sequence = number.to_be_bytes();
+    }
+    if !is_last {
+        tcp[13] &= !LAST_ONLY;
+    }
+    if !is_first {
+        tcp[13] &= !FIRST_ONLY;
+    }
+}
+
+fn write_udp_length(packet: &mut [u8], transport: &TransportLayer) {
+    write_short(packet, transport.at + 4, packet.len() - transport.at);
+}
+
+/// Puts the sum of the pseudo header in the place of the checksum, where [`complete_checksum`] expects it (RFC 9293, section 3.1; RFC 8200,
+/// section 8.1).
+fn write_pseudo_sum(packet: &mut [u8], ip: &IpLayer, transport: &TransportLayer) {
+    let Some(at) = transport.checksum_at else { return };
+    let addresses = if ip.is_v6 { ip.at + 8..ip.at + 40 } else { ip.at + 12..ip.at + 20 };
+    let mut sum = ChecksumSum::default();
+    sum.add_bytes(&packet[addresses]);
+    sum.add_bytes(&[0, transport.protocol]);
+    let length = low_short(packet.len() - transport.at);
+    sum.add_bytes(&length.to_be_bytes());
+    packet[at..at + 2].copy_from_slice(&sum.folded_sum().to_be_bytes());
+}
+
+fn write_short(packet: &mut [u8], at: usize, value: usize) {
+    packet[at..at + 2].copy_from_slice(&low_short(value).to_be_bytes());
+}
+
+/// Lengths here have 16 bits, and identifications begin again after the last.
+fn low_short(value: usize) -> u16 {
+    let [low, high, ..] = value.to_le_bytes();
+    u16::from_le_bytes([low, high])
+}
