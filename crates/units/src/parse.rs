@@ -139,11 +139,11 @@ impl FromStr for Rate {
             if let Some(factor) = bit_factor(unit) {
                 return value.checked_times(factor).filter(|bps| *bps > 0).map(BitRate::new).map(Self::Bits);
             }
-            let factor = match unit {
+            let factor = match unit.to_ascii_lowercase().as_str() {
                 "%" => return value.checked_times(10_000_000).map(Share::from_billionths).map(Self::Share),
                 "" | "pps" | "fps" | "frames/s" => 1,
                 "kpps" => 1_000,
-                "Mpps" => 1_000_000,
+                "mpps" => 1_000_000,
                 _ => return None,
             };
             // A rate below one frame per second is fine: 0.1pps is one frame every ten seconds.
@@ -169,12 +169,13 @@ impl fmt::Display for Rate {
 }
 
 fn bit_factor(unit: &str) -> Option<u64> {
-    match unit {
+    // In any case: no rate is in millibits, and `1gbps` is what other tools take.
+    match unit.to_ascii_lowercase().as_str() {
         "bit/s" | "bps" => Some(1),
         "kbit/s" | "kbps" => Some(1_000),
-        "Mbit/s" | "Mbps" => Some(1_000_000),
-        "Gbit/s" | "Gbps" => Some(1_000_000_000),
-        "Tbit/s" | "Tbps" => Some(1_000_000_000_000),
+        "mbit/s" | "mbps" => Some(1_000_000),
+        "gbit/s" | "gbps" => Some(1_000_000_000),
+        "tbit/s" | "tbps" => Some(1_000_000_000_000),
         _ => None,
     }
 }
