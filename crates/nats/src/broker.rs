@@ -40,7 +40,10 @@ const PORT_CHOICES: u32 = 5;
 #[non_exhaustive]
 pub enum Error {
     /// The program is not installed.
-    #[error("nats-server is not installed; install it with `{INSTALL}`")]
+    #[error(
+        "nats-server is not installed: it is neither in PATH nor in packetrig/bin of $XDG_DATA_HOME or ~/.local/share; install it \
+         with `{INSTALL}`, or name it with --server"
+    )]
     Missing,
     /// The program is too old or too new.
     #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]

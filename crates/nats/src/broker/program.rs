@@ -17,7 +17,7 @@ const NAME: &str = "nats-server";
 const PACKAGED: &str = "../lib/packetrig";
 
 /// The program to use: the given one, or the first suitable one of the directory of the package, PATH and
-/// `~/.local/share/packetrig/bin`. If several are unsuitable, the error of the first one is returned.
+/// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check_version(program);
@@ -35,10 +35,12 @@ pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
 fn candidate_paths() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
-    let home =
-        std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share/packetrig/bin").join(NAME));
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
+    // An empty variable counts as unset (XDG Base Directory Specification).
+    let data = std::env::var_os("XDG_DATA_HOME").filter(|data| !data.is_empty()).map(PathBuf::from);
+    let own_places = data.into_iter().chain(home).map(|data| data.join("packetrig/bin").join(NAME));
     let packaged = std::env::current_exe().ok().and_then(|own| packaged_path(&own));
-    packaged.into_iter().chain(in_path).chain(home).collect()
+    packaged.into_iter().chain(in_path).chain(own_places).collect()
 }
 
 /// The server that was installed together with this program.
