@@ -99,7 +99,13 @@ fn nfdump_groups(records: &Path, by: &str) -> Groups {
 fn our_groups(records: &Path, by: &str, order: &str) -> Groups {
     let said = text(&mut packetrig(&["top", "--csv", "-n", "100000", "--by", by, "--order", order], records));
     let rows = said.lines().skip(1).map(|line| line.split(',').collect::<Vec<_>>());
-    rows.map(|cells| [0, 1, 2, 3, 7, 8, 9].map(|at| cells[at].to_owned()).to_vec()).collect()
+    rows.map(|cells| [0, 1, 2, 3, 7, 8, 9].map(|at| whole_number(cells[at])).to_vec()).collect()
+}
+
+/// nfdump cuts rates and means to whole numbers, and has 0 where there is none.
+fn whole_number(cell: &str) -> String {
+    let whole = cell.parse::<f64>().map_or(cell, |_| cell.split('.').next().unwrap_or(cell));
+    if whole.is_empty() { "0".to_owned() } else { whole.to_owned() }
 }
 
 #[test]
