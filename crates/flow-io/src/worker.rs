@@ -247,6 +247,7 @@ impl MeterWorker {
         let progress = WorkerProgress {
             settled_ns,
             packets: self.delivered_packets(),
+            read_ns: steady_ns(),
             ring_dropped,
             strange_flows: self.table.strange_flows(),
         };

@@ -39,6 +39,7 @@ mod peers;
 mod rank;
 
 pub use advertisement::{AdvertisedRole, Advertisement};
+pub use copies::PacketCount;
 pub use coverage::{MeterCoverage, NEVER_WHOLE};
 pub use election::{GroupElection, GroupStep};
 pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};

@@ -17,7 +17,7 @@ use crate::batch::WorkerBatch;
 use crate::group::{self, GroupRoleHandle};
 use crossbeam_channel::select;
 use packetrig_flow::LossCause;
-use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
+use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, PacketCount};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::time::Duration;
@@ -185,8 +185,16 @@ struct CoverageWatch {
 
 impl CoverageWatch {
     fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
-        // The time of the slowest worker and not now, because workers may be behind.
-        role_handle.set_seen_packets(progress.packets, group::moment_of(progress.settled_ns));
+        // Once the workers have ended, their packets are no longer those of the link.
+        if progress.settled_ns < u64::MAX {
+            role_handle.set_seen_packets(PacketCount {
+                // A full ring is no cut copy.
+                packets: progress.packets.saturating_add(progress.ring_dropped),
+                // The time of the slowest worker and not now, because workers may be behind.
+                all_until: group::moment_of(progress.settled_ns),
+                none_after: group::moment_of(progress.read_ns),
+            });
+        }
         let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;

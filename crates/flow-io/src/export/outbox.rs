@@ -36,6 +36,8 @@ pub struct WorkerProgress {
     pub settled_ns: u64,
     /// Packets of its source.
     pub packets: u64,
+    /// When they were read, by the time of the group: later ones are not among them.
+    pub read_ns: u64,
     /// Packets that its ring had no room for.
     pub ring_dropped: u64,
     /// See [`FlowTable::strange_flows`](packetrig_flow::table::FlowTable::strange_flows).
@@ -65,6 +67,7 @@ impl SharedProgress {
             // Without any worker the time is zero, so that the watermark does not move.
             settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
             packets: workers.iter().map(|worker| worker.packets).sum(),
+            read_ns: workers.iter().map(|worker| worker.read_ns).max().unwrap_or_default(),
             ring_dropped: workers.iter().map(|worker| worker.ring_dropped).sum(),
             strange_flows: workers.iter().map(|worker| worker.strange_flows).sum(),
         }

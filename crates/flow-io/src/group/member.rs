@@ -74,6 +74,7 @@ impl GroupMember {
             wall: HeldOffset::default(),
             active_heard_at: now,
             reported_at: now,
+            drained_at: now,
         };
         let builder = std::thread::Builder::new().name("group".into());
         let (started, has_started) = bounded(1);
@@ -163,6 +164,8 @@ struct MemberThread {
     /// Time of the last advertisement of an active member, or of this member's start.
     active_heard_at: MonoTime,
     reported_at: MonoTime,
+    /// Time at which no more datagrams waited.
+    drained_at: MonoTime,
 }
 
 impl MemberThread {
@@ -187,7 +190,7 @@ impl MemberThread {
         self.election.set_coverage(inputs.coverage);
         self.election.set_can_export(inputs.can_export);
         self.election.set_ending(inputs.is_ending);
-        self.election.set_seen_packets(inputs.seen_packets, inputs.seen_to);
+        self.election.set_seen_packets(inputs.seen);
         if let Some((term, ns)) = inputs.exported {
             self.election.set_watermark(term, ns);
         }
@@ -206,11 +209,14 @@ impl MemberThread {
         // One byte more than is valid, so that longer datagrams are not cut to valid ones.
         let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
         for _ in 0..BATCH {
-            match self.socket.receive_datagram(&mut buffer) {
-                Ok(Some((length, from))) => self.on_datagram(&buffer[..length], from),
-                // A broken socket receives nothing: the others take over, or this member does, and nothing is lost.
-                Ok(None) | Err(_) => return,
+            let looked_at = boottime_now();
+            let received = self.socket.receive_datagram(&mut buffer);
+            if matches!(received, Ok(None)) {
+                self.drained_at = looked_at;
             }
+            // A broken socket receives nothing: the others take over, or this member does, and nothing is lost.
+            let Ok(Some((length, from))) = received else { return };
+            self.on_datagram(&buffer[..length], from);
         }
     }
 
@@ -218,8 +224,11 @@ impl MemberThread {
         match self.codec.decode_advertisement(bytes, clock::wall_clock_ns()) {
             Ok((sent, sent_ns)) => {
                 let tolerance = self.options.clock_tolerance;
-                let advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
-                let outcome = self.election.on_advertisement(&advertisement, boottime_now());
+                let mut advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
+                let now = boottime_now();
+                // It may have waited since the socket was empty last.
+                advertisement.seen_all_ago += now.since(self.drained_at);
+                let outcome = self.election.on_advertisement(&advertisement, now);
                 if outcome == HeardOutcome::Accepted {
                     // Kept for the report of a takeover: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
@@ -301,7 +310,7 @@ impl MemberThread {
             status.is_ready = self.election.is_ready();
             status.is_blind = self.election.is_blind();
             status.can_export = inputs.can_export;
-            status.seen_packets = inputs.seen_packets;
+            status.seen_packets = inputs.seen.packets;
             status.coverage = inputs.coverage;
             status.watermark_ns = self.election.watermark().map(|ns| shift_time(ns, offset));
             status.active_peer = self.election.active_peer(now);

@@ -6,7 +6,7 @@
 use super::GroupStatus;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMembership;
-use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, RoleChange};
+use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage, PacketCount, RoleChange};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,9 +51,8 @@ pub(crate) struct RoleInputs {
     pub(crate) exported: Option<(GroupTerm, u64)>,
     pub(crate) can_export: bool,
     pub(crate) is_ending: bool,
-    pub(crate) seen_packets: u64,
-    /// Time up to which they are counted, by `CLOCK_BOOTTIME`.
-    pub(crate) seen_to: MonoTime,
+    /// Packets of this meter's copy of the link; times by `CLOCK_BOOTTIME`.
+    pub(crate) seen: PacketCount,
 }
 
 /// Locks a mutex even if it is poisoned: no code under these locks can panic half way, so the value is whole.
@@ -73,8 +72,7 @@ impl GroupRoleHandle {
                 // Assumed until the export reports a failure.
                 can_export: true,
                 is_ending: false,
-                seen_packets: 0,
-                seen_to: MonoTime::default(),
+                seen: PacketCount::default(),
             }),
             view: Mutex::new(view),
             changed: Condvar::new(),
@@ -152,11 +150,9 @@ impl GroupRoleHandle {
         lock_ignoring_poison(&self.0.inputs).is_ending = true;
     }
 
-    /// Sets the number of packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.
-    pub fn set_seen_packets(&self, packets: u64, counted_to: MonoTime) {
-        let mut inputs = lock_ignoring_poison(&self.0.inputs);
-        inputs.seen_packets = packets;
-        inputs.seen_to = counted_to;
+    /// Sets the number of packets of this meter's copy of the link since its start, with times by `CLOCK_BOOTTIME`.
+    pub fn set_seen_packets(&self, count: PacketCount) {
+        lock_ignoring_poison(&self.0.inputs).seen = count;
     }
 
     /// Marks this meter as ready: it has seen all running flows from their beginning, so records that leave the table from

@@ -139,7 +139,7 @@ fn foreign_group_datagrams_are_counted_and_ignored() {
     let mut wrong_key = options(&addresses, 1);
     wrong_key.key = GroupKey::new(&[8; 32]).unwrap();
     let wrong_key = GroupMember::join_group(wrong_key, FULL).unwrap();
-    for text in [b"hello".as_slice(), b"PRGM\x02", &[0; 200]] {
+    for text in [b"hello".as_slice(), b"PRGM\x03", &[0; 200]] {
         stranger.send_to(text, own.address()).unwrap();
     }
     await_that("all are counted", || {

@@ -7,12 +7,13 @@
 //! +--------+--+--+--+--+----------------+---------+--------+----------------+----------------+
 //! |   term's count     |    interval    |    seen since    |   whole from   |   watermark    |
 //! +--------------------+----------------+------------------+----------------+----------------+
-//! |    seen packets    |    sent at     |   first half of the HMAC-SHA256   |  112 bytes
-//! +--------------------+----------------+-----------------------------------+
+//! |    seen packets    |seen all| none  |    sent at     |   first half of the HMAC-SHA256   |  120 bytes
+//! +--------------------+----------------+----------------+-----------------------------------+
 //! ```
 //! Everything is big-endian. `v` is the version, `p` the priority. `f` has the role in its two low bits (standby, active, leaving
 //! standby, leaving active), then whether the member is ready (4) and whether it preempts (8). `group` is the beginning of the
 //! SHA-256 of the group's name. Times are nanoseconds since 1970, the interval is in nanoseconds.
+//! `seen all` and `none` are microseconds before `sent at`: packets that came before the first are counted, and none after the second.
 //!
 //! `sent at` limits how long a recorded advertisement can be used, and shows clocks that are too far apart. All times are of the
 //! sender's clock as it shows `sent at`.
@@ -20,12 +21,12 @@
 use super::GroupKey;
 use hmac::Mac;
 use packetrig_flow::group::{AdvertisedRole, Advertisement, GroupTerm};
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u32};
 use sha2::{Digest, Sha256};
 
 const MAGIC: [u8; 4] = *b"PRGM";
-const VERSION: u8 = 1;
-const BODY: usize = 96;
+const VERSION: u8 = 2;
+const BODY: usize = 104;
 /// HMAC cut to its first half, which RFC 2104 (section 5) allows.
 const MAC: usize = 16;
 /// Length of an advertisement.
@@ -94,6 +95,7 @@ impl AdvertisementCodec {
             advertisement.whole_from_ns,
             advertisement.watermark_ns,
             advertisement.seen_packets,
+            encode_ages(advertisement),
             wall_ns,
         ];
         for (place, word) in bytes[8..BODY].chunks_exact_mut(8).zip(words) {
@@ -131,6 +133,7 @@ impl AdvertisementCodec {
             whole_from_ns,
             watermark_ns,
             seen_packets,
+            ages,
             sent_ns,
         ] = words_of(bytes);
         // Before the MAC: groups have different keys, so another group's datagram would count as a wrong key.
@@ -141,6 +144,7 @@ impl AdvertisementCodec {
         let mac = self.key.compute_mac(&bytes[..BODY]);
         mac.verify_truncated_left(&bytes[BODY..]).map_err(|_| DropReason::WrongKey)?;
         let (meter, term_meter) = split_halves(numbers);
+        let (seen_all_ago, seen_none_ago) = decode_ages(ages);
         // Fields are interpreted only now: nothing that was not authenticated reaches the election.
         let advertisement = Advertisement {
             meter,
@@ -152,6 +156,8 @@ impl AdvertisementCodec {
             preempts: bytes[5] & PREEMPTS != 0,
             is_ready: bytes[5] & READY != 0,
             seen_packets,
+            seen_all_ago,
+            seen_none_ago,
             seen_since_ns,
             whole_from_ns,
             interval: Nanos::new(interval),
@@ -175,6 +181,18 @@ fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {
         *word = u64::from_be_bytes(*place);
     }
     words
+}
+
+/// The ages of the packet count, in microseconds. The first is rounded up and the second down, so that both stay true.
+fn encode_ages(advertisement: &Advertisement) -> u64 {
+    let all_us = advertisement.seen_all_ago.as_u64().div_ceil(1000);
+    let none_us = advertisement.seen_none_ago.as_u64() / 1000;
+    u64::from(clamp_to_u32(all_us)) << 32 | u64::from(clamp_to_u32(none_us))
+}
+
+fn decode_ages(word: u64) -> (Nanos, Nanos) {
+    let (all_us, none_us) = split_halves(word);
+    (Nanos::from_micros(all_us.into()), Nanos::from_micros(none_us.into()))
 }
 
 fn split_halves(word: u64) -> (u32, u32) {
@@ -242,6 +260,8 @@ pub(super) mod tests {
                     preempts,
                     is_ready: ready,
                     seen_packets,
+                    seen_all_ago: decode_ages(seen_since_ns).0,
+                    seen_none_ago: decode_ages(seen_since_ns).1,
                     seen_since_ns,
                     whole_from_ns,
                     interval: Nanos::new(interval),
@@ -262,6 +282,8 @@ pub(super) mod tests {
             preempts: true,
             is_ready: true,
             seen_packets: 4,
+            seen_all_ago: Nanos::from_micros(3),
+            seen_none_ago: Nanos::from_micros(2),
             seen_since_ns: 5,
             whole_from_ns: 6,
             interval: Nanos::from_millis(10),
@@ -272,11 +294,12 @@ pub(super) mod tests {
     #[test]
     fn the_layout_is_fixed() {
         let bytes = codec("g", 1).encode_advertisement(&example(), NOW);
-        assert_eq!(bytes[..8], *b"PRGM\x01\x0d\x64\x00");
+        assert_eq!(bytes[..8], *b"PRGM\x02\x0d\x64\x00");
         assert_eq!(bytes[16..24], [0, 0, 0, 7, 0, 0, 0, 7]);
         assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
         assert_eq!(bytes[72..80], NOW.to_be_bytes());
-        assert_eq!(bytes.len(), 112);
+        assert_eq!(bytes[88..96], [0, 0, 0, 3, 0, 0, 0, 2]);
+        assert_eq!(bytes.len(), 120);
     }
 
     #[test]
@@ -288,13 +311,13 @@ pub(super) mod tests {
             |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode_advertisement(bytes, NOW).unwrap_err();
         assert_eq!(reason(&codec("g", 2), &bytes), DropReason::WrongKey);
         assert_eq!(reason(&codec("h", 1), &bytes), DropReason::OtherGroup);
-        assert_eq!(reason(&own, &bytes[..111]), DropReason::Malformed);
+        assert_eq!(reason(&own, &bytes[..119]), DropReason::Malformed);
         assert_eq!(reason(&own, &[bytes.as_slice(), &[0]].concat()), DropReason::Malformed);
         assert_eq!(reason(&own, b""), DropReason::Malformed);
         let mut newer = bytes;
-        newer[4] = 2;
+        newer[4] = 3;
         assert_eq!(reason(&own, &newer), DropReason::OtherVersion);
-        for at in [5, 6, 7, 20, 60, 80, 90, 103] {
+        for at in [5, 6, 7, 20, 60, 80, 90, 111] {
             let mut bent = bytes;
             bent[at] ^= 1;
             assert_eq!(reason(&own, &bent), DropReason::WrongKey, "byte {at}");
@@ -318,8 +341,8 @@ pub(super) mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..120), begins in 0_usize..6) {
-            for (byte, right) in bytes.iter_mut().zip(b"PRGM\x01".iter().take(begins)) {
+        fn any_bytes_are_read_without_a_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..128), begins in 0_usize..6) {
+            for (byte, right) in bytes.iter_mut().zip(b"PRGM\x02".iter().take(begins)) {
                 *byte = *right;
             }
             prop_assert!(codec("group", 9).decode_advertisement(&bytes, NOW).is_err());

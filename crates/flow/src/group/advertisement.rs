@@ -43,6 +43,10 @@ pub struct Advertisement {
     pub is_ready: bool,
     /// Packets that it has seen since its start.
     pub seen_packets: u64,
+    /// Every packet that had come this long before the sending is in that count.
+    pub seen_all_ago: Nanos,
+    /// No packet that came later than this long before the sending is in it.
+    pub seen_none_ago: Nanos,
     /// See [`MeterCoverage`](super::MeterCoverage).
     pub seen_since_ns: u64,
     /// Records exported from this time up to the watermark are whole. [`NEVER_WHOLE`](super::NEVER_WHOLE): none are.

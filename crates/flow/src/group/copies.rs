@@ -1,67 +1,189 @@
-//! Detects that this member's copy of the link is cut: no packets arrive here while packets arrive at another member.
+//! Detects that packets which arrived at another member did not arrive at this one: its copy of the link is or was cut.
 //!
-//! Members count their packets at slightly different moments. So counts of others are compared only from a while after the last
-//! packet here. A count is valid only for the time up to which packets have been taken: a thread that had no processor for a
-//! while must not look like a cut cable.
+//! Two members that see the same packets have counts with a constant difference. Each member reads its count at moments of its own,
+//! perhaps late, so a count comes with two times ([`PacketCount`]). They bound the difference:
+//!
+//! ```text
+//!  own count taken before the other's    other - own: at most as large as it looks     the difference is `most` at most
+//!  own count taken after the other's     other - own: at least as large as it looks    the difference is `least` at least
+//! ```
+//! Without a loss, `least <= most` for any two pairs of counts, however late they were taken. So `least > most` proves a loss. That is
+//! noticed after a short cut, too, when packets arrive again, and a thread that had no processor for a while never looks like a cut.
 
 use super::Advertisement;
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-/// Settling time, longer than it takes until a count is in an advertisement.
-const SETTLE: Nanos = Nanos::from_millis(100);
-/// Confirmation time, longer than the delay between copies of a packet. Only a count taken this long after others counted more
-/// is believed.
-const CONFIRM: Nanos = Nanos::from_millis(20);
-/// A few packets may be of one copy only, such as those of the machine at its end.
-const PACKETS: u64 = 8;
+/// Longest delay between the copies of one packet.
+const COPY_DELAY: Nanos = Nanos::from_millis(20);
+/// Longest delay of an advertisement in the network.
+const NETWORK_DELAY: Nanos = Nanos::from_millis(50);
+/// A few packets may be of one copy only, such as those of the machine at its end: this many, and one of so many.
+const PACKETS: i64 = 8;
+const SHARE: u64 = 512;
+/// Counts of a member that are remembered, and the shortest time between two of them.
+const COUNTS: usize = 128;
+const COUNT_EVERY: Nanos = Nanos::from_millis(10);
+/// Time after which a bound of the difference is replaced: packets of one copy only add up.
+const WINDOW: Nanos = Nanos::from_secs(5);
+
+/// Number of packets of a copy of the link since the start, and when it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PacketCount {
+    pub packets: u64,
+    /// All packets that had arrived by this time are counted. 0: the copy may not have been open.
+    pub all_until: MonoTime,
+    /// No packet that arrived after this time is counted.
+    pub none_after: MonoTime,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct CopyWatch {
-    own: u64,
-    changed_at: MonoTime,
-    /// Time up to which the own packets are counted.
-    counted_to: MonoTime,
-    /// Counts of other members, with their boot, from a while after the last packet here.
-    others: BTreeMap<u32, (u64, u64)>,
-    /// Time since which others have counted more.
-    suspected_at: Option<MonoTime>,
-    is_blind: bool,
+    own: PacketCount,
+    /// Own counts, oldest first.
+    earlier: VecDeque<PacketCount>,
+    peers: BTreeMap<u32, PeerCopy>,
+    loss: Option<FoundLoss>,
+}
+
+/// Packets that others have and this member has not.
+#[derive(Clone, Copy, Debug)]
+struct FoundLoss {
+    own_packets: u64,
+    /// True if the rest of the meter knows.
+    is_noted: bool,
+}
+
+/// Comparison with the copy of another member.
+#[derive(Clone, Debug)]
+struct PeerCopy {
+    boot: u64,
+    /// Counts that wait for an own one after them, oldest first.
+    waiting: VecDeque<PacketCount>,
+    /// Upper bounds of the difference, of the present window and the one before it.
+    most: [Option<MostApart>; 2],
+}
+
+/// Upper bound of the difference to another member's count.
+#[derive(Clone, Copy, Debug)]
+struct MostApart {
+    since: MonoTime,
+    /// Own packets when it was first known.
+    own_packets: u64,
+    packets: i64,
 }
 
 impl CopyWatch {
-    pub(super) const fn own_packets(&self) -> u64 {
+    pub(super) const fn own_count(&self) -> PacketCount {
         self.own
     }
 
-    /// Returns whether the copy was cut at the last advertisement of the others.
+    /// Returns whether packets were lost and the coverage does not say so yet, or none have arrived since.
     pub(super) const fn is_blind(&self) -> bool {
-        self.is_blind
+        self.loss.is_some()
     }
 
-    /// Records the packets that the member had seen up to `counted_to`.
-    pub(super) fn count_packets(&mut self, packets: u64, counted_to: MonoTime) {
-        if packets != self.own {
-            // A new packet here ends every suspicion and makes the counts of the others old.
-            *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
+    /// Records the packets that the member has seen.
+    pub(super) fn count_packets(&mut self, count: PacketCount) {
+        if count == self.own {
+            return;
         }
-        self.counted_to = self.counted_to.max(counted_to);
-        // Only the next packet here takes the verdict back, see above.
-        self.is_blind |= self.suspected_at.is_some_and(|at| self.counted_to >= at + CONFIRM);
+        self.own = count;
+        self.end_loss();
+        // A copy that was not open yet has missed packets without having lost any.
+        if count.all_until == MonoTime::default() {
+            return;
+        }
+        remember_count(&mut self.earlier, count);
+        let is_lost = self.peers.values_mut().fold(false, |is_lost, peer| is_lost | peer.shows_loss(&count));
+        if is_lost && self.loss.is_none() {
+            self.loss = Some(FoundLoss { own_packets: count.packets, is_noted: false });
+        }
+    }
+
+    /// The meter follows all flows anew.
+    pub(super) fn on_loss_noted(&mut self) {
+        if let Some(loss) = &mut self.loss {
+            loss.is_noted = true;
+        }
+        self.end_loss();
+    }
+
+    fn end_loss(&mut self) {
+        // While nothing arrives, the copy is still cut. What was counted until its end says nothing about the time after it.
+        if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
+            self.peers.clear();
+            self.earlier.clear();
+        }
     }
 
     pub(super) fn on_advertisement(&mut self, other: &Advertisement, now: MonoTime) {
-        // Packets that the other member counted until now may have arrived here too and not be counted yet.
-        if self.counted_to < self.changed_at + SETTLE {
-            return;
-        }
-        let (boot, before) = *self.others.entry(other.meter).or_insert((other.boot, other.seen_packets));
+        let count = PacketCount {
+            packets: other.seen_packets,
+            all_until: now - (other.seen_all_ago + NETWORK_DELAY),
+            none_after: now - other.seen_none_ago,
+        };
+        let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other.boot));
         // A meter that was started again counts from zero.
-        // Its next advertisement sets the new base.
-        if boot != other.boot {
-            self.others.remove(&other.meter);
-        } else if other.seen_packets.saturating_sub(before) >= PACKETS {
-            self.suspected_at.get_or_insert(now);
+        if peer.boot != other.boot {
+            *peer = PeerCopy::new(other.boot);
         }
+        let before = self.earlier.partition_point(|own| own.none_after + COPY_DELAY <= count.all_until);
+        if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
+            peer.note_most(difference(&count, own), self.own.packets, now);
+        }
+        remember_count(&mut peer.waiting, count);
+    }
+}
+
+/// Adds a count, unless it is hardly later than the last one.
+fn remember_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
+    if counts.back().is_some_and(|last| count.none_after < last.none_after + COUNT_EVERY) {
+        return;
+    }
+    if counts.len() == COUNTS {
+        counts.pop_front();
+    }
+    counts.push_back(count);
+}
+
+/// Packets that another member has counted more than this one.
+const fn difference(other: &PacketCount, own: &PacketCount) -> i64 {
+    other.packets.wrapping_sub(own.packets).cast_signed()
+}
+
+impl PeerCopy {
+    const fn new(boot: u64) -> Self {
+        Self { boot, waiting: VecDeque::new(), most: [None; 2] }
+    }
+
+    /// Returns whether this own count lacks packets that the other member had counted before.
+    fn shows_loss(&mut self, own: &PacketCount) -> bool {
+        let before = self.waiting.partition_point(|count| count.none_after + COPY_DELAY <= own.all_until);
+        // The latest of them has the most packets. Earlier ones would show less.
+        let Some(latest) = self.waiting.drain(..before).next_back() else { return false };
+        let least = difference(&latest, own);
+        self.most.iter().flatten().any(|most| most.is_exceeded(least, own))
+    }
+
+    fn note_most(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
+        let begun = MostApart { since: now, own_packets, packets };
+        let [present, _] = &mut self.most;
+        // While nothing arrives here, the bound from before is the one that shows a cut.
+        let is_over =
+            present.is_some_and(|most| now >= most.since + WINDOW && most.own_packets != own_packets);
+        if is_over {
+            self.most = [Some(begun), *present];
+        } else {
+            let most = present.get_or_insert(begun);
+            most.packets = most.packets.min(packets);
+        }
+    }
+}
+
+impl MostApart {
+    fn is_exceeded(&self, least: i64, own: &PacketCount) -> bool {
+        let share = own.packets.saturating_sub(self.own_packets) / SHARE;
+        least.saturating_sub(self.packets) >= PACKETS.saturating_add_unsigned(share)
     }
 }

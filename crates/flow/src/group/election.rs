@@ -3,7 +3,7 @@
 //! `heard`, `ordered` and the setters only record their arguments. All decisions are made in [`GroupElection::tick`], which the
 //! owner calls after each of them and at each deadline.
 
-use super::copies::CopyWatch;
+use super::copies::{CopyWatch, PacketCount};
 use super::coverage::{ExportedSpan, NEVER_WHOLE};
 use super::peers::PeerTable;
 use super::rank::{is_trusted, takeover_skew, yields_to};
@@ -101,7 +101,8 @@ impl GroupElection {
         self.can_export && !self.is_blind()
     }
 
-    /// Returns whether packets arrive at another member and not at this one.
+    /// Returns whether packets arrived at another member and not at this one, and the coverage does not say so yet or nothing has
+    /// arrived since.
     pub const fn is_blind(&self) -> bool {
         self.copies.is_blind()
     }
@@ -151,13 +152,17 @@ impl GroupElection {
 
     /// Sets how complete the records of this member are. Call this before a watermark that is later than a loss of packets.
     pub fn set_coverage(&mut self, coverage: MeterCoverage) {
+        let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
+        if has_lost {
+            self.copies.on_loss_noted();
+        }
         // Only a loss of packets, or becoming whole, begins a new span: other
         // changes say nothing about exported records.
-        if self.role.is_active() && self.coverage != coverage {
-            let has_lost = coverage.seen_since_ns > self.coverage.seen_since_ns;
-            if has_lost || self.exported.whole_from_ns == NEVER_WHOLE {
-                self.exported.whole_from_ns = coverage.complete_from_ns.unwrap_or(NEVER_WHOLE);
-            }
+        if self.role.is_active()
+            && self.coverage != coverage
+            && (has_lost || self.exported.whole_from_ns == NEVER_WHOLE)
+        {
+            self.exported.whole_from_ns = coverage.complete_from_ns.unwrap_or(NEVER_WHOLE);
         }
         self.coverage = coverage;
     }
@@ -167,9 +172,9 @@ impl GroupElection {
         self.can_export = can_export;
     }
 
-    /// Sets the number of packets of its copy of the link, from the start to `counted_to`.
-    pub fn set_seen_packets(&mut self, packets: u64, counted_to: MonoTime) {
-        self.copies.count_packets(packets, counted_to);
+    /// Sets the number of packets of its copy of the link.
+    pub fn set_seen_packets(&mut self, count: PacketCount) {
+        self.copies.count_packets(count);
     }
 
     /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A late
@@ -374,7 +379,12 @@ impl GroupElection {
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);
         self.sequence += 1;
-        self.current_advertisement()
+        let count = self.copies.own_count();
+        Advertisement {
+            seen_all_ago: now.since(count.all_until),
+            seen_none_ago: now.since(count.none_after),
+            ..self.current_advertisement()
+        }
     }
 
     /// Returns the advertisement that this member would send now.
@@ -393,7 +403,9 @@ impl GroupElection {
             priority: self.options.priority,
             preempts: self.options.preempt,
             is_ready: self.is_ready(),
-            seen_packets: self.copies.own_packets(),
+            seen_packets: self.copies.own_count().packets,
+            seen_all_ago: Nanos::ZERO,
+            seen_none_ago: Nanos::ZERO,
             seen_since_ns: self.coverage.seen_since_ns,
             whole_from_ns: exported.whole_from_ns,
             interval: self.options.interval,

@@ -31,6 +31,8 @@ fn active(meter: u32, count: u64, sequence: u64, watermark_ns: u64) -> Advertise
         preempts: false,
         is_ready: true,
         seen_packets: 0,
+        seen_all_ago: Nanos::ZERO,
+        seen_none_ago: Nanos::ZERO,
         seen_since_ns: 0,
         whole_from_ns: 0,
         interval: Nanos::from_millis(10),

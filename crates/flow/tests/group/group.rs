@@ -3,7 +3,7 @@
 use crate::checks::Outcome;
 use crate::meter::{KeptRecord, LONGEST_FLOW, Meter};
 use crate::world::{MS, Random, WatermarkFrom, World};
-use packetrig_flow::group::{Advertisement, ElectionOptions, MeterCoverage, RoleChange};
+use packetrig_flow::group::{Advertisement, ElectionOptions, MeterCoverage, PacketCount, RoleChange};
 use packetrig_units::{MonoTime, Nanos};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -200,7 +200,8 @@ impl Group {
             let counted_ns = self.world.counted_to(index, table_ns);
             let counted_to = if self.breakage == Breakage::StaleCounts { table_ns } else { counted_ns };
             let packets = self.world.packets_seen(index, counted_ns);
-            meter.election.set_seen_packets(packets, MonoTime::from_nanos(counted_to));
+            let [all_until, none_after] = [counted_to, counted_ns].map(MonoTime::from_nanos);
+            meter.election.set_seen_packets(PacketCount { packets, all_until, none_after });
         }
         if meter.election.is_blind() {
             meter.sees_since_ns = table_ns;
@@ -416,7 +417,9 @@ impl Group {
         let (own, others) = std::mem::take(&mut self.held).into_iter().partition(|(to, _)| *to == index);
         self.held = others;
         let own: Vec<(usize, Advertisement)> = own;
-        for (_, advertisement) in own {
+        for (_, mut advertisement) in own {
+            // It may have waited since the beginning of the pause.
+            advertisement.seen_all_ago += Nanos::new(self.now_ns - since_ns);
             self.heard(index, advertisement);
         }
         self.tick(index);

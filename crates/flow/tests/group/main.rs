@@ -102,6 +102,24 @@ fn cut_link_copy_loses_no_record() {
     assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
 }
 
+/// The counting thread of the meter has no processor during the cut, so its count only jumps less far than those of the others. Later the
+/// meter is alone.
+fn with_a_cut_nobody_sees(seed: u64) -> World {
+    let mut world = World::calm_without_preemption(seed);
+    world.copy_cuts = vec![(0, Span { from: 300, to: 700 })];
+    world.kills = (1..world.meters).map(|meter| (meter, 2100, None)).collect();
+    World { count_every_us: 1000 * (150 + seed % 300), margin_us: 1_000_000, end: 2600, ..world }
+}
+
+#[test]
+fn cut_during_a_pause_of_counting_loses_no_record() {
+    for seed in 0..SEEDS / 10 {
+        assert_eq!(run(with_a_cut_nobody_sees(seed)).lost, [], "seed {seed}");
+    }
+    let worlds = || (0..50).map(with_a_cut_nobody_sees);
+    assert!(is_noticed(Breakage::Unseeing, worlds(), |outcome| !outcome.lost.is_empty()));
+}
+
 /// Under load, the counting thread waits for a processor for a while, and the receiving thread does not.
 #[test]
 fn rarely_counting_meter_is_not_considered_blind() {

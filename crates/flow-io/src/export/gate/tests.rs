@@ -130,7 +130,7 @@ fn the_watermark_is_what_all_targets_have() {
         rig.gate.poll_once(&rig.dispatcher);
     }
     assert_eq!(watermark(&rig), Some(seconds(11)));
-    assert_eq!(rig.handle.inputs().seen_packets, 5);
+    assert_eq!(rig.handle.inputs().seen.packets, 5);
 }
 
 #[test]
@@ -173,7 +173,8 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
     let coverage = rig.handle.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
     // Coverage stays incomplete while a flow is strange.
-    let progress = WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3, strange_flows: 1 };
+    let progress =
+        WorkerProgress { settled_ns: 1, packets: 5, read_ns: 1, ring_dropped: 3, strange_flows: 1 };
     rig.outbox.report_progress(progress);
     for _ in 0..60 {
         rig.gate.poll_once(&rig.dispatcher);

@@ -2,51 +2,109 @@
 
 use super::*;
 
+/// A count that is read at once.
+fn count(packets: u64, ms: u64) -> PacketCount {
+    PacketCount { packets, all_until: at(ms), none_after: at(ms) }
+}
+
+/// Advertisement of a peer that has read its count at once.
+fn peer_count(n: u64, packets: u64) -> Advertisement {
+    Advertisement { seen_packets: packets, ..active(2, 5, n, n) }
+}
+
+/// Both count a packet each millisecond from 1 ms on, every 10 ms until `ms`.
+fn count_alike(member: &mut GroupElection, from_ms: u64, until_ms: u64, lacking: u64) {
+    for ms in (from_ms..until_ms).step_by(10) {
+        member.set_seen_packets(count(ms - lacking, ms));
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
+    }
+}
+
 /// Under load, the counting thread may wait for a processor while the receiving thread has one.
 #[test]
 fn delayed_packet_count_does_not_make_member_blind() {
     let mut member = member(options(1));
-    member.set_seen_packets(10, at(0));
-    member.set_seen_packets(10, at(200));
-    for n in 20..400 {
-        member.on_advertisement(&Advertisement { seen_packets: n * 100, ..active(2, 5, n, n) }, at(n * 10));
+    count_alike(&mut member, 10, 400, 0);
+    for ms in (400..4000).step_by(10) {
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
         assert!(!member.is_blind());
     }
-    member.set_seen_packets(40_000, at(4000));
+    member.set_seen_packets(count(4000, 4000));
     assert!(!member.is_blind() && member.is_ready());
+    // The other one counts late, and says how late.
+    for ms in (4000..8000).step_by(10) {
+        let read_ms = ms - ms % 700;
+        let [seen_all_ago, seen_none_ago] = [ms - read_ms + 30, ms - read_ms].map(Nanos::from_millis);
+        member.set_seen_packets(count(ms, ms));
+        let late = Advertisement { seen_all_ago, seen_none_ago, ..peer_count(ms, read_ms) };
+        member.on_advertisement(&late, at(ms));
+        assert!(!member.is_blind());
+    }
 }
 
 #[test]
 fn member_without_packets_others_see_is_blind() {
     let mut member = member(options(1));
-    let hear = |member: &mut GroupElection, n: u64, packets: u64| {
-        member.on_advertisement(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));
-        member.is_blind()
-    };
-    // Counts that are a little older or newer prove nothing, and neither does a link without traffic.
-    for n in 0..30 {
-        member.set_seen_packets(n, at(n * 10));
-        assert!(!hear(&mut member, n, n * 100));
+    count_alike(&mut member, 10, 300, 0);
+    assert!(!member.is_blind());
+    let mut noticed_ms = None;
+    for ms in (300..600).step_by(10) {
+        member.set_seen_packets(count(290, ms));
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
+        noticed_ms = noticed_ms.or_else(|| member.is_blind().then_some(ms));
     }
-    for n in 30..60 {
-        member.set_seen_packets(29, at(n * 10));
-        assert!(!hear(&mut member, n, 3000));
-    }
-    assert!(!hear(&mut member, 60, 3007));
-    // The others have more packets from here on. Earlier counts prove nothing.
-    for n in 61..300 {
-        assert!(!hear(&mut member, n, 3008 + n));
-        member.set_seen_packets(29, at(629));
-    }
-    member.set_seen_packets(29, at(630));
+    assert!(noticed_ms.is_some_and(|ms| ms < 420), "{noticed_ms:?}");
+    // The meter knows it, but still nothing arrives.
+    member.set_coverage(MeterCoverage { seen_since_ns: 1, ..FULL });
     assert!(member.is_blind() && !member.is_ready());
-    member.set_seen_packets(30, at(1120));
-    assert!(member.is_ready());
+    member.set_seen_packets(count(291, 610));
+    assert!(!member.is_blind() && member.is_ready());
+    count_alike(&mut member, 620, 9000, 300);
+    assert!(!member.is_blind());
+}
+
+/// The count jumps over the cut: the thread that reads it had no processor.
+#[test]
+fn short_cut_is_noticed_after_it() {
+    let mut member = member(options(1));
+    count_alike(&mut member, 10, 1000, 0);
+    for ms in (1000..1400).step_by(10) {
+        member.on_advertisement(&peer_count(ms, ms), at(ms));
+    }
+    count_alike(&mut member, 1400, 1700, 200);
+    assert!(member.is_blind() && !member.is_ready());
+    // It stays so until the meter knows.
+    count_alike(&mut member, 1700, 5000, 200);
+    assert!(member.is_blind());
+    member.set_coverage(MeterCoverage { seen_since_ns: 1, ..FULL });
+    count_alike(&mut member, 5000, 9000, 200);
+    assert!(!member.is_blind());
+}
+
+#[test]
+fn few_packets_of_one_copy_prove_nothing() {
+    let mut member = member(options(1));
+    for ms in (10..60_000).step_by(10) {
+        member.set_seen_packets(count(ms, ms));
+        member.on_advertisement(&peer_count(ms, ms + ms / 2000), at(ms));
+        assert!(!member.is_blind(), "{ms}");
+    }
     // A restart counts from zero again.
-    for n in 140..240 {
-        member.set_seen_packets(30, at(n * 10));
-        let restarted = Advertisement { boot: 5, seen_packets: 9000, ..standby(2, n) };
-        member.on_advertisement(&restarted, at(n * 10));
+    for ms in (60_000..70_000).step_by(10) {
+        member.set_seen_packets(count(ms, ms));
+        member.on_advertisement(&Advertisement { boot: 5, ..peer_count(ms, ms - 50_000) }, at(ms));
     }
     assert!(!member.is_blind());
+}
+
+#[test]
+fn cut_of_a_slow_link_is_noticed_by_eight_packets() {
+    let mut member = member(options(1));
+    for second in 1..40 {
+        member.set_seen_packets(count(second.min(20), 1000 * second));
+        member.on_advertisement(&peer_count(second, second), at(1000 * second + 100));
+        member.set_seen_packets(count(second.min(20), 1000 * second + 500));
+        assert!(second > 27 || !member.is_blind());
+    }
+    assert!(member.is_blind());
 }

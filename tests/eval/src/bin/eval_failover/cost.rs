@@ -59,7 +59,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     }
     output.table("cost", &table)?;
     let control = median(&sent).unwrap_or_default();
-    output.say(&format!("Control traffic: {control:.0} messages of 112 bytes per second and meter.\n"))?;
+    output.say(&format!("Control traffic: {control:.0} messages of 120 bytes per second and meter.\n"))?;
     let more = (seconds(&all[2]).unwrap_or(f64::NAN) / seconds(&all[1]).unwrap_or(f64::NAN) - 1.0) * 100.0;
     let verdict =
         if more.is_nan() { Goal::Unsupported("no figures".into()) } else { (more <= MOST_PERCENT).into() };
