@@ -327,7 +327,8 @@ impl TargetAccount {
         self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
             own.refused.add_records(waiting);
-            own.losses.add_loss(cause, waiting);
+            // The last watermark must not pass them: another meter of the group may still have them.
+            own.note_lost(cause, waiting);
         });
     }
 
@@ -348,4 +349,26 @@ const fn subtract_carried(from: &mut CarriedRecords, what: CarriedRecords) {
     from.records = from.records.saturating_sub(what.records);
     from.packets = from.packets.saturating_sub(what.packets);
     from.bytes = from.bytes.saturating_sub(what.bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_lost_at_the_end_are_not_confirmed() {
+        let accounts = TargetAccounts::default();
+        let target = accounts.add_target("target".into(), BatchContent::Records);
+        let batch = CarriedRecords { records: 3, packets: 30, bytes: 900 };
+        for _ in 0..2 {
+            accounts.count_offered(BatchContent::Records, batch);
+            accounts.hand_over(BatchContent::Records, batch, |_| Ok(()));
+        }
+        target.count_sent(batch, 0, 100);
+        target.set_reachable(false);
+        target.count_waiting_as_lost(LossCause::Unreachable);
+        let counts = accounts.delivery_counts();
+        assert_eq!((counts.confirmed, counts.offered, counts.lost), (6, 6, 3));
+        assert!(!counts.is_complete(), "a successor sends them");
+    }
 }
