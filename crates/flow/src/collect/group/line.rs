@@ -53,6 +53,8 @@ struct KnownOrigin {
     /// lost packets unnoticed.
     from_ns: u64,
     behind: CountTotals,
+    /// True if the flow began with this packet.
+    is_beginning: bool,
     /// The last packet of its last record, by its own clock.
     last_ns: u64,
 }
@@ -101,6 +103,18 @@ impl Line {
             by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::max_by_position);
         // A match by time may be another packet, so it counts only if there is no surer one.
         sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::max_by_position))
+            .or_else(|| self.end_by_beginning(report, clocks))
+    }
+
+    /// Finds the end of a record that has everything since its flow began, by another meter that follows the flow since the same
+    /// packet. A record names its latest landmarks only. Those of another meter, which was ended early, may all be older.
+    fn end_by_beginning(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
+        let since_ns = clocks.to_common_time(report.meter, report.since_ns);
+        let mut origins = self.origins.iter().filter(|origin| origin.is_beginning);
+        let same = origins.find(|origin| {
+            clocks.to_common_time(origin.meter, origin.since_ns).abs_diff(since_ns) <= JITTER_NS
+        });
+        same.filter(|_| report.is_beginning()).map(|origin| origin.end_after(report.direction.followed))
     }
 
     fn origin_of(&self, report: &SideReport) -> Option<&KnownOrigin> {
@@ -199,7 +213,10 @@ impl Line {
             }
             let SideReport { meter, since_ns, last_ns, .. } = *report;
             let behind = report.direction.followed.less(end.since);
-            self.origins.push(KnownOrigin { meter, since_ns, position, from_ns: last_ns, behind, last_ns });
+            let is_beginning = behind.packets == 0 && report.is_beginning();
+            let origin =
+                KnownOrigin { meter, since_ns, position, from_ns: last_ns, behind, is_beginning, last_ns };
+            self.origins.push(origin);
         }
     }
 

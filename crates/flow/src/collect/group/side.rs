@@ -79,6 +79,11 @@ impl SideReport {
         if since_ns <= own[1] { [[since_ns.min(own[0]), own[1]]; 2] } else { [[since_ns, u64::MAX], own] }
     }
 
+    /// Returns whether its meter saw the flow begin, and the record has all packets since.
+    pub(super) fn is_beginning(&self) -> bool {
+        !self.is_strange && self.own.packets > 0 && self.own == self.direction.followed
+    }
+
     /// Returns the packets of the record itself.
     const fn own_claim(&self) -> RecordClaim {
         RecordClaim { totals: self.own, since_ns: self.first_ns }
