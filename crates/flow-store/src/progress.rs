@@ -7,16 +7,19 @@
 //!
 //! Invariant: the file is locked while its collector runs. Its last whole line counts.
 
-use super::filter::FlowFilter;
-use super::scan::{flow_files, scan_records};
+mod killed;
+
+pub use killed::KilledCollectors;
+
 use super::{Error, RecordMaker};
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Write};
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::SystemTime;
 
 const BEGIN: &str = ".collect-";
@@ -49,6 +52,21 @@ pub struct ProgressNumber {
     pub records: u64,
 }
 
+impl ExporterProgress {
+    const fn add_stored(&mut self, records: u64, packets: u64) {
+        self.records = self.records.saturating_add(records);
+        self.packets = self.packets.saturating_add(packets);
+    }
+}
+
+impl ProgressNumber {
+    /// The same number after more records.
+    const fn with_records(mut self, more: u64) -> Self {
+        self.records = self.records.saturating_add(more);
+        self
+    }
+}
+
 /// Progress of each exporter.
 pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
 
@@ -56,6 +74,12 @@ pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
 struct ProgressLine {
     /// When everything was stored, in nanoseconds since 1970; the time of the file if this line was written then.
     at_ns: Option<u64>,
+    /// Identifies the file. 0: it is from a version that had no such number.
+    #[serde(default)]
+    number: u64,
+    /// Files of killed collectors whose amounts are in this one. They are still there if the next collector was killed at its start.
+    #[serde(default)]
+    includes: Vec<u64>,
     /// JSON has no maps with keys like these.
     exporters: Vec<(RecordMaker, ExporterProgress)>,
 }
@@ -65,13 +89,15 @@ pub struct ProgressFile {
     file: File,
     path: PathBuf,
     last: Option<StoredProgress>,
+    number: u64,
+    includes: Vec<u64>,
     /// When everything was stored, by the clock of the file system.
     at_ns: u64,
 }
 
 impl ProgressFile {
-    /// Begins a file in a directory of records.
-    pub fn create_in(directory: &Path, progress: &StoredProgress) -> Result<Self, Error> {
+    /// Begins a file in a directory of records, with the amounts that killed collectors stored.
+    pub fn create_in(directory: &Path, killed: &KilledCollectors) -> Result<Self, Error> {
         for number in 0.. {
             let path = directory.join(format!("{BEGIN}{number:03}{END}"));
             let file = match private_files::create_new(&path) {
@@ -81,8 +107,10 @@ impl ProgressFile {
             };
             // The lock ends with the process, so a file without a lock is that of a killed collector.
             file.lock().map_err(Error::file("lock", &path))?;
-            let mut begun = Self { file, path, last: None, at_ns: 0 };
-            begun.note_stored(progress)?;
+            let number = RandomState::new().hash_one(process::id()).max(1);
+            let mut begun =
+                Self { file, path, last: None, number, includes: killed.numbers.clone(), at_ns: 0 };
+            begun.note_stored(&killed.stored)?;
             return Ok(begun);
         }
         Err(Error::Nothing { path: directory.to_owned() })
@@ -124,7 +152,9 @@ impl ProgressFile {
     fn write_line(&mut self, progress: &StoredProgress, at_ns: Option<u64>) -> io::Result<()> {
         let exporters = progress.iter().map(|(maker, has)| (*maker, has.clone())).collect();
         // A line that is cut short is not valid JSON: then the one before it counts.
-        let text = serde_json::to_string(&ProgressLine { at_ns, exporters })? + "\n";
+        let Self { number, includes, .. } = self;
+        let line = ProgressLine { at_ns, number: *number, includes: includes.clone(), exporters };
+        let text = serde_json::to_string(&line)? + "\n";
         if self.file.metadata()?.len() > FILE_BYTES {
             self.begin_anew(&text)
         } else {
@@ -151,97 +181,10 @@ impl ProgressFile {
     }
 }
 
-/// Progress files that killed collectors have left in a directory.
-#[derive(Debug, Default)]
-pub struct KilledCollectors {
-    /// Stored amount of each exporter; empty if no collector was killed.
-    pub stored: StoredProgress,
-    files: Vec<PathBuf>,
-}
-
-impl KilledCollectors {
-    /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
-    pub fn find_in(directory: &Path) -> Result<Self, Error> {
-        let mut found = Self::default();
-        for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
-            let path = entry.map_err(Error::file("read", directory))?.path();
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            if !(name.starts_with(BEGIN) && name.ends_with(END)) {
-                continue;
-            }
-            let Some((line, at_ns)) = read_if_left(&path).map_err(Error::file("read", &path))? else {
-                continue;
-            };
-            found.stored.extend(line.exporters);
-            for (maker, more) in stored_since(directory, at_ns)? {
-                let has = found.stored.entry(maker).or_default();
-                has.records += more.records;
-                has.packets += more.packets;
-            }
-            found.files.push(path);
-        }
-        Ok(found)
-    }
-
-    /// Returns whether a collector was killed.
-    pub fn is_any(&self) -> bool {
-        !self.files.is_empty()
-    }
-
-    /// Removes their progress files, once another file has their content.
-    pub fn remove_files(&self) -> Result<(), Error> {
-        for path in &self.files {
-            fs::remove_file(path).map_err(Error::file("remove", path))?;
-        }
-        Ok(())
-    }
-}
-
-/// The last whole line of a file that no process has locked, and when everything was stored.
-fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
-    let file = File::open(path)?;
-    // Its collector is running.
-    if file.try_lock().is_err() {
-        return Ok(None);
-    }
-    let written = unix_nanos(file.metadata()?.modified()?);
-    let text = io::read_to_string(&file)?;
-    let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
-    let line: ProgressLine = last.unwrap_or_default();
-    let at_ns = line.at_ns.unwrap_or(written);
-    Ok(Some((line, at_ns)))
-}
-
 /// Nanoseconds since 1970. An earlier time cannot be that of a file that was just written, and becomes 0.
 fn unix_nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Counts the records in files that are newer than `at_ns`.
-fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
-    const WANTED: [&str; 4] =
-        ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
-    let mut stored = StoredProgress::new();
-    let mut files = match flow_files(&[directory.to_owned()]) {
-        // A directory without files is a new one: nothing is stored.
-        Err(Error::Nothing { .. }) => return Ok(stored),
-        files => files?,
-    };
-    let written = |path: &PathBuf| path.metadata().and_then(|facts| facts.modified());
-    // Both times are of the file system's clock, so its offset from the system's clock does not matter.
-    files.retain(|path| written(path).is_ok_and(|written| unix_nanos(written) > at_ns));
-    scan_records(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
-        let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));
-        for &row in rows {
-            let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
-            let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
-            has.records += 1;
-            has.packets += packets.number_at(row) + back.number_at(row);
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(stored)
 }
 
 #[cfg(test)]
@@ -270,7 +213,7 @@ mod tests {
                 ExporterProgress { records, packets: 2 * records, sent_packets, ..Default::default() },
             )])
         };
-        let mut file = ProgressFile::create_in(directory.path(), &StoredProgress::new()).unwrap();
+        let mut file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
         file.note_stored(&progress(100)).unwrap();
         // The clock of a file system has steps of a few milliseconds.
         std::thread::sleep(Duration::from_millis(30));
@@ -299,7 +242,11 @@ mod tests {
         let progress =
             |records| StoredProgress::from([(MAKER, ExporterProgress { records, ..Default::default() })]);
         let begin_long = || {
-            let mut file = ProgressFile::create_in(directory.path(), &progress(1)).unwrap();
+            let mut file = ProgressFile::create_in(
+                directory.path(),
+                &KilledCollectors { stored: progress(1), ..Default::default() },
+            )
+            .unwrap();
             file.file.write_all(&vec![b'\n'; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
             file
         };
@@ -321,9 +268,34 @@ mod tests {
     }
 
     #[test]
+    fn amounts_of_two_collectors_add_up_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let progress = |records, packets| {
+            let has =
+                ExporterProgress { records, packets, sent_packets: Some(packets), ..Default::default() };
+            StoredProgress::from([(MAKER, has)])
+        };
+        let begin = |records, packets| {
+            let mut file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
+            file.note_stored(&progress(records, packets)).unwrap();
+            file
+        };
+        let find = || KilledCollectors::find_in(directory.path()).unwrap();
+        // Two collectors at the same time, of which each has received a part.
+        let both = [begin(10, 100), begin(3, u64::MAX)];
+        drop(both);
+        let killed = find();
+        assert_eq!(killed.stored, progress(13, u64::MAX));
+        // The next one is killed before it has removed their files.
+        drop(ProgressFile::create_in(directory.path(), &killed).unwrap());
+        assert_eq!(find().stored, progress(13, u64::MAX));
+        assert_eq!(find().files.len(), 3);
+    }
+
+    #[test]
     fn a_collector_that_ended_in_order_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let file = ProgressFile::create_in(directory.path(), &StoredProgress::new()).unwrap();
+        let file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
         file.remove_file().unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }

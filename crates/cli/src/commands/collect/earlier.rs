@@ -57,7 +57,7 @@ impl DirectoryProgress {
         let before = killed.stored.clone();
         // The new file has the sums of the old ones before those are removed: a crash in between loses no
         // account.
-        let file = ProgressFile::create_in(directory, &before)?;
+        let file = ProgressFile::create_in(directory, &killed)?;
         killed.remove_files()?;
         let has_killed = killed.is_any();
         let present = BTreeSet::new();

@@ -1,0 +1,139 @@
+//! Progress files of collectors that were killed.
+
+use super::{BEGIN, END, ExporterProgress, ProgressLine, StoredProgress, unix_nanos};
+use crate::filter::FlowFilter;
+use crate::scan::{flow_files, scan_records};
+use crate::{Error, RecordMaker};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+/// Progress files that killed collectors have left in a directory.
+#[derive(Debug, Default)]
+pub struct KilledCollectors {
+    /// Stored amount of each exporter; empty if no collector was killed.
+    pub stored: StoredProgress,
+    pub(super) files: Vec<PathBuf>,
+    pub(super) numbers: Vec<u64>,
+}
+
+/// A progress file that no process has locked.
+#[derive(Debug)]
+struct LeftFile {
+    path: PathBuf,
+    line: ProgressLine,
+    /// When everything was stored.
+    at_ns: u64,
+}
+
+impl KilledCollectors {
+    /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
+    pub fn find_in(directory: &Path) -> Result<Self, Error> {
+        let left = find_left(directory)?;
+        let mut found = Self::default();
+        let includes: BTreeSet<u64> = left.iter().flat_map(|file| file.line.includes.clone()).collect();
+        for file in left.iter().filter(|file| !includes.contains(&file.line.number)) {
+            found.add_amounts(&file.line.exporters);
+        }
+        // Several collectors may have used the directory at the same time. Rows from before the latest of these times may be counted in
+        // one of the files, and must not be counted twice.
+        if let Some(at_ns) = left.iter().map(|file| file.at_ns).max() {
+            for (maker, more) in stored_since(directory, at_ns)? {
+                found.stored.entry(maker).or_default().add_stored(more.records, more.packets);
+            }
+        }
+        for LeftFile { path, line, .. } in left {
+            found.files.push(path);
+            found.numbers.push(line.number);
+        }
+        found.numbers.retain(|number| *number > 0);
+        Ok(found)
+    }
+
+    /// Adds what one collector stored. Two of them may have received the same exporter.
+    fn add_amounts(&mut self, exporters: &[(RecordMaker, ExporterProgress)]) {
+        for (maker, more) in exporters {
+            let has = self.stored.entry(*maker).or_default();
+            has.numbers = match (has.numbers.take(), more.numbers.clone()) {
+                // What the other collector stored does not come after the number of this one.
+                (Some(number), _) => Some(number.with_records(more.records)),
+                (None, number) => number.map(|number| number.with_records(has.records)),
+            };
+            has.add_stored(more.records, more.packets);
+            has.lacking_packets = has.lacking_packets.saturating_add(more.lacking_packets);
+            has.sent_packets = has.sent_packets.max(more.sent_packets);
+            has.is_of_group |= more.is_of_group;
+        }
+    }
+
+    /// Returns whether a collector was killed.
+    pub fn is_any(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Removes their progress files, once another file has their content.
+    pub fn remove_files(&self) -> Result<(), Error> {
+        for path in &self.files {
+            fs::remove_file(path).map_err(Error::file("remove", path))?;
+        }
+        Ok(())
+    }
+}
+
+fn find_left(directory: &Path) -> Result<Vec<LeftFile>, Error> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
+        let path = entry.map_err(Error::file("read", directory))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !(name.starts_with(BEGIN) && name.ends_with(END)) {
+            continue;
+        }
+        if let Some((line, at_ns)) = read_if_left(&path).map_err(Error::file("read", &path))? {
+            left.push(LeftFile { path, line, at_ns });
+        }
+    }
+    Ok(left)
+}
+
+/// The last whole line of a file that no process has locked, and when everything was stored.
+fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
+    let file = File::open(path)?;
+    // Its collector is running.
+    if file.try_lock().is_err() {
+        return Ok(None);
+    }
+    let written = unix_nanos(file.metadata()?.modified()?);
+    let text = io::read_to_string(&file)?;
+    let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    let line: ProgressLine = last.unwrap_or_default();
+    let at_ns = line.at_ns.unwrap_or(written);
+    Ok(Some((line, at_ns)))
+}
+
+/// Counts the records in files that are newer than `at_ns`.
+fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
+    const WANTED: [&str; 4] =
+        ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
+    let mut stored = StoredProgress::new();
+    let mut files = match flow_files(&[directory.to_owned()]) {
+        // A directory without files is a new one: nothing is stored.
+        Err(Error::Nothing { .. }) => return Ok(stored),
+        files => files?,
+    };
+    let written = |path: &PathBuf| path.metadata().and_then(|facts| facts.modified());
+    // Both times are of the file system's clock, so its offset from the system's clock does not matter.
+    files.retain(|path| written(path).is_ok_and(|written| unix_nanos(written) > at_ns));
+    scan_records(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
+        let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));
+        for &row in rows {
+            let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
+            let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
+            // Numbers in files may be anything, also those that an exporter invented.
+            has.add_stored(1, packets.number_at(row).saturating_add(back.number_at(row)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(stored)
+}
