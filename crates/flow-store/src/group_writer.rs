@@ -113,13 +113,18 @@ impl GroupWriter {
     }
 
     /// Writes the row groups that wait. After a failure, those of the same partition keep waiting; the others are still written.
+    ///
+    /// But all records of groups of meters keep waiting after one that waits. A collector that is started again takes what it finds of
+    /// a flow for all that came before, so what a killed one has not written must be the last that came.
     fn write_groups(&mut self) -> Result<(), Error> {
         let mut written = Ok(());
         let mut refused = Vec::new();
+        let mut is_meters_refused = false;
         for group in std::mem::take(&mut self.waiting) {
             // Groups of one partition go to the disk in the order in which they came.
             let place = (group.table, group.partition);
-            if refused.contains(&place) {
+            if refused.contains(&place) || is_meters_refused && group.is_of_meters {
+                is_meters_refused |= group.is_of_meters;
                 self.waiting.push_back(group);
                 continue;
             }
@@ -129,6 +134,7 @@ impl GroupWriter {
                 self.kept.count_lost(group.carried);
             } else {
                 refused.push(place);
+                is_meters_refused |= group.is_of_meters;
                 self.waiting.push_back(group);
             }
             written = written.and(Err(error));

@@ -34,6 +34,8 @@ pub(super) struct EncodedGroup {
     pub(super) table: WritableTable,
     pub(super) partition: HourPartition,
     pub(super) carried: CarriedRecords,
+    /// True if it has records of meters of a group, see [`GroupWriter`](super::group_writer::GroupWriter).
+    pub(super) is_of_meters: bool,
     pages: Vec<u8>,
     /// Metadata of a file with only this row group, which begins after [`MAGIC`].
     metadata: ParquetMetaData,
@@ -99,7 +101,11 @@ impl EncodedGroup {
         rows: &[SourcedRow],
     ) -> std::result::Result<Self, Error> {
         let carried = sum_carried(rows.iter().map(|row| &row.record));
-        Self::encode_group(WritableTable::Flows, partition, carried, |file| encode::append_flows(file, rows))
+        let is_of_meters = rows.iter().any(|row| row.record.is_of_group());
+        let group = Self::encode_group(WritableTable::Flows, partition, carried, |file| {
+            encode::append_flows(file, rows)
+        })?;
+        Ok(Self { is_of_meters, ..group })
     }
 
     pub(super) fn from_ledgers(
@@ -123,7 +129,7 @@ impl EncodedGroup {
         let end = metadata.row_groups().iter().map(|group| pages_range(group).end).max().unwrap_or(0);
         pages.truncate(clamp_to_usize(end));
         pages.drain(..MAGIC.len().min(pages.len()));
-        Ok(Self { table, partition, carried, pages, metadata })
+        Ok(Self { table, partition, carried, is_of_meters: false, pages, metadata })
     }
 
     pub(super) fn page_bytes(&self) -> usize {

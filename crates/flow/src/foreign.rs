@@ -95,6 +95,11 @@ impl OtherFields {
         self.bytes.extend_from_slice(value);
     }
 
+    /// Returns whether there is a field of this element.
+    pub(crate) fn has_element(&self, enterprise: u32, id: u16) -> bool {
+        self.iter_fields().any(|field| (field.enterprise, field.id) == (enterprise, id))
+    }
+
     fn iter_fields(&self) -> OtherFieldsIter<'_> {
         OtherFieldsIter { bytes: &self.bytes }
     }

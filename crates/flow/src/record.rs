@@ -1,6 +1,8 @@
 //! Record of a flow, made when the flow is reported.
 
+use crate::account::ENTERPRISE;
 use crate::canonical::{counterpart_type_code, is_icmp};
+use crate::export::section::own;
 use crate::foreign::ForeignFields;
 use crate::history::FlowHistory;
 use crate::key::FlowKey;
@@ -104,6 +106,12 @@ impl FlowRecord {
     /// Packets of both directions.
     pub const fn packets(&self) -> u64 {
         self.forward.packets.saturating_add(self.reverse.packets)
+    }
+
+    /// Returns whether a meter of a group made it, also after the collector has moved the history to the other fields.
+    pub fn is_of_group(&self) -> bool {
+        let is_mark_stored = |fields: &ForeignFields| fields.others.has_element(ENTERPRISE, own::GROUP);
+        self.history.is_some() || self.foreign.as_deref().is_some_and(is_mark_stored)
     }
 
     /// Bytes of IP of both directions.

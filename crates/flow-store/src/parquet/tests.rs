@@ -4,8 +4,9 @@ use crate::columns::flow_columns;
 use crate::filter::FlowFilter;
 use crate::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
 use crate::scan::{TimeSpan, flow_files, scan_records};
+use packetrig_flow::collect::{GroupOptions, GroupedFlows};
 use packetrig_flow::element::ElementValue;
-use packetrig_flow::{CarriedRecords, FlowHalf};
+use packetrig_flow::{CarriedRecords, FlowHalf, FlowRecord};
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -274,6 +275,28 @@ fn uncreatable_partition_does_not_block_others() {
     fs::remove_file(partition(directory.path())).unwrap();
     sink.close_sink().1.unwrap();
     assert_eq!(rows_on_disk(directory.path()), 5000);
+}
+
+#[test]
+fn refused_records_of_meters_hold_up_later_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = small_files(directory.path());
+    fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
+    fs::write(partition(directory.path()), "in the way").unwrap();
+    let mut groups = GroupedFlows::new(GroupOptions::default(), 0);
+    let mut of_group =
+        |record| groups.filter_new(FlowRecord { history: Some(Box::default()), ..record }, 1).unwrap();
+    // The first 50 began in the hour that has no place.
+    let of_meters: Vec<_> = (3550..3650).map(|number| of_group(record(number))).collect();
+    drop(sink.write_records(&of_meters, SOURCE));
+    sink.flush_records().unwrap_err();
+    drop(sink.write_records(&[record(3700)], SOURCE));
+    sink.flush_records().unwrap_err();
+    let kept = sink.kept_counts();
+    assert_eq!((kept.stored.records, kept.waiting.records), (1, 100));
+    fs::remove_file(partition(directory.path())).unwrap();
+    sink.close_sink().1.unwrap();
+    assert_eq!(rows_on_disk(directory.path()), 101);
 }
 
 #[test]
