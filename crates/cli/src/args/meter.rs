@@ -30,7 +30,8 @@ pub(crate) struct MeterArgs {
     /// Format of exported records
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
     pub(crate) format: MeterFormatArg,
-    /// Export both directions of a flow in one record (RFC 5103) [default: one record per direction]
+    /// With --export, both directions of a flow in one record (RFC 5103) [default: one record per direction]; files of
+    /// --directory always have both
     // A record of both directions needs a table that joins them, and `--uniflow` takes that away.
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,

@@ -134,15 +134,17 @@ fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Re
 }
 
 fn run_row(run: &RunSummary) -> Vec<String> {
+    // A run of probes has no streams, so it has sent and lost no frames of any: not zero of them.
+    let count = |frames| if run.streams == 0 { "–".to_owned() } else { format_count(frames) };
     vec![
         run.run.0.clone(),
         identity::utc_date_time(run.started_wall_ns),
         name_or_dash(&run.name),
         run.verdict.clone(),
         run.outcome.clone(),
-        format_count(run.streams),
-        format_count(run.sent),
-        format_count(run.lost),
+        count(run.streams),
+        count(run.sent),
+        count(run.lost),
     ]
 }
 
