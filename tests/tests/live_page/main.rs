@@ -1,6 +1,7 @@
 //! The live page and its API at the built server, with real frames.
 
 mod api;
+mod assistant;
 mod browser;
 mod dashboard;
 mod measured;
