@@ -165,6 +165,7 @@ fn frame_lateness_includes_time_in_ring() {
         ear.wait_for_frames(5_000_000).unwrap();
         ear.receive_frames(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
     }
+    assert_eq!(arrivals.len() as u64, WAITING, "the tap's ring has room for all of them");
     tap.signal(Signal::TERM);
     let ended: Value = serde_json::from_str(&tap.finish().stdout).unwrap();
     // The first frame had arrived at the tap by then, and was to leave 3 ms later.

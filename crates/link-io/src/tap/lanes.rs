@@ -161,15 +161,9 @@ fn open_lane(
     // At least the MTU of Ethernet: a smaller one may be raised while the tap runs.
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
-    // A block has room for the longest merged frame.
-    let options = RxOptions {
-        retire_ms: 1,
-        promiscuous: true,
-        merges: true,
-        block_bytes: 1 << 17,
-        blocks: 256,
-        ..RxOptions::default()
-    };
+    // Each block may hold one frame only, so their number is the time for which this thread may stand still; their default size has room for
+    // what a stack hands over in one piece.
+    let options = RxOptions { retire_ms: 1, promiscuous: true, merges: true, ..RxOptions::default() };
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
         let mtu = SeenMtu { all: Arc::clone(mtus), interface: 2 + number };
