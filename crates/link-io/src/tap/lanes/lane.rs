@@ -110,7 +110,7 @@ impl TapLane {
                 if select_for_copy(&frame, filter.as_ref(), stations, tally) {
                     copy_to_mirrors(&frame, trailer_of, mirrors, tally);
                 }
-            })
+            });
         });
         if let Some(treatment) = treatment {
             // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
