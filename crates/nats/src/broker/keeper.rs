@@ -131,10 +131,13 @@ impl ServerKeeper {
         if let Some(missing) = walls::restrict_calls(&mut command)? {
             self.report_trouble(format!("nats-server may make any system call: {missing}"));
         }
+        // The log of an earlier start stays: only lines after its present end belong to this one. Looked at before the start, because
+        // a server that fails has written its reason before this thread runs again.
+        let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
         let program = self.program.display();
         let mut child =
             command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;
-        if let Err(error) = self.wait_until_ready(&mut child) {
+        if let Err(error) = self.wait_until_ready(&mut child, before) {
             end_child(&mut child, LAST_LOOKS);
             return Err(error);
         }
@@ -144,9 +147,8 @@ impl ServerKeeper {
         Ok(child)
     }
 
-    fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
-        // The log of an earlier start stays: only lines after its present end belong to this one.
-        let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
+    /// Waits for a server whose log had `before` bytes when it was started.
+    fn wait_until_ready(&self, child: &mut Child, before: u64) -> Result<(), Error> {
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
                 let reason = self.reported_reason(before);
