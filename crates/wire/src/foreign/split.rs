@@ -23,7 +23,9 @@ pub fn split_merged(
         return false;
     };
     let is_other_header = transport_at.is_some_and(|at| at != transport.at);
-    if is_other_header || !matches!(transport.protocol, TCP | UDP) || segment_bytes == 0 {
+    // Without a payload there would be no packet at all.
+    let is_empty = segment_bytes == 0 || transport.payload.is_empty();
+    if is_other_header || is_empty || !matches!(transport.protocol, TCP | UDP) {
         return false;
     }
     let head = &frame[..transport.payload.start];

@@ -265,5 +265,7 @@ fn merged_frame_is_split_into_sound_packets() {
             "a tunnel's"
         )));
         assert!(!split_merged(&whole[..200], 1000, None, &mut scratch, &mut |_| panic!("cut")));
+        let bare = frame(v6, protocol, false, b"");
+        assert!(!split_merged(&bare, 1000, None, &mut scratch, &mut |_| panic!("nothing to divide")));
     }
 }
