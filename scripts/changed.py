@@ -16,7 +16,7 @@ import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Texts that no test program reads; `make test` checks their links.
+# Texts that only the program contains (`packetrig docs`), or nothing; `make test` checks their links.
 TEXTS = (".md", ".svg", ".png", ".txt")
 
 
@@ -75,6 +75,8 @@ def reached_tests(since):
             changed.add(package)
         elif not file.endswith(TEXTS):
             return None
+        elif file.startswith("docs/"):
+            changed.add("packetrig")
     if "packetrig-sys" in changed or "packetrig-units" in changed:
         return None
     crates = {name.removeprefix("packetrig-") for name in changed}

@@ -32,7 +32,7 @@ mod watch;
 
 pub(crate) use execution::open_catalogue_to_read;
 pub(crate) use fleet::nodes_json;
-pub(crate) use flows::{exporter_name, group_json};
+pub(crate) use flows::{exporter_name, group_json, group_measures};
 pub(crate) use report::render_stored_page;
 
 use crate::args::{RigCommand, TestCommand};

@@ -74,11 +74,9 @@ pub type StoredProgress = BTreeMap<RecordMaker, ExporterProgress>;
 struct ProgressLine {
     /// When everything was stored, in nanoseconds since 1970; the time of the file if this line was written then.
     at_ns: Option<u64>,
-    /// Identifies the file. 0: it is from a version that had no such number.
-    #[serde(default)]
+    /// Identifies the file; 0 if its collector was killed before it wrote a line.
     number: u64,
     /// Files of killed collectors whose amounts are in this one. They are still there if the next collector was killed at its start.
-    #[serde(default)]
     includes: Vec<u64>,
     /// JSON has no maps with keys like these.
     exporters: Vec<(RecordMaker, ExporterProgress)>,

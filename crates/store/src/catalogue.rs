@@ -13,6 +13,7 @@ mod stored;
 mod unfinished;
 
 pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
+pub(crate) use lock_holder::describe_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
@@ -122,7 +123,9 @@ impl RunCatalogue {
         match Self::open_or_create(place) {
             // A directory that may not be written is no error for a reader. A
             // catalogue that is too new is one.
-            Err(Error::File { .. } | Error::Catalogue { .. }) => Self::open_read_only(place).map(Some),
+            Err(Error::File { .. } | Error::Catalogue { .. } | Error::CatalogueBusy { .. }) => {
+                Self::open_read_only(place).map(Some)
+            }
             opened => opened.map(Some),
         }
     }
@@ -269,12 +272,7 @@ impl RunCatalogue {
     }
 
     fn catalogue_error(&self, source: rusqlite::Error) -> Error {
-        let path = self.place.join("catalogue.sqlite");
-        if is_busy(&source) {
-            // It was waited for already, so the user must look at that process.
-            return Error::CatalogueBusy { holder: lock_holder::describe_holder(&path), path };
-        }
-        Error::catalogue(path)(source)
+        Error::catalogue(self.place.join("catalogue.sqlite"))(source)
     }
 }
 

@@ -1,10 +1,11 @@
 //! Errors of stored runs.
 
-use crate::catalogue::RunShare;
+use crate::catalogue::{RunShare, describe_holder};
 use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_method::journal::JournalError;
+use rusqlite::ErrorCode;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ pub enum Error {
     #[error("cannot use the catalogue {}: {source}", path.display())]
     Catalogue { path: PathBuf, source: rusqlite::Error },
     /// Another process writes, and did not end while this one waited.
-    #[error("cannot write to the catalogue {}: {holder} has held it for too long", path.display())]
+    #[error("cannot use the catalogue {}: {holder} has held it for too long", path.display())]
     CatalogueBusy { path: PathBuf, holder: String },
     /// The disk has no space for the report, so the run is not started.
     #[error(
@@ -130,7 +131,11 @@ impl Error {
 
     pub(crate) fn catalogue(path: impl Into<PathBuf>) -> impl FnOnce(rusqlite::Error) -> Self {
         let path = path.into();
-        move |source| Self::Catalogue { path, source }
+        move |source| match source.sqlite_error_code() {
+            // It was waited for already, so the user must look at that process.
+            Some(ErrorCode::DatabaseBusy) => Self::CatalogueBusy { holder: describe_holder(&path), path },
+            _ => Self::Catalogue { path, source },
+        }
     }
 
     pub(crate) fn damaged_file(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {

@@ -15,6 +15,7 @@ use packetrig_flow_store::RecordMaker;
 use packetrig_flow_store::filter::canonical_address;
 
 pub(super) use recover::recover_before;
+pub(crate) use top::group_measures;
 pub(crate) use values::group_json;
 
 pub(crate) fn query_flows(

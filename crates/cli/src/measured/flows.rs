@@ -2,13 +2,13 @@
 
 use super::{SCHEMA_VERSION, to_ms, view_failure};
 use crate::args::OrderBy;
-use crate::commands::{exporter_name, group_json};
+use crate::commands::{exporter_name, group_json, group_measures};
 use crate::protocols;
 use clap::ValueEnum as _;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
 use packetrig_flow_store::scan::{ScanTerms, TimeSpan, flow_files};
-use packetrig_flow_store::top::{self, GroupSum, TopGroup, TopOrder, TopQuestion};
+use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
 use packetrig_server::{
@@ -131,22 +131,10 @@ fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let mut json: Map<String, Value> = named.collect();
     json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value)));
+    // In the unit of all times of this API.
+    json.insert("first_ms".to_owned(), to_ms(has.first_ns).into());
+    json.insert("last_ms".to_owned(), to_ms(has.last_ns).into());
     Value::Object(json)
-}
-
-fn group_measures(has: &GroupSum) -> [(&'static str, Value); 10] {
-    [
-        ("flows", has.sum.flows.into()),
-        ("packets", has.sum.packets.into()),
-        ("bytes", has.sum.bytes.into()),
-        ("first_ms", to_ms(has.first_ns).into()),
-        ("last_ms", to_ms(has.last_ns).into()),
-        ("duration_ns", has.order_value(TopOrder::Duration).into()),
-        ("packets_per_second", has.packet_rate().into()),
-        ("bits_per_second", has.bit_rate().into()),
-        ("bytes_per_packet", has.packet_size().into()),
-        ("sampled_records", has.sampled_records.into()),
-    ]
 }
 
 fn totals_json(totals: &FlowTotals) -> Value {

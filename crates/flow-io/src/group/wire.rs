@@ -113,14 +113,7 @@ impl AdvertisementCodec {
         bytes: &[u8],
         wall_ns: u64,
     ) -> Result<(Advertisement, u64), DropReason> {
-        if bytes.get(..4) != Some(&MAGIC) {
-            return Err(DropReason::Malformed);
-        }
-        // Before the length, because another version may have another length.
-        if bytes.get(4).is_some_and(|version| *version != VERSION) {
-            return Err(DropReason::OtherVersion);
-        }
-        let bytes: &[u8; ADVERTISEMENT_BYTES] = bytes.try_into().map_err(|_| DropReason::Malformed)?;
+        let bytes = read_whole(bytes)?;
         let [
             _,
             group,
@@ -173,6 +166,18 @@ impl AdvertisementCodec {
         }
         Ok((advertisement, sent_ns))
     }
+}
+
+/// The bytes of an advertisement of this version.
+fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
+    if bytes.get(..4) != Some(&MAGIC) {
+        return Err(DropReason::Malformed);
+    }
+    // Before the length, because another version may have another length.
+    if bytes.get(4).is_some_and(|version| *version != VERSION) {
+        return Err(DropReason::OtherVersion);
+    }
+    bytes.try_into().map_err(|_| DropReason::Malformed)
 }
 
 fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {

@@ -48,7 +48,6 @@ impl KilledCollectors {
             found.files.push(path);
             found.numbers.push(line.number);
         }
-        found.numbers.retain(|number| *number > 0);
         Ok(found)
     }
 

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// The process that may write at the moment, in words; `another process` if it cannot be found.
-pub(super) fn describe_holder(catalogue: &Path) -> String {
+pub(crate) fn describe_holder(catalogue: &Path) -> String {
     find_holder(catalogue).map_or_else(|| "another process".to_owned(), describe_process)
 }
 

@@ -16,19 +16,30 @@ use serde_json::Value;
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
 
-// One list, so that JSON and CSV have the same numbers. What is not known is null, or an empty field.
+// One list, so that JSON, CSV and the page's API have the same numbers. What is not known is null, or an empty field.
 const MEASURES: [GroupMeasure; 10] = [
     ("flows", |has| has.sum.flows.into()),
     ("packets", |has| has.sum.packets.into()),
     ("bytes", |has| has.sum.bytes.into()),
-    ("first_ns", |has| has.first_ns.into()),
-    ("last_ns", |has| has.last_ns.into()),
+    (FIRST, |has| has.first_ns.into()),
+    (LAST, |has| has.last_ns.into()),
     ("duration_ns", |has| has.order_value(TopOrder::Duration).into()),
     ("packets_per_second", |has| has.packet_rate().into()),
     ("bits_per_second", |has| has.bit_rate().into()),
     ("bytes_per_packet", |has| has.packet_size().into()),
     ("sampled_records", |has| has.sampled_records.into()),
 ];
+
+const FIRST: &str = "first_ns";
+const LAST: &str = "last_ns";
+
+/// The numbers of a group by name, without its times.
+pub(crate) fn group_measures(has: &GroupSum) -> impl Iterator<Item = (&'static str, Value)> {
+    MEASURES
+        .iter()
+        .filter(|(name, _)| ![FIRST, LAST].contains(name))
+        .map(|(name, measure)| (*name, measure(has)))
+}
 
 const CHANGED: &str =
     "top: files were removed or replaced while they were read: groups may lack what was in them; ask again";

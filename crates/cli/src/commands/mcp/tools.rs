@@ -1,5 +1,6 @@
 //! The tools: each is one call of the server's documented API (docs/book/page-api.md), or the check of a plan.
 
+use packetrig_server::client::encode_part;
 use serde_json::{Map, Value, json};
 
 /// What a tool does.
@@ -209,7 +210,7 @@ impl Tool {
         };
         Ok(match self.form {
             CallForm::Get(path) => ToolCall::Get(format!("{path}{}", query_text(given))),
-            CallForm::GetOf(path) => ToolCall::Get(format!("{path}{}", percent_encode(&value_text(&only())))),
+            CallForm::GetOf(path) => ToolCall::Get(format!("{path}{}", encode_part(&value_text(&only())))),
             CallForm::PostDocument(path) => ToolCall::Post(path, only()),
             CallForm::PostMembers(path, members) => {
                 let added = members.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
@@ -252,23 +253,13 @@ impl Parameter {
 /// `?a=1&b=2`; nothing without parameters.
 fn query_text(given: &Map<String, Value>) -> String {
     let pairs: Vec<_> =
-        given.iter().map(|(name, value)| format!("{name}={}", percent_encode(&value_text(value)))).collect();
+        given.iter().map(|(name, value)| format!("{name}={}", encode_part(&value_text(value)))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
 /// Without the quotes of a JSON text.
 fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// All but the unreserved characters of RFC 3986, section 2.3: an id with `/` or `?` must not become another path.
-fn percent_encode(text: &str) -> String {
-    text.bytes().fold(String::new(), |encoded, byte| match byte {
-        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-            encoded + (byte as char).encode_utf8(&mut [0; 4])
-        }
-        _ => encoded + &format!("%{byte:02X}"),
-    })
 }
 
 #[cfg(test)]
@@ -285,7 +276,7 @@ mod tests {
         assert_eq!(results, ToolCall::Get("/api/v1/runs?most=5&text=a%20b%26c".to_owned()));
         assert_eq!(
             call("show_result", &json!({ "id": "../state" })),
-            Ok(ToolCall::Get("/api/v1/runs/..%2Fstate".to_owned()))
+            Ok(ToolCall::Get("/api/v1/runs/%2E%2E%2Fstate".to_owned()))
         );
         assert_eq!(
             call("start_streams", &json!({ "streams": ["a"] })),
