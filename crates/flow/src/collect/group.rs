@@ -72,10 +72,14 @@ struct FlowSide {
     is_second: bool,
 }
 
-/// Packets of a record that could not be placed, and the number of its directions that may have been forgotten.
+/// What a record did to the counts of its group.
 #[derive(Clone, Copy, Debug, Default)]
 struct JoinedRecord {
+    /// Its packets that could not be placed.
     unplaced: u64,
+    /// Packets of earlier records that could not be placed until now.
+    placed_later: u64,
+    /// Number of its directions that may have been forgotten.
     forgotten: u64,
 }
 
@@ -118,7 +122,7 @@ impl GroupedFlows {
         if let Some(history) = &record.history
             && let Some(counts) = self.group_counts_mut(history.mark.group)
         {
-            counts.count_record(history.mark.meter, [record.packets(), 0, 0], now_ns);
+            counts.count_record(history.mark.meter, JoinedRecord::default(), [record.packets(), 0], now_ns);
         }
     }
 
@@ -140,8 +144,7 @@ impl GroupedFlows {
         self.newest_ns = self.newest_ns.max(record.last_ns());
         let joined = self.join_record(&history, &mut record, now_ns, false);
         if let Some(counts) = self.group_counts_mut(history.mark.group) {
-            counts.forgotten += joined.forgotten;
-            counts.count_record(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
+            counts.count_record(history.mark.meter, joined, [before, record.packets()], now_ns);
         }
         if record.packets() == 0 {
             return None;
@@ -217,8 +220,9 @@ impl GroupedFlows {
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.known_side(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
-            let SideNews { new, is_unplaced } = known.add_report(&report, &mut clocks);
-            joined.unplaced += if is_unplaced { half.packets } else { 0 };
+            let SideNews { new, unplaced, placed_later } = known.add_report(&report, &mut clocks);
+            joined.unplaced += unplaced;
+            joined.placed_later += placed_later;
             (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
         }
         if has_room {

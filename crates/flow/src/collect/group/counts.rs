@@ -1,5 +1,6 @@
 //! Counts of the records of a group, in total and by meter.
 
+use super::JoinedRecord;
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
@@ -104,14 +105,21 @@ impl GroupCounts {
         }
     }
 
-    /// Counts a record of a meter: its own packets, those that could not be placed, and those that were new.
-    pub(super) fn count_record(&mut self, meter: u32, [own, unplaced, new]: [u64; 3], now_ns: u64) {
-        let placed = own - unplaced;
+    /// Counts a record of a meter: its own packets, and those that were new.
+    pub(super) fn count_record(
+        &mut self,
+        meter: u32,
+        joined: JoinedRecord,
+        [own, new]: [u64; 2],
+        now_ns: u64,
+    ) {
+        let placed = (own + joined.placed_later).saturating_sub(joined.unplaced);
+        self.forgotten += joined.forgotten;
+        self.unplaced_packets = (self.unplaced_packets + joined.unplaced).saturating_sub(joined.placed_later);
         self.records += 1;
         self.packets += new;
-        self.unplaced_packets += unplaced;
         self.known_packets += placed.saturating_sub(new);
-        // More new packets than its own: the record makes up for lost ones.
+        // More new packets than were reported: the record makes up for lost ones.
         self.recovered_packets += new.saturating_sub(placed);
         self.repeated += u64::from(new == 0);
         self.overlapping += u64::from(new > 0 && new < own);

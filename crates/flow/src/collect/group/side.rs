@@ -46,12 +46,30 @@ pub(super) struct RecordClaim {
 }
 
 /// Outcome of one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SideNews {
     /// New totals, of the record and of those that had waited for it.
     pub(super) new: CountTotals,
-    /// True if the position of the record itself is not known.
-    pub(super) is_unplaced: bool,
+    /// Packets of the record if its position is not known.
+    pub(super) unplaced: u64,
+    /// Packets of earlier records that were unplaced until now.
+    pub(super) placed_later: u64,
+}
+
+/// Outcome of one record that has a position.
+#[derive(Clone, Copy, Debug, Default)]
+struct PlacedReport {
+    new: CountTotals,
+    /// Packets up to its end that are certainly stored now.
+    known: u64,
+}
+
+/// A record whose position is not known yet.
+#[derive(Clone, Copy, Debug)]
+struct WaitingReport {
+    report: SideReport,
+    /// Its packets, and those of earlier records that it includes.
+    unplaced: u64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -59,7 +77,7 @@ pub(super) struct KnownSide {
     lines: Vec<Line>,
     /// Times of lines that were forgotten. Packets of these times count as stored.
     forgotten: KnownTimes,
-    waiting: Vec<SideReport>,
+    waiting: Vec<WaitingReport>,
 }
 
 impl SideReport {
@@ -115,58 +133,72 @@ impl KnownSide {
 
     /// Adds a record and returns its new part.
     pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
-        let mut new = CountTotals::default();
+        let mut news = SideNews::default();
         if self.find_line(report, clocks).is_none() {
-            new = self.place_last_witnesses(report.now_ns, clocks);
+            self.place_last_witnesses(report.now_ns, clocks, &mut news);
         }
         let Some(placed) = self.place_report(report, clocks) else {
-            // The totals of a meter go on from record to record, so its new
-            // record includes the one that waited.
-            self.waiting.retain(|waiting| waiting.meter != report.meter);
-            if self.waiting.len() == WAITING {
-                self.waiting.remove(0);
-            }
-            self.waiting.push(*report);
-            return SideNews { new, is_unplaced: true };
+            news.unplaced = report.own.packets;
+            self.keep_waiting(report);
+            return news;
         };
+        news.new = news.new.plus(placed.new);
         // This record may have given the waiting ones a position.
-        let placed_later = self.place_waiting(clocks, |_, _| true);
-        SideNews { new: new.plus(placed).plus(placed_later), is_unplaced: false }
+        self.place_waiting(clocks, &mut news, |_, _| true);
+        news
+    }
+
+    /// Keeps a record until its position is known.
+    fn keep_waiting(&mut self, report: &SideReport) {
+        // The totals of a meter go on from record to record, so its new
+        // record includes the one that waited.
+        let mut unplaced = report.own.packets;
+        self.waiting.retain(|waiting| {
+            let is_included = waiting.report.meter == report.meter;
+            unplaced += if is_included { waiting.unplaced } else { 0 };
+            !is_included
+        });
+        if self.waiting.len() == WAITING {
+            self.waiting.remove(0);
+        }
+        self.waiting.push(WaitingReport { report: *report, unplaced });
     }
 
     /// Places waiting records for which no other meter is alive that will report the same packets.
-    fn place_last_witnesses(&mut self, now_ns: u64, clocks: &mut MeterClocks) -> CountTotals {
-        self.place_waiting(clocks, |waiting, clocks| {
+    fn place_last_witnesses(&mut self, now_ns: u64, clocks: &mut MeterClocks, news: &mut SideNews) {
+        self.place_waiting(clocks, news, |waiting, clocks| {
             clocks.has_other_witness(waiting.meter, waiting.first_ns, now_ns)
-        })
+        });
     }
 
     fn place_waiting(
         &mut self,
         clocks: &mut MeterClocks,
+        news: &mut SideNews,
         has_others: impl Fn(&SideReport, &MeterClocks) -> bool,
-    ) -> CountTotals {
-        let mut new = CountTotals::default();
+    ) {
         for waiting in std::mem::take(&mut self.waiting) {
-            let has_others = has_others(&waiting, clocks);
-            match self.place_report(&SideReport { has_others, ..waiting }, clocks) {
-                Some(more) => new = new.plus(more),
+            let has_others = has_others(&waiting.report, clocks);
+            match self.place_report(&SideReport { has_others, ..waiting.report }, clocks) {
+                Some(placed) => {
+                    news.new = news.new.plus(placed.new);
+                    news.placed_later += placed.known.min(waiting.unplaced);
+                }
                 None => self.waiting.push(waiting),
             }
         }
-        new
     }
 
-    fn place_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<CountTotals> {
+    fn place_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<PlacedReport> {
         if report.direction.followed.packets == 0 && report.own.packets == 0 {
-            return Some(CountTotals::default());
+            return Some(PlacedReport::default());
         }
         let (found, end) = match self.find_line(report, clocks) {
             Some((at, end)) => (Some(at), end),
             // No line of that time is left to compare with. Its packets were
             // stored, so the record counts as known.
             None if self.forgotten.contains(report.common_times(clocks)[1]) => {
-                return Some(CountTotals::default());
+                return Some(PlacedReport::default());
             }
             None if self.may_begin_line(report, clocks) => (None, PlacedEnd::from_first_report(report)),
             None => return None,
@@ -176,18 +208,21 @@ impl KnownSide {
         let among = self.take_lines_within(report, clocks);
         let claim = self.undisputed_claim(report, clocks);
         line.note_packets(report, end, clocks);
-        let new = match claim {
-            Some(claim) => Some(line.store_record(report, end.position, claim, clocks).excess_over(among)),
+        let placed = match claim {
+            Some(claim) => {
+                let new = line.store_record(report, end.position, claim, clocks).excess_over(among);
+                Some(PlacedReport { new, known: claim.totals.packets })
+            }
             None if line.lacks_interval(end.position, report.own) => None,
-            None => Some(CountTotals::default()),
+            None => Some(PlacedReport { new: CountTotals::default(), known: report.own.packets }),
         };
         // A line that was begun for a record which stays unplaced is dropped again.
-        if found.is_some() || new.is_some() {
+        if found.is_some() || placed.is_some() {
             // Lines are in the order of their last use.
             self.lines.push(line);
             self.forget_oldest_line();
         }
-        new
+        placed
     }
 
     /// Removes the lines whose packets are certainly among those that a record vouches for, if nothing else disputes its claim.

@@ -261,6 +261,27 @@ fn recovered_packets_are_not_stored_again() {
     assert_eq!(grouped.filter_new(early, 2), None);
 }
 
+/// A meter that came while the flow went on reports first; the landmark that it names is known later.
+#[test]
+fn packets_of_waiting_record_are_unplaced_until_it_is_placed() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let unplaced = |grouped: &GroupedFlows| {
+        let (_, counts) = grouped.groups().next().unwrap();
+        (counts.unplaced_packets, counts.known_packets, counts.recovered_packets)
+    };
+    assert!(grouped.filter_new(record(1, BEGIN, 7, 7), 1).is_some());
+    let mut strange = life(2, 50, [BEGIN + MILLI, BEGIN + 2 * MILLI], 4, 5);
+    strange.history.as_mut().unwrap().is_strange = true;
+    assert_eq!(grouped.filter_new(strange, 2), None);
+    assert_eq!(unplaced(&grouped), (4, 0, 0));
+    let mut naming = record(1, BEGIN, 5, 12);
+    let landmarks = &mut naming.history.as_mut().unwrap().forward.landmarks;
+    let since = CountTotals { packets: 8, bytes: 800, frame_bytes: 912 };
+    landmarks[1] = Landmark { content: 50, at_ns: BEGIN + MILLI, since, ..landmarks[0] };
+    assert_eq!(grouped.filter_new(naming, 3).map(|record| record.packets()), Some(5));
+    assert_eq!(unplaced(&grouped), (0, 4, 0));
+}
+
 /// A record of another life than those of [`record`], with a landmark of its own.
 fn life(meter: u32, content: u32, [first_ns, last_ns]: [u64; 2], own: u64, followed: u64) -> FlowRecord {
     let mut life = record(meter, first_ns, own, followed);
@@ -403,9 +424,10 @@ fn active_meter_switch_is_noted_once_with_duplicates() {
     grouped.note_membership(&active);
     grouped.note_membership(&GroupMembership { replayed: 5, packets: 40, ..active });
     let counts = grouped.groups.get_mut(&7).unwrap();
-    counts.count_record(2, [3, 0, 0], 1);
-    counts.count_record(2, [3, 0, 3], 1);
-    counts.count_record(1, [3, 0, 0], 1);
+    let placed = JoinedRecord::default();
+    counts.count_record(2, placed, [3, 0], 1);
+    counts.count_record(2, placed, [3, 3], 1);
+    counts.count_record(1, placed, [3, 0], 1);
     let expected = GroupSwitch {
         at_ns: 100,
         meter: 2,
