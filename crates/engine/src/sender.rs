@@ -107,9 +107,18 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         }
     }
 
+    /// Forgets frames that are due after a stop. Those that were due before it may leave late, as before the end of a timed stream: a
+    /// sender that had no processor for a moment then owes nothing.
+    fn forget_frames_after_stop(&mut self, now: MonoTime) {
+        let Some(stopped) = self.stopped else { return };
+        let is_over = now > stopped + GRACE;
+        self.due.retain(|Reverse((due, _))| !is_over && *due < stopped);
+    }
+
     /// Builds the frames that are due, up to a batch.
     fn build_batch(&mut self, start: MonoTime) {
         let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
+        let stopped = self.stopped;
         // Frames that the kernel has not taken yet stay in this list, so they limit the next batch.
         let room = BATCH - unconfirmed.len();
         let before = unconfirmed.len();
@@ -132,7 +141,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 }
                 // The top of the heap is the earliest: if it has to wait, nothing else is due either.
                 let allowed = if is_scheduled { catch_up.schedule_time(now) } else { now };
-                if instant > allowed {
+                if instant > allowed || stopped.is_some_and(|stopped| instant >= stopped) {
                     return None;
                 }
                 // The due time in the heap was only "look again" because the reader of the file was behind. Now it may
@@ -207,7 +216,6 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
                 if self.stopped.is_none() && !(self.start.is_some() && self.due.is_empty()) {
                     self.stopped = Some(self.clock.now());
                 }
-                self.due.clear();
             }
         }
     }
@@ -220,6 +228,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         self.stop_without_lease(start, now);
         self.build_batch(start);
         self.hand_over()?;
+        self.forget_frames_after_stop(now);
         // Frames that wait in the ring need another call, whatever the schedule says.
         if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
             return Ok(NextStep::Busy);

@@ -233,6 +233,20 @@ fn frames_unsent_before_hold_count_as_planned() {
     assert_eq!((sent[0].counts.frames, sent[0].planned), (11, 15));
 }
 
+/// An endless stream that is ended by the user owes nothing, even if the sender had no processor just then.
+#[test]
+fn frames_due_before_stop_leave_late() {
+    let steady = timeline(1_000, SendPattern::Endless);
+    let mut bed = Bed::new(1, steady);
+    bed.begin(0, StreamSegment::new(FrameIndex::from(0), at(10), counting(100), steady));
+    bed.run_to(20);
+    // The sender sleeps through five frames.
+    bed.clock.advance_to(START + at(25));
+    let (sent, received) = bed.finish();
+    assert_eq!((sent[0].counts.frames, sent[0].planned), (15, 15));
+    assert_clean(&received[0], 15);
+}
+
 #[test]
 fn streams_can_be_taken_on_while_others_run() {
     let steady = timeline(1_000, SendPattern::Endless);

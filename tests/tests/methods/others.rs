@@ -196,7 +196,8 @@ fn compare_method_finds_slower_device_setting() {
         "--time",
         "200ms",
         "--pairs",
-        "5",
+        // Five are needed: two may be spoilt by a busy machine.
+        "7",
         "--set-a",
         &set_a,
         "--set-b",
@@ -206,7 +207,7 @@ fn compare_method_finds_slower_device_setting() {
     ];
     let finished = test(&lab, "compare", &flags);
     assert_eq!(finished.code, Some(1), "{finished:?}");
-    assert_eq!(result(&finished)["result"]["loads"][0]["pairs"].as_array().unwrap().len(), 5);
+    assert_eq!(result(&finished)["result"]["loads"][0]["pairs"].as_array().unwrap().len(), 7);
 }
 
 #[test]

@@ -62,15 +62,25 @@ fn start_into(lab: &Lab, directory: &Path, packets: u64, flags: &[&str]) -> Runn
 fn frames_in_flight_at_end_are_inconclusive() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
-        let Some(judge) = Judge::start(&lab, "delay ms=800") else { return Vec::new() };
-        let store = tempfile::tempdir().unwrap();
-        let flags = ["--back-end", back_end, "--drain", "10ms"];
-        let finished = start_into(&lab, store.path(), 2200, &flags).finish();
-        let report = finished.report();
-        // The judge sends what it holds back before it ends.
-        let found = differs("lost by the judge", judge.stop().stream(KEY).lost_by_device(), 0);
-        found.into_iter().chain(wrong_verdict(finished.code, &report, UNKNOWN, false)).collect()
+        // If the rig stands still at its end, they arrive in time, and it is asked again.
+        let found = (0..6).find_map(|_| run_that_ends_early(&lab, back_end));
+        found.unwrap_or_else(|| vec!["all frames arrived before the end in six runs".to_owned()])
     });
+}
+
+/// Returns what is wrong with a run whose last frames arrive after its end; `None` if they arrived before.
+fn run_that_ends_early(lab: &Lab, back_end: &str) -> Option<Vec<String>> {
+    let Some(judge) = Judge::start(lab, "delay ms=800") else { return Some(Vec::new()) };
+    let store = tempfile::tempdir().unwrap();
+    let flags = ["--back-end", back_end, "--drain", "10ms"];
+    let finished = start_into(lab, store.path(), 2200, &flags).finish();
+    let report = finished.report();
+    // The judge sends what it holds back before it ends.
+    let found = differs("lost by the judge", judge.stop().stream(KEY).lost_by_device(), 0);
+    let has_all =
+        report.number("stream", "/received/sequence/unique") == report.number("stream", "/sent/frames");
+    let wrong = found.into_iter().chain(wrong_verdict(finished.code, &report, UNKNOWN, false)).collect();
+    (!has_all).then_some(wrong)
 }
 
 #[test]
