@@ -25,6 +25,7 @@ pub mod program;
 pub mod recording;
 pub mod relay;
 pub mod rig_fault;
+pub mod scraping;
 pub mod served_lab;
 pub mod skip;
 pub mod small_disk;

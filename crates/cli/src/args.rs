@@ -51,7 +51,9 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
 pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
-pub(crate) use meter::{FlowIdKey, KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
+pub(crate) use meter::{
+    FlowIdKey, KeyPart, ListenArg, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg,
+};
 pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,

@@ -16,6 +16,7 @@ mod mcp;
 mod merge;
 mod meter;
 mod method;
+mod metrics;
 mod notify;
 mod page;
 mod plan;

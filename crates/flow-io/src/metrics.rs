@@ -9,6 +9,7 @@
 
 use crate::Error;
 use packetrig_sys::clock;
+use packetrig_units::exposition::MEDIA_TYPE;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -184,7 +185,7 @@ fn answer_request(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) 
 
 fn format_response(status: &str, body: &str) -> Vec<u8> {
     let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
+        "HTTP/1.1 {status}\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
         body.len()
     );

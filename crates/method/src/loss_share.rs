@@ -35,10 +35,16 @@ impl LossShareOptions {
         first_problem(&[
             (rates.is_empty(), "rates_frames_per_second", "must name at least one rate"),
             (rates.contains(&Load::ZERO), "rates_frames_per_second", "must be above 0"),
+            (has_repeated(rates), "rates_frames_per_second", "must name each rate once"),
             (self.frames_per_run == 0, "frames_per_run", "must be at least 1"),
             (self.runs_per_rate == 0, "runs_per_rate", "must be at least 1"),
         ])
     }
+}
+
+/// Returns whether a rate is named twice: the runs of both would count for the first one.
+fn has_repeated(rates: &[Load]) -> bool {
+    rates.iter().enumerate().any(|(at, rate)| rates[..at].contains(rate))
 }
 
 /// Result of the method `loss-share`.

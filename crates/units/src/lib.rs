@@ -9,6 +9,7 @@
 
 mod blame;
 mod clamp;
+pub mod exposition;
 mod network;
 mod parse;
 mod rate;

@@ -256,12 +256,6 @@ fn sums_of(rows: impl IntoIterator<Item = Value>) -> Sums {
     sums
 }
 
-/// Where a program that was told `--metrics` is asked for them; it has said so.
-fn metrics_address(program: &Running) -> String {
-    let said = program.remarks();
-    said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned()
-}
-
 /// What `packetrig flows` says of a directory, as JSON.
 fn flows(verb: &str, directory: &Path) -> String {
     let directory = directory.display().to_string();

@@ -3,9 +3,8 @@
 use super::{Collected, Collector, FLOWS, Sums, Way, known, recorded, total};
 use packetrig_tests::program::Running;
 use packetrig_tests::recording;
+use packetrig_tests::scraping;
 use serde_json::Value;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
 
 /// Meters the file of known flows into a collector, and balances.
@@ -103,31 +102,12 @@ fn tls_brings_everything_too() {
 #[test]
 fn metrics_tell_what_arrived() {
     let mut collector = Collector::start("tcp", &["--metrics", "127.0.0.1:0"]);
-    collector.running.await_remark("/metrics");
-    let address = &super::metrics_address(&collector.running);
+    let address = scraping::await_metrics(&mut collector.running);
     let target = collector.place.clone();
     meter(&collector, &target, &[]);
     let wanted = known(|_| true);
     // What the meter says of itself comes last.
-    let line = format!("packetrig_collect_wire_packets_total {}\n", total(&wanted).0);
-    let mut text = String::new();
-    // It must say so by itself; how soon is not a matter of this test.
-    for _ in 0..500 {
-        text = scrape(address);
-        if text.contains(&line) {
-            break;
-        }
-        std::thread::yield_now();
-    }
-    assert!(text.contains(&line), "{text}");
+    scraping::await_line(&address, &format!("packetrig_collect_wire_packets_total {}", total(&wanted).0));
     assert!(!collector.running.has_ended());
     assert_all(&collector.finish(), &wanted);
-}
-
-pub(crate) fn scrape(address: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }

@@ -2,6 +2,7 @@
 
 use super::standby::{Pair, PairMeter};
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
+use packetrig_tests::scraping;
 use packetrig_tests::station::Station;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
@@ -165,7 +166,7 @@ impl NumberedTraffic {
 
 /// Packets that a meter has left to the active one.
 fn packets_left(meter: &PairMeter) -> u64 {
-    let text = super::ours::scrape(&super::metrics_address(&meter.running));
+    let text = scraping::scrape(&scraping::metrics_address(&meter.running));
     let line =
         text.lines().find(|line| line.starts_with("packetrig_meter_output_left_to_others_packets_total"));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)

@@ -4,6 +4,7 @@ use packetrig_tests::listening::await_place;
 use packetrig_tests::own_place::own_place;
 use packetrig_tests::program::Running;
 use packetrig_tests::recording::{Recorded, stored, udp};
+use packetrig_tests::scraping;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -34,7 +35,7 @@ fn start(listen: &str) -> (Running, String) {
 fn await_records(metrics: &str, account: &str, least: u64) {
     let name = format!("packetrig_meter_output_{account}_records_total");
     for _ in 0..10_000 {
-        let text = super::ours::scrape(metrics);
+        let text = scraping::scrape(metrics);
         let line = text.lines().find(|line| line.starts_with(&name));
         let records = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         if records.is_some_and(|records| records >= least as f64) {
@@ -53,8 +54,7 @@ fn collector_decodes_again_after_kill_and_restart() {
     let file = file.display().to_string();
     let flags = ["meter", &file, "--json", "--pace", "1x", "--idle", "500ms", "--export", &place];
     let mut meter = Running::start(&[&flags[..], &["--metrics", "127.0.0.1:0"]].concat(), "");
-    meter.await_remark("/metrics");
-    let metrics = super::metrics_address(&meter);
+    let metrics = scraping::await_metrics(&mut meter);
     await_records(&metrics, "sent", 300);
     first.signal(Signal::KILL);
     assert_eq!(first.finish().code, None);

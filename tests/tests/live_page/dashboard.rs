@@ -1,5 +1,6 @@
 //! The dashboard for Grafana and the alert rules for Prometheus ask only for metrics that exist.
 
+use packetrig_testkit::Lab;
 use packetrig_tests::program::Running;
 use packetrig_tests::served_lab::ServedLab;
 use serde_json::{Value, json};
@@ -33,6 +34,13 @@ fn metrics_of(arguments: &[&str], port: u16) -> BTreeSet<String> {
         packetrig_sys::clock::sleep_until_ns(packetrig_sys::clock::monotonic_ns() + 50_000_000);
     }
     panic!("no metrics at {address}: {}", program.remarks());
+}
+
+/// Metrics of a tap between two cables.
+fn metrics_of_tap() -> BTreeSet<String> {
+    let lab = Lab::with_unconnected_ports(2).expect("the lab of the server could be made, too");
+    let (a, b) = (lab.device_location(0), lab.device_location(1));
+    metrics_of(&["tap", &a, &b, "--back-end", "packet", "--metrics", "18942"], 18_942)
 }
 
 /// Metrics that the panels ask for.
@@ -76,6 +84,9 @@ fn dashboard_queries_name_served_metrics() {
     served.extend(metrics_of(&["meter", "lo", "--metrics", "18917", "--export", "file:{out}"], 18_917));
     served
         .extend(metrics_of(&["collect", "--listen", "udp://127.0.0.1:18918", "--metrics", "18919"], 18_919));
+    served.extend(metrics_of(&["capture", "lo", "--count-only", "--metrics", "18940"], 18_940));
+    served.extend(metrics_of(&["log", "lo", "--into", "{out}", "--metrics", "18941"], 18_941));
+    served.extend(metrics_of_tap());
     let rules = std::fs::read_to_string(root.join(RULES)).expect("the rules are there");
     let asked_by_rules = asked_by_rules(&rules);
     assert!(asked_by_rules.len() > 8, "{asked_by_rules:?}");

@@ -11,6 +11,7 @@ use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::scraping;
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_wire::trailer::TapTrailer;
 use serde_json::Value;
@@ -76,4 +77,17 @@ fn send(port: &LabPort, numbers: impl IntoIterator<Item = u64>) {
     while ring.pending_frames() > 0 {
         ring.kick_kernel().unwrap();
     }
+}
+
+#[test]
+fn log_serves_metrics() {
+    let Some(lab) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = start(&lab, directory.path(), &["--metrics", "127.0.0.1:0"]);
+    let address = scraping::await_metrics(&mut log);
+    send(&lab.ports()[0], 1..=50);
+    let text = scraping::await_line(&address, "packetrig_log_frames_total 50");
+    assert!(text.contains("packetrig_log_dropped_frames_total{place=\"disk\"} 0\n"), "{text}");
+    log.signal(rustix::process::Signal::INT);
+    assert_eq!(number(&told(&log.finish()), "/frames"), 50);
 }

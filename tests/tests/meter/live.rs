@@ -4,10 +4,9 @@ use super::{ledger, mixture, number, send, udp};
 use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::scraping;
 use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 const FRAMES: usize = 12_000;
 
@@ -68,32 +67,13 @@ fn idle_flow_ends_without_further_traffic() {
     let location = lab.location(1);
     let flags = ["--idle", "200ms", "--metrics", "127.0.0.1:0", "--json", "--direction", "in"];
     let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
-    running.await_remark("/metrics");
-    let said = running.remarks();
-    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    let address = scraping::await_metrics(&mut running);
     send(&lab.ports()[0], &[udp(1, false)], 10);
-    // It must say so by itself; how soon is not a matter of this test.
-    let mut text = String::new();
-    for _ in 0..10_000 {
-        text = scrape(&address);
-        if text.contains("packetrig_meter_recorded_packets_total 10\n") {
-            break;
-        }
-        std::thread::yield_now();
-    }
-    assert!(text.contains("packetrig_meter_recorded_packets_total 10\n"), "{text}");
+    let text = scraping::await_line(&address, "packetrig_meter_recorded_packets_total 10");
     assert!(text.contains("packetrig_meter_live_packets 0\n"), "{text}");
     assert!(!running.has_ended());
     running.signal(Signal::INT);
     assert_eq!(number(&ledger(&running.finish()), "/ledger/packets/records"), 1);
-}
-
-fn scrape(address: &str) -> String {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    text
 }
 
 #[test]

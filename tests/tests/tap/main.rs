@@ -9,5 +9,6 @@ mod failures;
 mod forwarding;
 mod kernels;
 mod limits;
+mod metrics;
 mod ready;
 mod testbed;

@@ -79,6 +79,9 @@ pub(crate) struct CaptureArgs {
         conflicts_with = "count_only"
     )]
     pub(crate) queue: BytesArg,
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<super::meter::ListenArg>,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,

@@ -96,6 +96,9 @@ pub(crate) struct BeginLog {
     /// Memory to hold frames until the disk takes them
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]
     pub(crate) queue: BytesArg,
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<super::meter::ListenArg>,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,

@@ -79,6 +79,9 @@ pub(crate) struct BeginTap {
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "detach")]
+    pub(crate) metrics: Option<super::meter::ListenArg>,
     /// Print the result as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,

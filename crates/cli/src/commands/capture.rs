@@ -100,7 +100,9 @@ fn capture_until_end<R: FrameRx>(
     }
     // A live line would overwrite the lines of seconds.
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
-    let mut live = CaptureProgress::new(!arguments.quiet && !by_second);
+    let live = CaptureProgress::new(!arguments.quiet && !by_second);
+    let names = ("capture", "packetrig_capture_");
+    let mut live = live.with_metrics(names, arguments.metrics, &arguments.port)?;
     let mut seconds = SecondLines::default();
     let limits = RecordLimits { frames: arguments.count, time: arguments.time };
     let summary = record::record_frames(

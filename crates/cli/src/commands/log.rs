@@ -152,7 +152,9 @@ impl LogJob<'_> {
         notify::notify_manager("READY=1");
         let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
-        let mut live = CaptureProgress::new(!self.arguments.quiet);
+        let live = CaptureProgress::new(!self.arguments.quiet);
+        let names = ("log", "packetrig_log_");
+        let mut live = live.with_metrics(names, self.arguments.metrics, self.interface)?;
         let done = record::record_with_rotation(
             &mut receiver,
             &clock,

@@ -1,10 +1,14 @@
 //! Functions that `capture`, `log` and `tap` share about frames in files: the live line, sums, failures.
 
+use super::metrics::{self, ServedMetrics};
+use crate::args::ListenArg;
+use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::output::print_failure;
 use crate::progress::LiveLine;
 use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
+use packetrig_plan::PortLocation;
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
@@ -18,18 +22,52 @@ pub(super) struct OpenReceiver<R> {
     pub(super) is_up: bool,
 }
 
-/// The live line of a capture.
+/// The live line of a capture, and its metrics.
 pub(super) struct CaptureProgress {
     live: LiveLine,
     last: RecordCounts,
+    metrics: Option<CaptureMetrics>,
 }
+
+/// Metrics of a capture or a log.
+struct CaptureMetrics {
+    served: ServedMetrics,
+    prefix: &'static str,
+    interface: String,
+    /// Time of the latest look.
+    looked: Nanos,
+}
+
+/// Interval between two looks at the counts of a capture.
+const LOOK: Nanos = Nanos::from_millis(500);
 
 impl CaptureProgress {
     pub(super) fn new(is_wanted: bool) -> Self {
-        Self { live: LiveLine::new(is_wanted), last: RecordCounts::default() }
+        Self { live: LiveLine::new(is_wanted), last: RecordCounts::default(), metrics: None }
+    }
+
+    /// Serves the counts to Prometheus, too, if the user wants that. `prefix` begins the name of each metric.
+    pub(super) fn with_metrics(
+        mut self,
+        (command, prefix): (&str, &'static str),
+        listen: Option<ListenArg>,
+        interface: &PortLocation,
+    ) -> Result<Self, Error> {
+        let interface = interface.to_string();
+        let first = metrics::recording_metrics(prefix, &interface, &RecordCounts::default());
+        let served = ServedMetrics::start_if_wanted(command, listen, first)?;
+        self.metrics = served.map(|served| CaptureMetrics { served, prefix, interface, looked: Nanos::ZERO });
+        Ok(self)
     }
 
     pub(super) fn show_counts(&mut self, counts: &RecordCounts) {
+        if let Some(metrics) = &mut self.metrics
+            && counts.elapsed.as_u64() >= metrics.looked.as_u64() + LOOK.as_u64()
+        {
+            metrics.looked = counts.elapsed;
+            let text = metrics::recording_metrics(metrics.prefix, &metrics.interface, counts);
+            metrics.served.set_text(text);
+        }
         if self.live.is_due(counts.elapsed) {
             self.live.show_line(counts.elapsed, progress_line(counts, &self.last));
             self.last = *counts;

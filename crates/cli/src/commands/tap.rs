@@ -6,6 +6,7 @@ mod impair;
 mod refusing;
 mod show;
 
+use super::metrics::{self, ServedMetrics};
 use super::{is_interrupted, notify, recorded};
 use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
@@ -191,6 +192,9 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
     let state = tap.state().clone();
     let mut readiness = TapReadiness::new(arguments, &state);
     let mut refusing = RefusingSides::default();
+    let metrics_text = |accounts: &TapAccounts| metrics::tap_metrics(&state.name, accounts);
+    let first = metrics_text(&tap.read_accounts()?);
+    let metrics = ServedMetrics::start_if_wanted("tap", arguments.metrics, first)?;
     let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
     while !is_interrupted() && clock::monotonic_ns() < end_ns {
@@ -205,6 +209,9 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
                 [refusing.loss_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)].concat()
             {
                 print_remark(format_args!("tap: {text}"));
+            }
+            if let Some(metrics) = &metrics {
+                metrics.set_text(metrics_text(&accounts));
             }
             live.show_line(accounts.elapsed, show::progress_line(&accounts, last.as_ref()));
             last = Some(accounts);

@@ -136,8 +136,8 @@ impl GroupLedger {
             ("packets_total", "packets, each once", counts.packets),
             ("known_packets_total", "packets that another record had reported", counts.known_packets),
             (
-                "unplaced_packets_total",
-                "packets of meters that came while their flows went on",
+                "unplaced_packets",
+                "packets of meters that came while their flows went on, so far",
                 counts.unplaced_packets,
             ),
             (

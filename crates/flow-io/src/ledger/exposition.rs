@@ -3,178 +3,139 @@
 use super::{LedgerReport, OutputReport};
 use crate::group::{GroupReport, PeerReport};
 use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, LossCause, MeterLedger};
+use packetrig_units::exposition::MetricsText;
 
-/// A number of the ledger: name, help text, kind, and how to read it.
-type LedgerMetric = (&'static str, &'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
+/// A number of the ledger: name, help text, and how to read it.
+type LedgerMetric = (&'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
 
 const METRICS: [LedgerMetric; 15] = [
-    ("arrived_packets_total", "Packets at the interface or in the file.", COUNTER, |l| l.capture.arrived),
-    ("delivered_packets_total", "Packets given to the parser.", COUNTER, |l| Some(l.capture.delivered)),
-    ("seen_bytes_total", "Bytes of frames given to the parser.", COUNTER, |l| Some(l.packets.seen_bytes)),
-    ("metered_packets_total", "Packets in flows.", COUNTER, |l| Some(l.packets.metered)),
-    ("live_packets", "Packets in flows that are not reported yet.", GAUGE, |l| Some(l.packets.live)),
-    ("recorded_packets_total", "Packets in records.", COUNTER, |l| Some(l.packets.recorded)),
-    ("records_total", "Records that left the table.", COUNTER, |l| Some(l.packets.records)),
-    ("flows_total", "Flows opened.", COUNTER, |l| Some(l.packets.flows)),
-    ("evicted_flows_total", "Flows ended early because the table was full.", COUNTER, |l| {
-        Some(l.packets.evicted)
-    }),
-    ("backwards_packets_total", "Packets older than the one before.", COUNTER, |l| Some(l.packets.backwards)),
-    ("seen_packets_total", "Packets the parser looked at.", COUNTER, |l| Some(l.packets.seen)),
-    ("sent_packets_total", "Packets that this machine sent.", COUNTER, |l| Some(l.capture.sent)),
-    ("merged_packets_total", "Merged packets that were taken apart.", COUNTER, |l| Some(l.packets.merged)),
-    ("merged_on_wire_packets_total", "What merged packets were on the wire.", COUNTER, |l| {
+    ("arrived_packets_total", "Packets at the interface or in the file.", |l| l.capture.arrived),
+    ("delivered_packets_total", "Packets given to the parser.", |l| Some(l.capture.delivered)),
+    ("seen_bytes_total", "Bytes of frames given to the parser.", |l| Some(l.packets.seen_bytes)),
+    ("metered_packets_total", "Packets in flows.", |l| Some(l.packets.metered)),
+    ("live_packets", "Packets in flows that are not reported yet.", |l| Some(l.packets.live)),
+    ("recorded_packets_total", "Packets in records.", |l| Some(l.packets.recorded)),
+    ("records_total", "Records that left the table.", |l| Some(l.packets.records)),
+    ("flows_total", "Flows opened.", |l| Some(l.packets.flows)),
+    ("evicted_flows_total", "Flows ended early because the table was full.", |l| Some(l.packets.evicted)),
+    ("backwards_packets_total", "Packets older than the one before.", |l| Some(l.packets.backwards)),
+    ("seen_packets_total", "Packets the parser looked at.", |l| Some(l.packets.seen)),
+    ("sent_packets_total", "Packets that this machine sent.", |l| Some(l.capture.sent)),
+    ("merged_packets_total", "Merged packets that were taken apart.", |l| Some(l.packets.merged)),
+    ("merged_on_wire_packets_total", "What merged packets were on the wire.", |l| {
         Some(l.packets.merged_packets)
     }),
-    ("unsplit_packets_total", "Merged packets that count as one.", COUNTER, |l| Some(l.packets.unsplit)),
+    ("unsplit_packets_total", "Merged packets that count as one.", |l| Some(l.packets.unsplit)),
 ];
 
-const COUNTER: &str = "counter";
-const GAUGE: &str = "gauge";
-
-/// A state of the records that an output was offered: name, kind, and how to read it.
-type OfferState = (&'static str, &'static str, fn(&ExportCounts) -> CarriedRecords);
+/// A state of the records that an output was offered: name, whether it can fall, and how to read it.
+type OfferState = (&'static str, bool, fn(&ExportCounts) -> CarriedRecords);
 
 const STATES: [OfferState; 6] = [
-    ("offered", COUNTER, |counts| counts.offered),
-    ("queue_dropped", COUNTER, |counts| counts.queue_dropped),
-    ("sent", COUNTER, |counts| counts.sent),
-    ("refused", COUNTER, |counts| counts.refused),
-    ("left_to_others", COUNTER, |counts| counts.left_to_others),
-    ("waiting", GAUGE, |counts| counts.waiting),
+    ("offered", false, |counts| counts.offered),
+    ("queue_dropped", false, |counts| counts.queue_dropped),
+    ("sent", false, |counts| counts.sent),
+    ("refused", false, |counts| counts.refused),
+    ("left_to_others", false, |counts| counts.left_to_others),
+    ("waiting", true, |counts| counts.waiting),
 ];
 
-/// A number of another meter of the group: name, help text, kind, and how to read it.
-type PeerMetric = (&'static str, &'static str, &'static str, fn(&PeerReport) -> u64);
+/// A number of another meter of the group: name, help text, and how to read it.
+type PeerMetric = (&'static str, &'static str, fn(&PeerReport) -> u64);
 
 /// Writes the report as text. Unknown numbers are left out.
 pub fn prometheus_text(report: &LedgerReport) -> String {
-    let mut text = MetricsText(String::with_capacity(8192));
-    for (name, help, kind, value) in METRICS {
-        text.write_head(name, help, kind);
-        text.write_value(name, "", value(&report.ledger));
+    let mut text = MetricsText::with_prefix("packetrig_meter_");
+    for (name, help, value) in METRICS {
+        text.write_value(name, help, value(&report.ledger));
     }
     write_drops(&mut text, &report.ledger);
-    for (name, kind, of) in STATES {
-        // Prometheus: the name of a counter ends in `_total`.
-        let total = if kind == COUNTER { "_total" } else { "" };
+    for (name, can_fall, of) in STATES {
+        let total = if can_fall { "" } else { "_total" };
         let records = format!("output_{name}_records{total}");
-        text.write_outputs(&records, "Records by what became of them.", kind, report, |o| {
+        write_outputs(&mut text, &records, "Records by what became of them.", report, |o| {
             of(&o.counts).records
         });
         let packets = format!("output_{name}_packets{total}");
-        text.write_outputs(&packets, "Packets in these records.", kind, report, |o| of(&o.counts).packets);
+        write_outputs(&mut text, &packets, "Packets in these records.", report, |o| of(&o.counts).packets);
     }
     write_losses(&mut text, report);
-    text.write_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
-    text.write_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
+    write_outputs(&mut text, "output_messages_total", "Messages sent.", report, |o| o.counts.messages);
+    write_outputs(&mut text, "output_bytes_total", "Bytes of these messages.", report, |o| {
         o.counts.message_bytes
     });
     if let Some(group) = &report.group {
         write_group(&mut text, group);
     }
-    text.0
+    text.into_text()
 }
 
 /// Writes the lost records of each output by cause. Every cause has a line, so that an alerting rule finds it
 /// before the first loss.
 fn write_losses(text: &mut MetricsText, report: &LedgerReport) {
-    let name = "output_lost_records_total";
-    text.write_head(name, "Records that an output does not have, by cause.", COUNTER);
-    for output in &report.outputs {
-        for cause in LossCause::ALL {
-            let records = output
-                .losses
-                .by_cause()
-                .find(|(of, _)| *of == cause)
-                .map_or(0, |(_, carried)| carried.records);
-            text.write_value(
-                name,
-                &format!("{{to=\"{}\",cause=\"{}\"}}", sanitize_label(&output.to), cause.name()),
-                Some(records),
-            );
+    let help = "Records that an output does not have, by cause.";
+    text.write_metric("output_lost_records_total", help, |samples| {
+        for output in &report.outputs {
+            for cause in LossCause::ALL {
+                let lost = output.losses.by_cause().find(|(of, _)| *of == cause);
+                let records = lost.map_or(0, |(_, carried)| carried.records);
+                samples.add_sample(&[("to", &output.to), ("cause", cause.name())], records);
+            }
         }
-    }
-}
-
-/// Removes the characters that would end a label.
-fn sanitize_label(text: &str) -> String {
-    text.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect()
+    });
 }
 
 fn write_group(text: &mut MetricsText, group: &GroupReport) {
-    let own: [(&str, &str, &str, u64); 5] = [
-        ("group_active", "Whether this meter exports for its group.", GAUGE, group.is_active.into()),
-        ("group_ready", "Whether it could take over without a gap.", GAUGE, group.is_ready.into()),
-        ("group_blind", "Whether packets come at other meters only.", GAUGE, group.is_blind.into()),
-        ("group_packets_total", "Packets of this meter's copy of the link.", COUNTER, group.packets),
-        ("group_switches_total", "Changes of this meter's role.", COUNTER, group.switch_count),
+    let own: [(&str, &str, u64); 5] = [
+        ("group_active", "Whether this meter exports for its group.", group.is_active.into()),
+        ("group_ready", "Whether it could take over without a gap.", group.is_ready.into()),
+        ("group_blind", "Whether packets come at other meters only.", group.is_blind.into()),
+        ("group_packets_total", "Packets of this meter's copy of the link.", group.packets),
+        ("group_switches_total", "Changes of this meter's role.", group.switch_count),
     ];
-    for (name, help, kind, value) in own {
-        text.write_head(name, help, kind);
-        text.write_value(name, "", Some(value));
+    for (name, help, value) in own {
+        text.write_value(name, help, value);
     }
     let peers: [PeerMetric; 3] = [
-        ("group_peer_alive", "Whether the other meter is heard.", GAUGE, |peer| peer.is_alive.into()),
-        ("group_peer_active", "Whether the other meter exports.", GAUGE, |peer| peer.is_active.into()),
-        ("group_peer_packets_total", "Packets of its copy of the link.", COUNTER, |peer| peer.packets),
+        ("group_peer_alive", "Whether the other meter is heard.", |peer| peer.is_alive.into()),
+        ("group_peer_active", "Whether the other meter exports.", |peer| peer.is_active.into()),
+        ("group_peer_packets_total", "Packets of its copy of the link.", |peer| peer.packets),
     ];
-    for (name, help, kind, value) in peers {
-        text.write_head(name, help, kind);
-        for peer in &group.peers {
-            text.write_value(name, &format!("{{meter=\"{}\"}}", peer.meter), Some(value(peer)));
-        }
+    for (name, help, value) in peers {
+        text.write_metric(name, help, |samples| {
+            for peer in &group.peers {
+                samples.add_sample(&[("meter", &peer.meter.to_string())], value(peer));
+            }
+        });
     }
 }
 
 fn write_drops(text: &mut MetricsText, ledger: &MeterLedger) {
-    let name = "dropped_packets_total";
-    text.write_head(name, "Packets that are in no record, by place.", COUNTER);
-    // Absent where the source has no driver counter, such as a file.
-    text.write_value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
-    text.write_value(name, "{place=\"ring\"}", Some(ledger.capture.ring_dropped));
-    text.write_value(name, "{place=\"table\"}", Some(ledger.packets.untracked));
-    let name = "ignored_packets_total";
-    text.write_head(name, "Packets that are not metered, by cause.", COUNTER);
-    for cause in IgnoredReason::ALL {
-        let count = ledger.packets.ignored[cause as usize];
-        text.write_value(name, &format!("{{cause=\"{}\"}}", cause.name()), Some(count));
-    }
+    text.write_metric("dropped_packets_total", "Packets that are in no record, by place.", |samples| {
+        // Absent where the source has no driver counter, such as a file.
+        samples.add_sample(&[("place", "driver")], ledger.capture.driver_dropped);
+        samples.add_sample(&[("place", "ring")], ledger.capture.ring_dropped);
+        samples.add_sample(&[("place", "table")], ledger.packets.untracked);
+    });
+    text.write_metric("ignored_packets_total", "Packets that are not metered, by cause.", |samples| {
+        for cause in IgnoredReason::ALL {
+            samples.add_sample(&[("cause", cause.name())], ledger.packets.ignored[cause as usize]);
+        }
+    });
 }
 
-struct MetricsText(String);
-
-impl MetricsText {
-    fn write_head(&mut self, name: &str, help: &str, kind: &str) {
-        let parts =
-            ["# HELP packetrig_meter_", name, " ", help, "\n# TYPE packetrig_meter_", name, " ", kind, "\n"];
-        self.0.extend(parts);
-    }
-
-    fn write_value(&mut self, name: &str, labels: &str, value: Option<u64>) {
-        // No line instead of a zero, because a zero would claim that nothing was lost.
-        if let Some(value) = value {
-            self.0.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
-        }
-    }
-
-    fn write_outputs(
-        &mut self,
-        name: &str,
-        help: &str,
-        kind: &str,
-        report: &LedgerReport,
-        value: impl Fn(&OutputReport) -> u64,
-    ) {
-        self.write_head(name, help, kind);
+fn write_outputs(
+    text: &mut MetricsText,
+    name: &str,
+    help: &str,
+    report: &LedgerReport,
+    value: impl Fn(&OutputReport) -> u64,
+) {
+    text.write_metric(name, help, |samples| {
         for output in &report.outputs {
-            self.write_value(
-                name,
-                &format!("{{to=\"{}\"}}", sanitize_label(&output.to)),
-                Some(value(output)),
-            );
+            samples.add_sample(&[("to", &output.to)], value(output));
         }
-    }
+    });
 }
 
 #[cfg(test)]

@@ -37,6 +37,39 @@ pub enum TapLossCause {
 }
 
 impl TapLossCause {
+    pub const ALL: [Self; 12] = [
+        Self::Ring,
+        Self::Gone,
+        Self::Down,
+        Self::TooLong,
+        Self::Memory,
+        Self::Driver,
+        Self::Full,
+        Self::NoRoom,
+        Self::PassedOver,
+        Self::Deaf,
+        Self::Impaired,
+        Self::Other,
+    ];
+
+    /// Name in metrics, as in JSON.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Ring => "ring",
+            Self::Gone => "gone",
+            Self::Down => "down",
+            Self::TooLong => "too-long",
+            Self::Memory => "memory",
+            Self::Driver => "driver",
+            Self::Full => "full",
+            Self::NoRoom => "no-room",
+            Self::PassedOver => "passed-over",
+            Self::Deaf => "deaf",
+            Self::Impaired => "impaired",
+            Self::Other => "other",
+        }
+    }
+
     pub fn to_text(self) -> &'static str {
         match self {
             Self::Ring => "the receive ring was full: this machine was too slow",

@@ -111,7 +111,8 @@ fn read_ping(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
         // The address is right, and another member is missing.
         Ok(address) if address.is_ipv6() == is_ipv6 => Err(errors),
         _ => {
-            if !destination.is_empty() {
+            // A missing address is reported already.
+            if request["dst_ip"].is_string() {
                 let family = if is_ipv6 { "an IPv6" } else { "an IPv4" };
                 errors.push(format!("dst_ip: `{destination}` is not {family} address"));
             }

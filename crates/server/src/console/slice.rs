@@ -10,6 +10,9 @@ const PACKET: u32 = 6;
 /// Larger than any block or record that packetrig writes.
 const LARGEST: usize = 1 << 24;
 
+/// Longest part: it is made in memory, and each client may ask for one.
+const LONGEST_PART: usize = 64 << 20;
+
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
     let mut out = read_bytes(&mut file, 8)?;
@@ -30,6 +33,7 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(rest);
+                check_length(&out)?;
             }
         }
     } else {
@@ -45,10 +49,22 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
             if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
+                check_length(&out)?;
             }
         }
     }
     Ok(out)
+}
+
+fn check_length(part: &[u8]) -> io::Result<()> {
+    if part.len() <= LONGEST_PART {
+        return Ok(());
+    }
+    let text = format!(
+        "these frames are more than {} MiB: ask for fewer, or for the whole file",
+        LONGEST_PART >> 20
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
 fn rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {

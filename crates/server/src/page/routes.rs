@@ -21,6 +21,7 @@ use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{Request, StatusCode};
+use packetrig_units::exposition::MEDIA_TYPE;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -319,7 +320,7 @@ async fn answer_prometheus(context: PageContext) -> Result<Response, PageFailure
     });
     let text = text.await.map_err(|_| panic_refusal())?;
     let mut response = Response::new(Body::from(text));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::MEDIA));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
     Ok(response)
 }
 

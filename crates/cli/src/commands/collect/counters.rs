@@ -13,6 +13,7 @@ use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
 use packetrig_flow_store::KeptCounts;
 use packetrig_units::Nanos;
+use packetrig_units::exposition::MetricsText;
 
 /// Data that exporters sent and no sink stored.
 pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
@@ -195,39 +196,27 @@ pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
 pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     type Unit = (&'static str, fn(&CarriedRecords) -> u64);
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
-    let mut text = String::new();
-    // The text format of Prometheus wants all samples of a metric together, below its HELP and TYPE.
-    // The default gives only the names: the values are read from each sink below, at the same position.
+    let mut text = MetricsText::with_prefix("packetrig_collect_sink_");
+    let numbers: Vec<String> = (0..kept.len()).map(|number| number.to_string()).collect();
+    let mut write = |name: &str, help: &str, value: &dyn Fn(&KeptCounts) -> u64| {
+        text.write_metric(name, help, |samples| {
+            for (number, kept) in numbers.iter().zip(kept) {
+                samples.add_sample(&[("sink", number)], value(kept));
+            }
+        });
+    };
+    // The default gives only the names: the values are read from each sink, at the same position.
     for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
-            // What waits now goes up and down; everything else only grows, and is named `_total` by convention.
-            let is_gauge = name == "waiting";
-            let kind = if is_gauge { "gauge" } else { "counter" };
-            let name =
-                format!("packetrig_collect_sink_{name}_{unit}{}", if is_gauge { "" } else { "_total" });
-            append_text(
-                &mut text,
-                format_args!("# HELP {name} Sinks, {unit}: {what}.\n# TYPE {name} {kind}\n"),
-            );
-            for (number, kept) in kept.iter().enumerate() {
-                let carried = sink_accounts(kept)[at].2;
-                append_text(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(&carried)));
-            }
+            // The number of waiting records goes up and down. All others only grow, so their names end in `_total` by convention.
+            let total = if name == "waiting" { "" } else { "_total" };
+            let help = format!("Sinks, {unit}: {what}.");
+            write(&format!("{name}_{unit}{total}"), &help, &|kept| value(&sink_accounts(kept)[at].2));
         }
     }
-    type Count = (&'static str, &'static str, fn(&KeptCounts) -> u64);
-    let counts: [Count; 2] = [
-        ("failures", "Attempts to store that failed.", |kept| kept.failures),
-        ("file_bytes", "Bytes of the files that were written.", |kept| kept.file_bytes),
-    ];
-    for (name, help, value) in counts {
-        let name = format!("packetrig_collect_sink_{name}_total");
-        append_text(&mut text, format_args!("# HELP {name} {help}\n# TYPE {name} counter\n"));
-        for (number, kept) in kept.iter().enumerate() {
-            append_text(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(kept)));
-        }
-    }
-    text
+    write("failures_total", "Attempts to store that failed.", &|kept| kept.failures);
+    write("file_bytes_total", "Bytes of the files that were written.", &|kept| kept.file_bytes);
+    text.into_text()
 }
 
 #[cfg(test)]

@@ -101,12 +101,16 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     }
     let mut text = String::new();
     // Limited, because the user may have named a file of any size.
-    file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable_file(path, source))?;
+    file.take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .map_err(|source| Error::unreadable_file(path, source))?;
     // Editors end a file with a line end, which is no part of a token.
     let token = text.trim();
-    if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    // A part of a longer file would be another token than its owner means.
+    let is_whole = text.len() as u64 <= LONGEST;
+    if !is_whole || token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
-            "the token in {name} is invalid: it needs at least {SHORTEST} printable characters; remove the file \
+            "the token in {name} is invalid: it needs {SHORTEST} to {LONGEST} printable characters; remove the file \
                 to have a new one made"
         )));
     }

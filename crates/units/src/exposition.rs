@@ -1,0 +1,119 @@
+//! Writes metrics in the text format of Prometheus (exposition format 0.0.4).
+
+use std::fmt::Write;
+
+/// Media type of the text, for the answer to a scraper.
+pub const MEDIA_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Text under construction.
+#[derive(Clone, Debug)]
+pub struct MetricsText {
+    prefix: &'static str,
+    text: String,
+}
+
+/// Samples of one metric.
+#[derive(Debug)]
+pub struct MetricSamples<'a> {
+    prefix: &'static str,
+    name: &'a str,
+    text: &'a mut String,
+}
+
+/// Value of a sample: a number, or an optional one, which is left out if it is unknown, because a 0 would look measured.
+pub trait MetricValue {
+    /// The number as text.
+    fn known_text(self) -> Option<String>;
+}
+
+impl MetricValue for u64 {
+    fn known_text(self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl MetricValue for usize {
+    fn known_text(self) -> Option<String> {
+        Some(self.to_string())
+    }
+}
+
+impl MetricValue for f64 {
+    fn known_text(self) -> Option<String> {
+        // Without an exponent, whatever its size.
+        Some(self.to_string())
+    }
+}
+
+impl<V: MetricValue> MetricValue for Option<V> {
+    fn known_text(self) -> Option<String> {
+        self.and_then(MetricValue::known_text)
+    }
+}
+
+impl MetricsText {
+    /// Begins a text in which each name has this prefix.
+    pub fn with_prefix(prefix: &'static str) -> Self {
+        Self { prefix, text: String::with_capacity(8192) }
+    }
+
+    /// Writes a metric; `fill` adds its samples. By convention the names of counters, and no others, end in `_total`.
+    pub fn write_metric(&mut self, name: &str, help: &str, fill: impl FnOnce(&mut MetricSamples<'_>)) {
+        let Self { prefix, text } = self;
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        write_infallibly(text, format_args!("# HELP {prefix}{name} {help}\n# TYPE {prefix}{name} {kind}\n"));
+        fill(&mut MetricSamples { prefix, name, text });
+    }
+
+    /// Writes a metric that has one sample, without labels.
+    pub fn write_value(&mut self, name: &str, help: &str, value: impl MetricValue) {
+        self.write_metric(name, help, |samples| samples.add_sample(&[], value));
+    }
+
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl MetricSamples<'_> {
+    /// Adds a sample with these labels; an unknown value adds none.
+    pub fn add_sample(&mut self, labels: &[(&str, &str)], value: impl MetricValue) {
+        let Some(value) = value.known_text() else { return };
+        let pairs: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();
+        let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
+        let Self { prefix, name, text } = self;
+        write_infallibly(text, format_args!("{prefix}{name}{braces} {value}\n"));
+    }
+}
+
+fn write_infallibly(text: &mut String, line: std::fmt::Arguments<'_>) {
+    text.write_fmt(line).expect("writing to text cannot fail");
+}
+
+/// Escapes the value of a label: users choose names of ports and files. The format escapes exactly these three.
+fn escape_label(value: &str) -> String {
+    // The backslash comes first, or it would escape its own escapes.
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_a_kind_by_name_and_escaped_labels() {
+        let mut text = MetricsText::with_prefix("rig_");
+        text.write_metric("frames_total", "Frames.", |samples| {
+            samples.add_sample(&[("port", "a\"b\\\n"), ("node", "")], 7_u64);
+            samples.add_sample(&[("port", "unknown")], None::<u64>);
+        });
+        text.write_value("seconds", "Time.", 1.5);
+        assert_eq!(
+            text.into_text(),
+            "# HELP rig_frames_total Frames.\n# TYPE rig_frames_total counter\n\
+             rig_frames_total{port=\"a\\\"b\\\\\\n\",node=\"\"} 7\n\
+             # HELP rig_seconds Time.\n# TYPE rig_seconds gauge\nrig_seconds 1.5\n"
+        );
+    }
+}
