@@ -95,7 +95,7 @@ impl OpenRun {
     }
 
     /// Takes in a node's result.
-    pub(crate) fn take_in(&mut self, node: &NodeName, result: NodeResult, doubts: Vec<String>) {
+    pub(crate) fn add_late_result(&mut self, node: &NodeName, result: NodeResult, doubts: Vec<String>) {
         let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");

@@ -21,7 +21,7 @@ impl StarvationMeter {
 
     /// Notes that a wait, which was to end after `asked`, has ended after `took`.
     pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
-        self.turn_over(now);
+        self.advance_starvation_window(now);
         let late = took.saturating_sub(asked);
         if late > USUAL {
             self.current += late;
@@ -29,11 +29,11 @@ impl StarvationMeter {
     }
 
     pub(crate) fn recent_starvation(&mut self, now: MonoTime) -> Nanos {
-        self.turn_over(now);
+        self.advance_starvation_window(now);
         self.before + self.current
     }
 
-    fn turn_over(&mut self, now: MonoTime) {
+    fn advance_starvation_window(&mut self, now: MonoTime) {
         let since = now.since(self.window_began);
         if since < STARVATION_WINDOW {
             return;

@@ -11,7 +11,7 @@ use packetrig_units::{Nanos, clamp_to_u64};
 
 /// The result of the trial that this run was.
 pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
-    let sent_late = sent_late(order, report);
+    let sent_late = frames_sent_late(order, report);
     let sent = || report.streams.iter().filter_map(|stream| stream.sent.as_ref());
     let lost = report.streams.iter().map(lost_of).fold(LostFrames::default(), |all, lost| LostFrames {
         least: all.least.saturating_add(lost.least),
@@ -79,7 +79,7 @@ impl OutageTimes {
         let rate = stream.asked_milli.map(|milli| milli as f64 / 1e3);
         let rate = rate.or_else(|| Some(stream.sent.as_ref()?.rate?.frames_per_second()))?;
         let outages = stream.outages.as_ref().filter(|_| rate > 0.0)?;
-        Some(Self::of_outages(outages, lost_of(stream), 1e9 / rate, most_late(stream)))
+        Some(Self::of_outages(outages, lost_of(stream), 1e9 / rate, largest_send_delay(stream)))
     }
 
     fn of_outages(outages: &OutageReport, lost: LostFrames, interval: f64, late: Nanos) -> Self {
@@ -102,7 +102,7 @@ impl OutageTimes {
 }
 
 /// Largest delay of a frame's departure after its due time.
-fn most_late(stream: &StreamReport) -> Nanos {
+fn largest_send_delay(stream: &StreamReport) -> Nanos {
     let Some(sent) = &stream.sent else { return Nanos::ZERO };
     let most = |error: Option<ErrorDistribution>| error.map_or(Nanos::ZERO, |error| error.max);
     most(sent.send_error) + most(sent.stamp_bound)
@@ -221,7 +221,7 @@ const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
 /// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. What an event costs
 /// does not depend on the load.
-fn sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
+fn frames_sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
     if order.event.is_some() {
         return 0;
     }

@@ -90,7 +90,7 @@ where
         let leftovers =
             self.fleet.lead_run_nodes(plan, run, &mut waiting_policy(self.operator.as_ref(), waits))?;
         let reports = self.run_ending().end_leftovers(&leftovers, on_event)?;
-        self.name_what_is_left()?;
+        self.report_unfinished_runs()?;
         Ok(reports)
     }
 
@@ -99,7 +99,7 @@ where
     }
 
     /// Names the other unfinished runs: nothing ends them until their nodes are needed or the user asks for it.
-    fn name_what_is_left(&mut self) -> Result<(), Error> {
+    fn report_unfinished_runs(&mut self) -> Result<(), Error> {
         let unfinished = self.store.unfinished_runs()?;
         // One look is enough here: it is only a remark, and a longer one would delay the run.
         let at_work = self.at_work(&unfinished, &|| false)?;
@@ -126,7 +126,7 @@ where
     }
 
     /// Ends every run with a dead controller; returns the reports of those in this catalogue.
-    pub fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
+    pub fn end_unfinished_runs(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;
         let operator = SharedOperator::clone(&self.operator);
@@ -136,7 +136,7 @@ where
                 operator.remark(format_args!("run {} is still in progress", left.run));
                 continue;
             }
-            match self.end_left(left, on_event) {
+            match self.end_unfinished_run(left, on_event) {
                 Ok(report) => reports.extend(report),
                 Err(error) => {
                     operator.remark(format_args!(
@@ -150,25 +150,31 @@ where
         for record in self.fleet.unfinished_records()? {
             // Only runs of other catalogues: those of this one keep their record until their report is written.
             if !unfinished.iter().any(|left| left.run == record.head.run) {
-                self.release_left(&record, on_event)?;
+                self.release_nodes_of_unfinished_run(&record, on_event)?;
             }
         }
         Ok(reports)
     }
 
-    fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
+    fn end_unfinished_run(
+        &mut self,
+        left: &UnfinishedRun,
+        on_event: OnEvent<'_>,
+    ) -> Result<Option<RunReport>, Error> {
         // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the run.
         let found = self.fleet.unfinished_record(&left.run)?;
         let record = found.or(parse_begun_run(left)?.record);
         let Some(record) = record else { return self.run_ending().drop_run(left).map(|()| None) };
-        let elsewhere =
-            match self.fleet.lead_left(&record, &mut waiting_policy(self.operator.as_ref(), true))? {
-                Some(LeftRun::Led(elsewhere)) => elsewhere,
-                Some(LeftRun::UnderWay(_)) | None => {
-                    self.operator.remark(format_args!("run {} is still in progress", left.run));
-                    return Ok(None);
-                }
-            };
+        let elsewhere = match self
+            .fleet
+            .lead_unfinished_run(&record, &mut waiting_policy(self.operator.as_ref(), true))?
+        {
+            Some(LeftRun::Led(elsewhere)) => elsewhere,
+            Some(LeftRun::UnderWay(_)) | None => {
+                self.operator.remark(format_args!("run {} is still in progress", left.run));
+                return Ok(None);
+            }
+        };
         self.operator
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
         // The nodes are given back also if this fails.
@@ -178,9 +184,14 @@ where
     }
 
     /// Ends a run of another catalogue on its nodes. Its results stay on them, for the controller with that catalogue.
-    fn release_left(&mut self, record: &RunRecord, on_event: OnEvent<'_>) -> Result<(), Error> {
+    fn release_nodes_of_unfinished_run(
+        &mut self,
+        record: &RunRecord,
+        on_event: OnEvent<'_>,
+    ) -> Result<(), Error> {
         let run = &record.head.run;
-        let led = self.fleet.lead_left(record, &mut waiting_policy(self.operator.as_ref(), true))?;
+        let led =
+            self.fleet.lead_unfinished_run(record, &mut waiting_policy(self.operator.as_ref(), true))?;
         let Some(LeftRun::Led(elsewhere)) = led else { return Ok(()) };
         self.operator.remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"

@@ -84,7 +84,7 @@ where
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let run = &leftover.record.head.run;
-        let left = self.left_here(run)?;
+        let left = self.unfinished_run_in_catalogue(run)?;
         // A run of another catalogue, or with its end written already: then only its nodes are to be released.
         let left = left.filter(|_| leftover.is_unfinished());
         if leftover.is_unfinished() {
@@ -106,7 +106,7 @@ where
     }
 
     /// The run in this catalogue, if it is there without a report.
-    fn left_here(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
+    fn unfinished_run_in_catalogue(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
         Ok(self.store.unfinished_runs()?.into_iter().find(|left| left.run == *run))
     }
 

@@ -156,20 +156,20 @@ where
     }
 
     /// Takes the free nodes of a run that was left, to end it. `while_unclear` decides while its controller may be at work.
-    pub fn lead_left(
+    pub fn lead_unfinished_run(
         &mut self,
         record: &RunRecord,
         while_unclear: WhileBlocked<'_>,
     ) -> Result<Option<LeftRun>, Error> {
         self.give_back_nodes();
-        let led = self.lead_left_nodes(record, while_unclear);
+        let led = self.lead_nodes_of_unfinished_run(record, while_unclear);
         if led.is_err() {
             self.give_back_nodes();
         }
         led
     }
 
-    fn lead_left_nodes(
+    fn lead_nodes_of_unfinished_run(
         &mut self,
         record: &RunRecord,
         while_unclear: WhileBlocked<'_>,

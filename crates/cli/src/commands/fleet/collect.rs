@@ -28,7 +28,7 @@ pub(crate) fn collect_unfinished(
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // All runs, also those of other catalogues: this command exists for runs whose controller is gone.
     let mut controlled = take_fleet(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
-    let reports = controlled.end_what_was_left(&mut |event: &RunEvent| {
+    let reports = controlled.end_unfinished_runs(&mut |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet
         {

@@ -103,7 +103,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // A list that fails now is made at the next look.
-            best_effort(self.look_for_late(store));
+            best_effort(self.look_for_late_runs(store));
             // A command that waits for the last results looks often; so does every
             // controller while the shared store is nearly full.
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
@@ -117,15 +117,15 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Finds the runs with waiting results, and decides which late runs are to be read.
-    fn look_for_late(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
+    fn look_for_late_runs(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread_runs(&waiting);
-        let late = self.look_up(&unread, store);
+        let late = self.look_up_runs(&unread, store);
         // Drained: nothing waits that is read here, nothing that may be read here, and this look has covered everything.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
         self.candidates = late.candidates;
-        self.leave_late(&waiting);
+        self.leave_finished_late_runs(&waiting);
         if self.incoming.is_nearly_full() && !late.discardable.is_empty() {
             self.make_room(&late.discardable);
         }
@@ -157,7 +157,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Looks up so many of them, beginning after those that were looked up last.
-    fn look_up(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
+    fn look_up_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
         // A round robin: after 256 runs the next look goes on behind them, so that none is passed over for ever.
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
@@ -173,7 +173,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         match self.others.records.get_many(&keys) {
             Ok(records) => {
                 for (run, record) in unknown.into_iter().zip(records) {
-                    self.others.judge_run(run, record.as_ref(), &mut late);
+                    self.others.sort_unknown_run(run, record.as_ref(), &mut late);
                 }
             }
             // These runs were not looked up, so the look is not complete and nothing counts as drained.
@@ -183,7 +183,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Leaves late runs that have nothing waiting, and those that have used up their turn while other runs wait.
-    fn leave_late(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
+    fn leave_finished_late_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
         let others_wait = !self.candidates.is_empty();
         let finished = self.late.iter().filter(|(run, since)| {
             !waiting.contains_key(*run) || others_wait && now() >= **since + LATE_TURN
@@ -243,7 +243,7 @@ struct LateRuns {
 impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
     /// fill the store. The controller that ends a run reads its results.
-    fn judge_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
+    fn sort_unknown_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
         // `Some(None)` is a record that cannot be read: the run was begun, so it has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =

@@ -69,7 +69,7 @@ impl ResultStoreState {
             }
             let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
             if let Some(GatheredPart { result: Some(result), doubts, .. }) = gathered {
-                open.take_in(&key.node, result, doubts);
+                open.add_late_result(&key.node, result, doubts);
                 taken_in.push(key);
             }
         }
