@@ -175,8 +175,8 @@ fn is_from(answer: &ProbeAnswer<'_>, target: std::net::IpAddr, source: std::net:
 fn first_departure(gone: &[DepartedFrame]) -> Option<u64> {
     let [first, second] = gone else { return None };
     // Without its second segment the pair is no probe.
-    second.left_here()?;
-    first.left_here().map(ProbeStamp::middle)
+    second.local_departure()?;
+    first.local_departure().map(ProbeStamp::middle)
 }
 
 #[cfg(test)]

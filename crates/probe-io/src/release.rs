@@ -106,9 +106,9 @@ impl DepartedFrame {
         self.flags == [ProbeFlag::Unsent]
     }
 
-    /// Best known departure on this node's clock, as [`ProbeRecord::left_here`].
-    pub fn left_here(&self) -> Option<ProbeStamp> {
-        DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
+    /// Best known departure on this node's clock, as [`ProbeRecord::local_departure`].
+    pub fn local_departure(&self) -> Option<ProbeStamp> {
+        DepartureStamp::last_local_departure(&self.departures).or(self.released).or(self.handed_over)
     }
 
     /// The record of the probe; `at` is its departure time.

@@ -160,7 +160,7 @@ impl<'a> TrainSender<'a> {
         }
         let records = &self.series.records()[first..];
         if self.arrival == ArrivalRule::Near {
-            return Ok(records.iter().map(PassedProbe::there_and_back).collect());
+            return Ok(records.iter().map(PassedProbe::from_round_trip).collect());
         }
         // The clocks need not agree: one offset is taken from all trains alike, so it cancels in every difference of arrivals. It only
         // keeps the numbers near to this node's clock.
@@ -230,7 +230,7 @@ impl<'a> TrainSender<'a> {
 
 /// Apparent offset of the far clock, the way there included; `None` without an answer.
 fn far_clock_ahead(record: &ProbeRecord) -> Option<u64> {
-    Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()))
+    Some(record.far_arrival?.middle().saturating_sub(record.local_departure()?.middle()))
 }
 
 #[cfg(test)]

@@ -70,15 +70,15 @@ impl PassedProbe {
     }
 
     /// Uses the arrival of the answer: measures the way there and back.
-    pub fn there_and_back(record: &ProbeRecord) -> Self {
+    pub fn from_round_trip(record: &ProbeRecord) -> Self {
         Self::from_record(record, record.answered)
     }
 
     fn from_record(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
         use crate::ProbeFlag::{Dropped, Stolen, Unsent};
         // The driver's stamp comes after every queue of the sender. A card's stamp is later, but of another clock.
-        let stamped = DepartureStamp::last_here(&record.departures);
-        let left = record.left_here();
+        let stamped = DepartureStamp::last_local_departure(&record.departures);
+        let left = record.local_departure();
         // If the processor was taken away, the kernel's stamp shows when the frame really left. The mechanism's own reading of the clock
         // may be from before the interruption.
         let disturbed = record.flags.iter().any(|flag| match flag {

@@ -95,7 +95,7 @@ impl DepartureStamp {
     }
 
     /// The stamp of the last stage on this node's own clock. Stamps of a device's clock cannot be compared with it.
-    pub fn last_here(all: &[Self]) -> Option<ProbeStamp> {
+    pub fn last_local_departure(all: &[Self]) -> Option<ProbeStamp> {
         let own = all.iter().filter(|departure| departure.stamp.clock == StampClock::Monotonic);
         // A queueing discipline may hold the frame back, so its stamp is no departure.
         let left = own
@@ -185,8 +185,8 @@ impl ProbeRecord {
     }
 
     /// The best known departure time on this node's clock: the last stage that was stamped, else the release, else the hand-over.
-    pub fn left_here(&self) -> Option<ProbeStamp> {
-        DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)
+    pub fn local_departure(&self) -> Option<ProbeStamp> {
+        DepartureStamp::last_local_departure(&self.departures).or(self.released).or(self.handed_over)
     }
 
     /// Adds a doubt, unless the record has it already.

@@ -179,7 +179,7 @@ impl ProbeSeries {
         record.answered = Some(at);
         record.far_arrival = reply.far_arrival;
         record.far_departure = reply.far_departure;
-        let took = record.left_here().and_then(|left| time_between(left, at));
+        let took = record.local_departure().and_then(|left| time_between(left, at));
         self.note_order(reply.number);
         if let Some(took) = took {
             self.jitter.record_delay(took.ns);
@@ -257,7 +257,7 @@ fn is_doubtful(record: &ProbeRecord) -> bool {
 }
 
 fn round_trips<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Vec<MeasuredTime> {
-    records.filter_map(|record| time_between(record.left_here()?, record.answered?)).collect()
+    records.filter_map(|record| time_between(record.local_departure()?, record.answered?)).collect()
 }
 
 /// Summarises times; `None` without any.

@@ -66,7 +66,7 @@ pub struct ReleaseSummary {
 impl ReleaseSummary {
     /// Summarises records that are in order of their numbers.
     pub fn from_records(records: &[ProbeRecord]) -> Self {
-        let gone: Vec<_> = records.iter().filter(|record| has_left(record)).collect();
+        let gone: Vec<_> = records.iter().filter(|record| has_departed(record)).collect();
         // Only neighbours that have both left: a gap in the numbers would count as an error of the distance.
         let neighbours =
             gone.windows(2).filter(|two| two[0].train == two[1].train && two[0].number + 1 == two[1].number);
@@ -101,7 +101,7 @@ fn count_flagged(records: &[ProbeRecord], flag: ProbeFlag) -> u64 {
 }
 
 fn departed_at(record: &ProbeRecord) -> u64 {
-    record.left_here().map_or(0, ProbeStamp::middle)
+    record.local_departure().map_or(0, ProbeStamp::middle)
 }
 
 fn release_error(record: &ProbeRecord) -> i64 {
@@ -114,17 +114,17 @@ fn spacing_error(before: &ProbeRecord, after: &ProbeRecord) -> i64 {
 }
 
 fn stamp_bound(record: &ProbeRecord) -> i64 {
-    record.left_here().map_or(0, |stamp| stamp.bound().cast_signed())
+    record.local_departure().map_or(0, |stamp| stamp.bound().cast_signed())
 }
 
 const fn signed_difference(to: u64, from: u64) -> i64 {
     to.cast_signed().wrapping_sub(from.cast_signed())
 }
 
-fn has_left(record: &ProbeRecord) -> bool {
+fn has_departed(record: &ProbeRecord) -> bool {
     // A frame that the kernel dropped can have a release stamp, but it never reached the wire.
     let not = [ProbeFlag::Unsent, ProbeFlag::Dropped];
-    record.left_here().is_some() && !record.flags.iter().any(|flag| not.contains(flag))
+    record.local_departure().is_some() && !record.flags.iter().any(|flag| not.contains(flag))
 }
 
 #[cfg(test)]

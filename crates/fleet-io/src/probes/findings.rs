@@ -201,7 +201,7 @@ pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
 
 /// First probe that left, with its due time.
 pub(super) fn first_probe(records: &[ProbeRecord]) -> Option<FirstProbe> {
-    let first = records.iter().find_map(|record| Some((record.planned, record.left_here()?)));
+    let first = records.iter().find_map(|record| Some((record.planned, record.local_departure()?)));
     first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
 }
 

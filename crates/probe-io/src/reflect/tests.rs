@@ -74,7 +74,7 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
         let (arrived, departed) = (far(record.far_arrival), far(record.far_departure));
         let slack = 100_000;
         assert!(
-            record.left_here().unwrap().lo <= arrived + slack && arrived <= departed + slack,
+            record.local_departure().unwrap().lo <= arrived + slack && arrived <= departed + slack,
             "{record:?}"
         );
         assert!(departed <= record.answered.unwrap().hi + slack, "{record:?}");

@@ -122,7 +122,7 @@ pub(super) fn departure_report(
         flags.set_flag(ReportFlags::SHIFTED);
     }
     // The mechanism judges by the time that it was given, which a clash may have moved.
-    let left = gone.left_here().map(|stamp| stamp.lo);
+    let left = gone.local_departure().map(|stamp| stamp.lo);
     if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
         flags.set_flag(ReportFlags::LATE);
     }

@@ -48,6 +48,6 @@ pub fn encode_pcapng(
 
 /// Departure time of the probe by the best stamp, in nanoseconds since 1970.
 fn departure_epoch_ns(header: &ProbeHeader, record: &ProbeRecord) -> u64 {
-    let at = record.left_here().map_or(record.planned.as_nanos(), crate::ProbeStamp::middle);
+    let at = record.local_departure().map_or(record.planned.as_nanos(), crate::ProbeStamp::middle);
     at.saturating_add_signed(header.clock_before.offset_ns)
 }

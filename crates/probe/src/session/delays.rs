@@ -198,7 +198,7 @@ impl FourStamps {
         });
         Some(Self {
             number: record.number,
-            left: record.left_here()?,
+            left: record.local_departure()?,
             arrived: record.far_arrival?,
             departed: truer.unwrap_or(said),
             answered: record.answered?,
