@@ -10,7 +10,7 @@ use super::encode::WritableTable;
 use super::files::{self, ClaimedFile, HourPartition, NameOnDisk};
 use super::row_group::{EncodedGroup, FileFooter, MAGIC};
 use packetrig_flow::CarriedRecords;
-use packetrig_sys::disk::{self, set_aside_beyond};
+use packetrig_sys::disk::{self, reserve_space_beyond};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
@@ -65,7 +65,7 @@ impl PartialFile {
         let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
-        set_aside_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
+        reserve_space_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
         // If this fails, `end` is unchanged: what was written beyond it is overwritten later, or cut off by `finish`.
         self.write_bytes(&placed.block)?;
         self.footer_bytes = footer_bytes;

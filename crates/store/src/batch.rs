@@ -143,7 +143,7 @@ impl<'a> SegmentBatch<'a> {
             // The bytes that came first stay, because a node never changes a segment.
             Some(_) => return Err(Error::Differs(id.clone())),
             // Only a new segment counts: a repeat takes no more space.
-            None => self.quotas.admit_late(self.catalogue, id, bytes.len())?,
+            None => self.quotas.admit_late_segment(self.catalogue, id, bytes.len())?,
         }
         let run = self.late_directory(&id.run)?;
         Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row: false }))

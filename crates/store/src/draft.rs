@@ -61,7 +61,7 @@ impl RunDraft {
         size: ReportSize,
     ) -> Result<Self, Error> {
         let owner = DirectoryOwner::take_ownership(&partial).map_err(Error::file("lock", &partial))?;
-        let room = ReportRoom::set_aside(&partial, size)?;
+        let room = ReportRoom::reserve_in(&partial, size)?;
         Ok(Self {
             run,
             partial,

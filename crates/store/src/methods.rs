@@ -123,7 +123,7 @@ impl MethodDraft {
             let process = living_owner(&directory.join(OWNER)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
-        let room = ReportRoom::set_aside(&directory, ReportSize::default())?;
+        let room = ReportRoom::reserve_in(&directory, ReportSize::default())?;
         let path = directory.join(JOURNAL);
         let journal = private_files::open_to_append(&path).map_err(Error::file("open", &path))?;
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })

@@ -55,11 +55,11 @@ pub(crate) struct ReportRoom {
 
 impl ReportRoom {
     /// Reserves space in `directory`. Replaces the placeholders that an earlier process has left there.
-    pub(crate) fn set_aside(directory: &Path, size: ReportSize) -> Result<Self, Error> {
+    pub(crate) fn reserve_in(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
-        room.files = Some(set_file_aside(directory, "files", size.wanted_bytes())?);
+        room.files = Some(create_reserve_file(directory, "files", size.wanted_bytes())?);
         // If this fails, dropping `room` removes the first file.
-        room.row = Some(set_file_aside(directory, "row", ROW)?);
+        room.row = Some(create_reserve_file(directory, "row", ROW)?);
         Ok(room)
     }
 
@@ -88,9 +88,9 @@ impl Drop for ReportRoom {
 /// First part of the files' names. They are not content of a run.
 pub(crate) const ROOM: &str = ".room-for-";
 
-fn set_file_aside(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
+fn create_reserve_file(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{ROOM}{what}"));
-    match disk::set_aside(&path, bytes) {
+    match disk::reserve_space(&path, bytes) {
         Ok(()) => Ok(path),
         Err(error) if is_full_disk_kind(error.kind()) => {
             let free = disk::free_bytes(directory).unwrap_or(0);

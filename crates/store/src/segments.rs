@@ -48,7 +48,7 @@ impl RunDraft {
 
 impl RunCatalogue {
     /// Stores one segment as [`SegmentBatch::add_late_segment`] does.
-    pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<StoreOutcome, Error> {
+    pub fn store_late_segment(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(self, at);
         batch.add_late_segment(id, bytes);
         batch.store_segments().remove(0)

@@ -36,7 +36,7 @@ pub fn make_below(top: &Path, directory: &Path, sync: fn(&Path) -> io::Result<()
 
 /// Creates a file of `bytes` whose space on the disk is reserved. Removing it gives the space back. A file that cannot be
 /// made whole is removed.
-pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
+pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
     let made = private_files::create_file(path).and_then(|mut file| {
         // `fallocate` refuses a length of zero.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
@@ -55,7 +55,7 @@ pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Reserves space for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file
 /// gives the space back. On a file system without this ability nothing happens.
-pub fn set_aside_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
+pub fn reserve_space_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(errno) => Err(errno.into()),
@@ -77,9 +77,9 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("room");
-        set_aside(&path, 1 << 20).unwrap();
+        reserve_space(&path, 1 << 20).unwrap();
         assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
-        set_aside(&path, 1 << 60).unwrap_err();
+        reserve_space(&path, 1 << 60).unwrap_err();
         assert!(!path.exists());
         let mut written = private_files::create_file(&path).unwrap();
         write_zeros(&mut written, 100_000).unwrap();
@@ -91,13 +91,13 @@ mod tests {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
         let file = private_files::create_file(&base.path().join("file")).unwrap();
-        set_aside_beyond(&file, 0, 1 << 20).unwrap();
+        reserve_space_beyond(&file, 0, 1 << 20).unwrap();
         let facts = file.metadata().unwrap();
         assert_eq!(facts.len(), 0);
         assert!(facts.blocks() * 512 >= 1 << 20);
         file.set_len(0).unwrap();
         assert_eq!(file.metadata().unwrap().blocks(), 0);
-        set_aside_beyond(&file, 0, 1 << 60).unwrap_err();
+        reserve_space_beyond(&file, 0, 1 << 60).unwrap_err();
     }
 
     #[test]

@@ -176,7 +176,7 @@ pub(crate) fn show_late_results(
     // Read before they are deleted: `--discard` shows the deleted ones.
     let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
-        catalogue.discard_late()?;
+        catalogue.discard_late_results()?;
     }
     if json {
         return Ok(output.write_json(&late)?);

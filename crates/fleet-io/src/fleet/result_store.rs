@@ -307,7 +307,7 @@ impl ResultStoreState {
 
     /// Reads the state of these parts, with the doubts about each.
     fn stored_parts(&mut self, keys: BTreeMap<PartKey, Vec<String>>) -> StoredParts {
-        let mut completed = self.complete_late(keys.keys());
+        let mut completed = self.complete_late_reports(keys.keys());
         let mut parts = Vec::with_capacity(keys.len());
         let mut failed = BTreeMap::new();
         for (key, doubts) in keys {

@@ -21,7 +21,7 @@ pub struct KilledCollectors {
 
 /// A progress file that no process has locked.
 #[derive(Debug)]
-struct LeftFile {
+struct UnlockedFile {
     path: PathBuf,
     line: ProgressLine,
     /// When everything was stored.
@@ -31,7 +31,7 @@ struct LeftFile {
 impl KilledCollectors {
     /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
     pub fn find_in(directory: &Path) -> Result<Self, Error> {
-        let left = find_left(directory)?;
+        let left = find_unlocked_files(directory)?;
         let mut found = Self::default();
         let includes: BTreeSet<u64> = left.iter().flat_map(|file| file.line.includes.clone()).collect();
         for file in left.iter().filter(|file| !includes.contains(&file.line.number)) {
@@ -44,7 +44,7 @@ impl KilledCollectors {
                 found.stored.entry(maker).or_default().add_stored(more.records, more.packets);
             }
         }
-        for LeftFile { path, line, .. } in left {
+        for UnlockedFile { path, line, .. } in left {
             found.files.push(path);
             found.numbers.push(line.number);
         }
@@ -81,7 +81,7 @@ impl KilledCollectors {
     }
 }
 
-fn find_left(directory: &Path) -> Result<Vec<LeftFile>, Error> {
+fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
     let mut left = Vec::new();
     for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
         let path = entry.map_err(Error::file("read", directory))?.path();
@@ -89,15 +89,15 @@ fn find_left(directory: &Path) -> Result<Vec<LeftFile>, Error> {
         if !(name.starts_with(BEGIN) && name.ends_with(END)) {
             continue;
         }
-        if let Some((line, at_ns)) = read_if_left(&path).map_err(Error::file("read", &path))? {
-            left.push(LeftFile { path, line, at_ns });
+        if let Some((line, at_ns)) = read_unless_locked(&path).map_err(Error::file("read", &path))? {
+            left.push(UnlockedFile { path, line, at_ns });
         }
     }
     Ok(left)
 }
 
 /// The last whole line of a file that no process has locked, and when everything was stored.
-fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
+fn read_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     let file = File::open(path)?;
     // Its collector is running.
     if file.try_lock().is_err() {

@@ -45,7 +45,7 @@ impl RunCatalogue {
     }
 
     /// Removes late results of unknown runs, and resets the count of known ones.
-    pub fn discard_late(&self) -> Result<(), Error> {
+    pub fn discard_late_results(&self) -> Result<(), Error> {
         // Files before rows: after a crash in between, the rows still count them, and the next call removes both.
         let stray = self.place().join(STRAY);
         match fs::remove_dir_all(&stray) {

@@ -38,7 +38,7 @@ impl RunCatalogue {
     }
 
     /// A node's part in a run whose report lacks results, once all of it is stored.
-    pub fn gather_late(
+    pub fn gather_late_part(
         &self,
         run: &RunId,
         attempt: u32,

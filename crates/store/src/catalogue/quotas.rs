@@ -93,7 +93,7 @@ impl BatchQuotas {
 
     /// Counts a late segment, or refuses it. A segment that is stored again after its file or row was lost counts again: that
     /// uses up some of its node's share.
-    pub(crate) fn admit_late(
+    pub(crate) fn admit_late_segment(
         &mut self,
         catalogue: &RunCatalogue,
         id: &SegmentId,

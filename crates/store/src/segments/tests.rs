@@ -119,7 +119,11 @@ fn large_result_and_capture_are_reassembled_unchanged() {
     assert!(!directory.join(SEGMENTS).exists());
     assert_eq!(setup.catalogue.unfinished_runs().unwrap(), []);
     for (id, bytes) in &sent {
-        assert_eq!(setup.catalogue.store_late(id, bytes, 6).unwrap(), StoreOutcome::Again, "known for ever");
+        assert_eq!(
+            setup.catalogue.store_late_segment(id, bytes, 6).unwrap(),
+            StoreOutcome::Again,
+            "known for ever"
+        );
     }
     assert!(!directory.join(SEGMENTS).exists());
 }
@@ -359,7 +363,7 @@ fn late_segments_join_their_run_or_stray_directory() {
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let (early, bytes) = &sent[1];
     assert_eq!(
-        catalogue.store_late(early, bytes, 5).unwrap(),
+        catalogue.store_late_segment(early, bytes, 5).unwrap(),
         StoreOutcome::New,
         "while it is under way, to its draft"
     );
@@ -369,16 +373,16 @@ fn late_segments_join_their_run_or_stray_directory() {
     assert!(is_below(draft.partial_directory(), early));
     let directory = draft.commit_run(&catalogue, &mut report(&run().0), "").unwrap();
     let (id, bytes) = &sent[0];
-    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::New);
-    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::Again);
+    assert_eq!(catalogue.store_late_segment(id, bytes, 5).unwrap(), StoreOutcome::New);
+    assert_eq!(catalogue.store_late_segment(id, bytes, 5).unwrap(), StoreOutcome::Again);
     assert!(is_below(&directory, id));
     let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
     let key = segment_key(&stranger);
     let bytes = ResultSegment::from_bytes(&segment_key(id), bytes).unwrap().to_bytes(&key).unwrap();
-    assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), StoreOutcome::New);
+    assert_eq!(catalogue.store_late_segment(&stranger, &bytes, 5).unwrap(), StoreOutcome::New);
     assert!(is_below(&place.path().join("stray/stranger"), &stranger));
     let bad = SegmentId { run: RunId("../x".into()), ..stranger };
-    assert!(matches!(catalogue.store_late(&bad, &bytes, 5), Err(Error::BadId(_))));
+    assert!(matches!(catalogue.store_late_segment(&bad, &bytes, 5), Err(Error::BadId(_))));
 }
 
 proptest! {
@@ -412,14 +416,14 @@ fn late_results_have_node_and_total_quotas() {
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let late = |name: &str| {
         let (id, bytes) = sent(name, |_| ()).remove(0);
-        catalogue.store_late(&id, &bytes, 5)
+        catalogue.store_late_segment(&id, &bytes, 5)
     };
     // The state in which the node has one small segment left of its share.
     let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
     let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
-        let admitted = quotas.admit_late(&catalogue, id, bytes);
+        let admitted = quotas.admit_late_segment(&catalogue, id, bytes);
         catalogue.list_segments(&[], &quotas, 5).unwrap();
         admitted
     };
@@ -427,7 +431,7 @@ fn late_results_have_node_and_total_quotas() {
     assert_eq!(late("a").unwrap(), StoreOutcome::New);
     let (other, bytes) = sent("a", |journal| drop(journal.append_interval(&sample(1)))).remove(1);
     for _ in 0..3 {
-        let error = catalogue.store_late(&other, &bytes, 5).unwrap_err();
+        let error = catalogue.store_late_segment(&other, &bytes, 5).unwrap_err();
         assert!(matches!(error, Error::LateQuota { most: MOST_LATE_OF_NODE, .. }), "{error}");
     }
     assert_eq!(catalogue.watermark(&run(), 1, &node("a")).unwrap(), 1, "the node keeps it");
@@ -443,13 +447,13 @@ fn late_results_have_node_and_total_quotas() {
     let counted = catalogue.late_results().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
     assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
-    catalogue.discard_late().unwrap();
+    catalogue.discard_late_results().unwrap();
     let nearly_full = admit(&id, 10_000, 100 << 20);
     // Runs that are waited for need the room. It comes again when there is more.
     let why = nearly_full.unwrap_err();
     assert!(matches!(&why, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull), "{why}");
     assert!(!why.is_unreadable());
-    catalogue.discard_late().unwrap();
+    catalogue.discard_late_results().unwrap();
     assert_eq!(catalogue.late_results().unwrap(), []);
     assert!(!place.path().join(STRAY).exists());
     assert_eq!(late("a").unwrap(), StoreOutcome::New, "after the user made room");

@@ -28,7 +28,7 @@ impl DiskReserve {
         // A smaller reserve is better than none: it is still enough for the counters of a few streams.
         let mut bytes = WANTED;
         while !self.is_held {
-            match disk::set_aside(&self.path, bytes) {
+            match disk::reserve_space(&self.path, bytes) {
                 Ok(()) => self.is_held = true,
                 Err(error) if is_full_disk_kind(error.kind()) && bytes > LEAST => bytes /= 4,
                 Err(error) if is_full_disk_kind(error.kind()) => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 impl ResultStoreState {
     /// Writes reports of earlier runs again that lacked one of these parts.
-    pub(super) fn complete_late<'a>(
+    pub(super) fn complete_late_reports<'a>(
         &self,
         parts: impl Iterator<Item = &'a PartKey>,
     ) -> BTreeMap<PartKey, Result<String, Error>> {
@@ -67,7 +67,7 @@ impl ResultStoreState {
             if !open.misses_node(key.attempt, &key.node) {
                 continue;
             }
-            let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
+            let gathered = self.catalogue.gather_late_part(run, key.attempt, &key.node)?;
             if let Some(GatheredPart { result: Some(result), doubts, .. }) = gathered {
                 open.add_late_result(&key.node, result, doubts);
                 taken_in.push(key);
