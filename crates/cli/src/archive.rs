@@ -43,7 +43,7 @@ impl CatalogueArchive {
             *open =
                 open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
         }
-        open.as_ref().map(|catalogue| question(catalogue).map_err(store_refusal)).transpose()
+        open.as_ref().map(|catalogue| question(catalogue).map_err(refusal_from_store_error)).transpose()
     }
 
     fn with_catalogue_for<T>(
@@ -51,7 +51,8 @@ impl CatalogueArchive {
         id: &str,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
     ) -> Result<T, ViewRefusal> {
-        self.with_catalogue(question)?.ok_or_else(|| store_refusal(StoreError::Unknown(id.to_owned())))
+        self.with_catalogue(question)?
+            .ok_or_else(|| refusal_from_store_error(StoreError::Unknown(id.to_owned())))
     }
 
     /// The run or method with this id, or the newest for `last`.
@@ -70,7 +71,7 @@ impl CatalogueArchive {
         // were kept without a page, need it.
         let own =
             open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
-        let own = own.ok_or_else(|| store_refusal(StoreError::Unknown(stored.id().to_owned())))?;
+        let own = own.ok_or_else(|| refusal_from_store_error(StoreError::Unknown(stored.id().to_owned())))?;
         render_stored_page(&own, stored).map_err(|error| refusal_from_error(&error))
     }
 }
@@ -80,7 +81,7 @@ fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
     match error {
         StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
         StoreError::NoResult(_) => no_result(id),
-        error => store_refusal(error),
+        error => refusal_from_store_error(error),
     }
 }
 
@@ -106,7 +107,7 @@ fn find_by_id(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, Store
     catalogue.newest_stored()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
 }
 
-fn store_refusal(error: StoreError) -> ViewRefusal {
+fn refusal_from_store_error(error: StoreError) -> ViewRefusal {
     match error {
         StoreError::Unknown(_) | StoreError::NoResult(_) => ViewRefusal::Unknown(error.to_string()),
         StoreError::Ambiguous { .. } => ViewRefusal::Invalid(error.to_string()),
@@ -159,7 +160,7 @@ impl ResultArchive for CatalogueArchive {
         let stored = self.find_stored(id)?;
         // Series belong to runs; a method has only the results of its trials.
         if matches!(stored, StoredSummary::Method(_)) {
-            return Err(store_refusal(StoreError::NoResult(stored.id().to_owned())));
+            return Err(refusal_from_store_error(StoreError::NoResult(stored.id().to_owned())));
         }
         let report = stored.read_report().map_err(|error| refusal_to_read(error, id))?;
         let stream = |stream: &StreamReport| {

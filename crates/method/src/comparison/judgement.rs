@@ -55,7 +55,7 @@ impl Comparison {
                 };
                 let judged =
                     JudgedCriterion::at_most(criterion, worsening_range(compared, interval), most, unit);
-                let judged = explain_share(judged, compared, limit.limit);
+                let judged = explain_percent_limit(judged, compared, limit.limit);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 // A comparison that was interrupted does not pass.
                 judged.only_if_all(made, self.options.pairs)
@@ -80,7 +80,7 @@ impl Comparison {
 
 /// Adds the absolute limit to the reason: a share of the first device's mean is judged in the unit of the measure. A share
 /// of 0 is 0.
-fn explain_share(
+fn explain_percent_limit(
     judged: JudgedCriterion,
     compared: &MeasureComparison,
     limit: WorseningLimit,

@@ -128,18 +128,18 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", "", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
-        values.chain(measure_cells(has, &top.total, order)).collect()
+        values.chain(sum_cells(has, &top.total, order)).collect()
     });
     let about = if top.groups_are_estimated { "about " } else { "" };
     let mut all = vec![String::new(); by.parts().len()];
     all[0] = format!("all ({about}{})", format_count(top.groups_seen));
-    all.extend(measure_cells(&top.total, &top.total, order));
+    all.extend(sum_cells(&top.total, &top.total, order));
     let table = format_table(&header, groups.chain([all]));
     // In the table, too: a saved table must say that groups may be incomplete.
     if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
 }
 
-fn measure_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
+fn sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
     let sum = has.sum;
     let bytes = format_scaled(sum.bytes as f64, "B");
     [

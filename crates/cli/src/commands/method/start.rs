@@ -110,7 +110,7 @@ fn method_head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms)
 }
 
 /// The traffic of the only device.
-fn only_device(
+fn single_device_traffic(
     arguments: &MethodTraffic,
     terms: &MethodTerms,
     size: Option<SizeArg>,
@@ -127,10 +127,10 @@ fn load_at(
     size: Option<SizeArg>,
 ) -> Result<Load, Error> {
     if traffic.plan.is_none() {
-        let device = only_device(traffic, terms, size, Some(rate))?;
+        let device = single_device_traffic(traffic, terms, size, Some(rate))?;
         return Ok(Load::new(device.traffic.full_load()));
     }
-    let device = only_device(traffic, terms, size, None)?;
+    let device = single_device_traffic(traffic, terms, size, None)?;
     match rate {
         // For a plan, a share is one of its own rates.
         Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scale_by(to_percent(share) / 100.0)),
@@ -155,7 +155,8 @@ fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
 fn start_rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     // The sizes are the method's; this one only completes the document.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
-    let device = only_device(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
+    let device =
+        single_device_traffic(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
     let line = device.line_rate()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
@@ -260,8 +261,12 @@ fn minimum_throughput(bound: ThroughputBound, device: &DeviceTraffic) -> Result<
 }
 
 fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
-    let device =
-        only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
+    let device = single_device_traffic(
+        &arguments.traffic,
+        &arguments.terms,
+        arguments.frames.size,
+        arguments.traffic.max_rate,
+    )?;
     let max = device.highest_load(None)?;
     let min = match arguments.min_rate {
         Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?,
@@ -278,8 +283,12 @@ fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
 }
 
 fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
-    let device =
-        only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
+    let device = single_device_traffic(
+        &arguments.traffic,
+        &arguments.terms,
+        arguments.frames.size,
+        arguments.traffic.max_rate,
+    )?;
     let minimum = match arguments.min_throughput {
         Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?),
         None => None,
@@ -305,7 +314,7 @@ fn start_convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> 
         return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
     }
     let rate = arguments.rate.or_else(|| FrameRate::per_second(10_000).map(Rate::Frames));
-    let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
+    let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
     let options = ConvergenceOptions {
         frame_size_bytes: None,
         frames_per_second: only_load(&device, arguments.rate)?,
@@ -374,7 +383,7 @@ fn start_loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
     // This rate only completes the document: the loads of the runs come from `--rates`.
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
-    let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
+    let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     for load in &loads {
         refuse_above_plan(*load, &arguments.traffic, &device)?;
         device.refuse_above_limit(*load, "--rates")?;

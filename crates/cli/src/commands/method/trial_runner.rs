@@ -84,7 +84,7 @@ impl TrialRunner {
         let took = Nanos::new(clock::monotonic_ns() - begun);
         // Of the last trial: back ends are chosen for each trial, and the result names those of its end.
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
-        let own = waits.before_ns + waits.settle_ns + own_time(&report);
+        let own = waits.before_ns + waits.settle_ns + sending_and_drain_time(&report);
         Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(order, &report) }))
     }
 
@@ -200,7 +200,7 @@ pub(super) fn trial_shape(order: &TrialOrder) -> TrialShape {
 }
 
 /// Time of the run that is no overhead: sending, and waiting for late frames.
-fn own_time(report: &RunReport) -> Nanos {
+fn sending_and_drain_time(report: &RunReport) -> Nanos {
     let sending = report.sending.unwrap_or(Nanos::ZERO);
     let Some(times) = &report.times else { return sending };
     let at = |state: RunState| times.states.iter().find(|entry| entry.state == state).map(|entry| entry.at);
