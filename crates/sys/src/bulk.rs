@@ -111,7 +111,7 @@ impl BulkFile {
             }
         }
         self.file.write_all_at(bytes, offset)?;
-        self.push_out(bytes.len(), offset);
+        self.start_writeback(bytes.len(), offset);
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl BulkFile {
     }
 
     /// Starts writing a part out, and drops the pages before it from the cache. Best effort: it is about memory, not about content.
-    fn push_out(&self, length: usize, offset: u64) {
+    fn start_writeback(&self, length: usize, offset: u64) {
         let length = clamp_to_i64(length as u64);
         let start = clamp_to_i64(offset);
         // SAFETY: takes a live descriptor and numbers.

@@ -69,7 +69,7 @@ impl ConnectionOwners {
         let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
         match &self.lookup {
             OwnerLookup::Netlink(netlink) => ask_kernel(netlink, pair),
-            OwnerLookup::Proc => read_tables(pair),
+            OwnerLookup::Proc => find_owner_in_proc(pair),
         }
     }
 }
@@ -221,7 +221,7 @@ fn read_number(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Reads the owner from `/proc`. Both tables count, because IPv6 sockets may hold IPv4 connections.
-fn read_tables(pair: SocketPair) -> Option<u32> {
+fn find_owner_in_proc(pair: SocketPair) -> Option<u32> {
     let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
     tables.iter().find_map(|path| find_in_table(&fs::read_to_string(path).ok()?, pair))
 }
@@ -259,7 +259,7 @@ mod tests {
     fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
         let netlink = NetlinkConversation::open_in(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
         let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
-        [ask_kernel(&Mutex::new(netlink), pair), read_tables(pair)]
+        [ask_kernel(&Mutex::new(netlink), pair), find_owner_in_proc(pair)]
     }
 
     #[test]
