@@ -78,7 +78,7 @@ pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
 pub const OVERLOADED: Nanos = Nanos::from_secs(1);
 
 /// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
-pub(crate) fn overload_in_words(starved: Nanos) -> Option<String> {
+pub(crate) fn describe_starvation(starved: Nanos) -> Option<String> {
     (starved >= OVERLOADED).then(|| {
         // Rounded to milliseconds: more digits would only distract a reader.
         let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
@@ -89,7 +89,7 @@ pub(crate) fn overload_in_words(starved: Nanos) -> Option<String> {
 impl NodeHello {
     /// Describes the overload of the node's machine, if it is overloaded.
     pub fn describe_overload(&self) -> Option<String> {
-        overload_in_words(self.starved)
+        describe_starvation(self.starved)
     }
 
     /// Drops what exceeds the bounds of readers, so that the rest of it arrives.

@@ -116,8 +116,8 @@ impl LastHeard {
         Self {
             incarnation: hello.incarnation,
             version: hello.version.clone(),
-            ports: ports_in_words(&hello.ports),
-            clock: clock_in_words(&hello.clock),
+            ports: describe_offered_ports(&hello.ports),
+            clock: describe_clock_source(&hello.clock),
             heard,
             is_lost: false,
         }
@@ -176,18 +176,18 @@ impl NodeWatcher {
     }
 }
 
-fn ports_in_words(ports: &[OfferedPort]) -> String {
-    shorten_text(&ports.iter().map(port_in_words).collect::<Vec<_>>().join(" "))
+fn describe_offered_ports(ports: &[OfferedPort]) -> String {
+    shorten_text(&ports.iter().map(describe_offered_port).collect::<Vec<_>>().join(" "))
 }
 
 /// Leaves out the state of the link, which changes with every cable.
-fn port_in_words(port: &OfferedPort) -> String {
+fn describe_offered_port(port: &OfferedPort) -> String {
     let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
     format!("{}{labels}{speed}", port.interface)
 }
 
-fn clock_in_words(clock: &ClockFacts) -> String {
+fn describe_clock_source(clock: &ClockFacts) -> String {
     let source = format!("{:?}", clock.source).to_lowercase();
     if clock.synchronised { source } else { "unsynchronised".to_owned() }
 }

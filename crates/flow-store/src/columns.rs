@@ -143,7 +143,7 @@ pub fn counterpart_column(name: &'static str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn kind_in_words(kind: ElementKind) -> String {
+    fn describe_element_kind(kind: ElementKind) -> String {
         match kind {
             ElementKind::Unsigned(bits) => format!("{bits} bit"),
             ElementKind::Time => "time".into(),
@@ -163,7 +163,10 @@ mod tests {
             let id = if column.id > 0 { column.id.to_string() } else { "–".into() };
             let unit = if column.unit.is_empty() { "–" } else { column.unit };
             let FlowColumn { name, short, meaning, .. } = column;
-            format!("| {name} | {short} | {id} | {} | {unit} | {meaning} |\n", kind_in_words(column.kind))
+            format!(
+                "| {name} | {short} | {id} | {} | {unit} | {meaning} |\n",
+                describe_element_kind(column.kind)
+            )
         };
         let rows: String = flow_columns().iter().map(row).collect();
         assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");

@@ -13,7 +13,7 @@ mod words;
 pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare_figures};
 pub use limit::{AllowedChange, BadLimit, FigureLimit, FigureLimits};
 pub use trend::{FigureTrend, figure_trends, median_figures};
-pub use words::{difference_in_words, percent_in_words, value_in_words};
+pub use words::{format_figure_difference, format_figure_value, format_signed_percent};
 
 use serde::{Deserialize, Serialize};
 

@@ -82,7 +82,7 @@ pub enum ProbeLineEnd {
 
 impl ProbeLineEnd {
     /// Describes the end in words; `None` if it was the regular end.
-    pub fn in_words(&self) -> Option<String> {
+    pub fn describe_end(&self) -> Option<String> {
         Some(match self {
             Self::Done => return None,
             Self::Stopped => "stopped before the end".to_owned(),

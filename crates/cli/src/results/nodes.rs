@@ -54,7 +54,7 @@ fn load_line(load: LoadFactor) -> String {
 }
 
 fn skew_line(skew: &SkewReport) -> String {
-    let seen = match skew.spread_in_words(|time| time.to_string()) {
+    let seen = match skew.describe_spread(|time| time.to_string()) {
         Some(seen) => format!("senders began {seen}"),
         None => "the start times of senders are not known".to_owned(),
     };

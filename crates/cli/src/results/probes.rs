@@ -296,7 +296,7 @@ fn missing_lines(probes: &ProbesReport) -> String {
         .iter()
         .filter_map(|line| {
             let of_found = |found: &ProbeFindings| {
-                found.end.in_words().or_else(|| found.capacity.as_ref()?.why_not.clone())
+                found.end.describe_end().or_else(|| found.capacity.as_ref()?.why_not.clone())
             };
             // A line that is missing has no findings, so at most one of the two gives a reason.
             let why = line.missing.clone().or_else(|| of_found(line.found.as_ref()?))?;

@@ -3,7 +3,7 @@
 use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
 use crate::event::RunEventKind;
-use crate::hello::overload_in_words;
+use crate::hello::describe_starvation;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
 use crate::outcome::SPLIT_START;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -189,7 +189,7 @@ impl ControllerMachine {
 
     /// Adds to a fault of a node that its machine is overloaded, if it is: then the node itself is not to blame.
     pub(super) fn with_overload(&self, node: &NodeName, what: &str) -> String {
-        let overload = self.peers.get(node).and_then(|peer| overload_in_words(peer.starved));
+        let overload = self.peers.get(node).and_then(|peer| describe_starvation(peer.starved));
         overload.map_or_else(|| what.to_owned(), |overload| format!("{what}; {overload}"))
     }
 

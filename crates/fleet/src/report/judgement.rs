@@ -163,7 +163,7 @@ fn count_results(judgements: &[SubjectJudgement], wanted: CriterionResult) -> us
 }
 
 /// A count of frames with its doubt, in words: `5 of 100 frames lost (5 %)`.
-pub(super) fn count_in_words(frames: &Bounded<u64>, whole: u64, what: &str) -> String {
+pub(super) fn describe_frame_count(frames: &Bounded<u64>, whole: u64, what: &str) -> String {
     let all = format!("{} of {whole} frames {what} ({})", frames.most, Ratio::new(frames.most, whole));
     match frames.most - frames.least {
         // An exact figure needs no words about the rig.
@@ -173,7 +173,7 @@ pub(super) fn count_in_words(frames: &Bounded<u64>, whole: u64, what: &str) -> S
 }
 
 /// A time with its doubt and the reasons for it, in words.
-pub(super) fn time_in_words(time: &Bounded<Nanos>) -> String {
+pub(super) fn describe_bounded_time(time: &Bounded<Nanos>) -> String {
     let Bounded { least, most, why, .. } = time;
     if least == most { most.to_string() } else { format!("between {least} and {most} ({why})") }
 }

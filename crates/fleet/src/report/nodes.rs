@@ -302,7 +302,7 @@ impl SkewReport {
     }
 
     /// The spread in words for a person: the observed one, and the limits of the true one.
-    pub fn spread_in_words(&self, time: fn(Nanos) -> String) -> Option<String> {
+    pub fn describe_spread(&self, time: fn(Nanos) -> String) -> Option<String> {
         let (seen, most) = (self.spread?, self.largest_spread()?);
         if most == seen {
             return Some(format!("{} apart", time(seen)));
@@ -313,10 +313,10 @@ impl SkewReport {
     }
 
     /// Reason why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
-    pub(super) fn doubt_in_words(&self) -> Option<String> {
+    pub(super) fn describe_doubt(&self) -> Option<String> {
         let wanted = self.wanted?;
         let seen = self
-            .spread_in_words(|time| time.to_string())
+            .describe_spread(|time| time.to_string())
             .unwrap_or_else(|| "at times that are not known".to_owned());
         match self.verdict? {
             SkewVerdict::Met => None,

@@ -113,9 +113,9 @@ impl ProbeLineReport {
     }
 
     /// Reason why fewer probes were sent than planned, if any.
-    fn doubt_in_words(&self) -> Option<String> {
+    fn describe_doubt(&self) -> Option<String> {
         let found = self.found.as_ref()?;
-        found.end.in_words().or_else(|| {
+        found.end.describe_end().or_else(|| {
             let unsent = found.counts.planned.saturating_sub(found.counts.sent);
             (unsent > 0).then(|| format!("{unsent} of {} probes were not sent", found.counts.planned))
         })
@@ -331,11 +331,11 @@ impl ProbesReport {
         let result = self.result_of(line);
         let mut measured = match &line.found {
             None => line.missing.clone().unwrap_or_default(),
-            Some(found) => found.in_words(self.is_answered()),
+            Some(found) => found.describe_findings(self.is_answered()),
         };
         // One reason for each pair, with all details.
         let doubt =
-            line.doubt_in_words().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
+            line.describe_doubt().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
         measured.extend(doubt.map(|doubt| format!("; {doubt}")));
         SubjectJudgement { subject: format!("probes {}", line.name()), result, measured, figure: None }
     }
@@ -371,7 +371,7 @@ impl ProbesReport {
     /// Reasons why lines sent fewer probes than planned, without lines that miss the criterion: their reason includes it.
     pub(super) fn line_doubts(&self) -> impl Iterator<Item = String> {
         let others = self.lines.iter().filter(|line| self.result_of(line) != CriterionResult::Unknown);
-        others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.doubt_in_words()?)))
+        others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.describe_doubt()?)))
     }
 }
 
@@ -381,10 +381,10 @@ impl ProbeFindings {
         self.capacity.as_ref()?.rate
     }
 
-    fn in_words(&self, is_answered: bool) -> String {
+    fn describe_findings(&self, is_answered: bool) -> String {
         let ProbeCounts { planned, sent, answered, .. } = self.counts;
         let capacity = self.capacity.as_ref().filter(|_| answered > 0);
-        match (is_answered, sent, self.end.in_words()) {
+        match (is_answered, sent, self.end.describe_end()) {
             (_, 0, Some(why)) => why,
             _ if let Some(capacity) = capacity => match (&capacity.rate, &capacity.why_not) {
                 (Some(rate), _) => BitRate::new(rate.bits_per_s).to_string(),

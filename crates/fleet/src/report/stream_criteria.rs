@@ -2,7 +2,9 @@
 //!
 //! docs/book/figures.md defines each figure.
 
-use super::judgement::{CriterionResult, StreamFinding, allowed_count, count_in_words, time_in_words};
+use super::judgement::{
+    CriterionResult, StreamFinding, allowed_count, describe_bounded_time, describe_frame_count,
+};
 use super::{AcceptanceCriteria, ArrivedFrames, LatencyLimit, StreamReport};
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
@@ -29,7 +31,7 @@ impl StreamReport {
         let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
         let lost = lost.or_least(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
-        let words = count_in_words(&lost, expected, "lost");
+        let words = describe_frame_count(&lost, expected, "lost");
         let measured = match stale {
             0 => words,
             _ => format!("{words}; {stale} frames came more than 65536 frames late and count as lost"),
@@ -47,7 +49,7 @@ impl StreamReport {
         let received = self.received.as_ref().filter(|_| self.measured)?;
         let frames = Bounded::exactly(count(received));
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
-        let measured = count_in_words(&frames, expected, what);
+        let measured = describe_frame_count(&frames, expected, what);
         Some(StreamFinding::at_most(allowed_count(limit, expected), frames, measured))
     }
 
@@ -113,7 +115,7 @@ impl StreamReport {
         let Some(latency) = bounds.map(|bounds| bounds.of_figure(limit.figure)) else {
             return Some(StreamFinding::unknown(format!("latency {} was not measured", limit.figure)));
         };
-        let measured = format!("{} {}", limit.figure, time_in_words(&latency));
+        let measured = format!("{} {}", limit.figure, describe_bounded_time(&latency));
         Some(StreamFinding::at_most(limit.limit.as_u64(), latency.map(Nanos::as_u64), measured))
     }
 
@@ -123,7 +125,7 @@ impl StreamReport {
         let Some(jitter) = self.largest_jitter else {
             return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
         };
-        let measured = format!("largest {}", time_in_words(&jitter));
+        let measured = format!("largest {}", describe_bounded_time(&jitter));
         Some(StreamFinding::at_most(limit.as_u64(), jitter.map(Nanos::as_u64), measured))
     }
 
@@ -134,7 +136,7 @@ impl StreamReport {
             return Some(StreamFinding::unknown(measured));
         };
         let longest = outages.longest_length.unwrap_or(Bounded::exactly(Nanos::ZERO));
-        let measured = format!("longest {}", time_in_words(&longest));
+        let measured = format!("longest {}", describe_bounded_time(&longest));
         Some(StreamFinding::at_most(limit.as_u64(), longest.map(Nanos::as_u64), measured))
     }
 

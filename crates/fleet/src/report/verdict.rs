@@ -204,7 +204,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     if !evidence.coverage.is_full() {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
-    doubts.extend(evidence.skew.and_then(SkewReport::doubt_in_words));
+    doubts.extend(evidence.skew.and_then(SkewReport::describe_doubt));
     let caveats: Vec<&Caveat> = evidence.caveats.iter().filter(|caveat| caveat.matters).collect();
     // A node with a caveat about its ledger names the cause: the same is not reported twice.
     if !caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Unbalanced) {

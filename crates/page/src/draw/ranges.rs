@@ -76,7 +76,7 @@ fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
         .map(|value| format_coordinate(x_position(scale, value as f64)));
     let line = format_coordinate(y);
     // SVG 1.1: the title must be the first child of its group, or some browsers do not show it.
-    svg.open_element("g", &[]).add_element("title", &[], &range.in_words());
+    svg.open_element("g", &[]).add_element("title", &[], &range.describe_range());
     let (x, base) = (format_coordinate(LEFT - 8.0), format_coordinate(y + 4.0));
     svg.add_element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten_name(&range.name));
     svg.empty_element("path", &[("class", "range-whole"), ("d", &format!("M{min} {line}H{max}"))]);
@@ -86,7 +86,7 @@ fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
 }
 
 impl TimeRange {
-    fn in_words(&self) -> String {
+    fn describe_range(&self) -> String {
         let [min, p50, p99, max] = [self.min_ns, self.p50_ns, self.p99_ns, self.max_ns]
             .map(|value| quantity::format_time(Nanos::new(value)));
         format!("{}: min {min}, median {p50}, p99 {p99}, max {max}", self.name)

@@ -69,7 +69,7 @@ impl CaveatGroup<'_> {
             if self.first.matters { Cell::verdict(Sign::Unknown, "no PASS") } else { Cell::text("note") };
         vec![
             weight,
-            Cell::text(self.subjects_in_words()),
+            Cell::text(self.describe_subjects()),
             Cell::text(self.first.text.clone()),
             Cell::text(meaning_of(self.first.doubt)),
             Cell::text(remedy_of(self.first.doubt)),
@@ -77,7 +77,7 @@ impl CaveatGroup<'_> {
         ]
     }
 
-    fn subjects_in_words(&self) -> String {
+    fn describe_subjects(&self) -> String {
         // A doubt about thousands of streams would fill the page with their names.
         let named = self.subjects.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
         match self.subjects.len().saturating_sub(MOST_NAMED) {
@@ -107,6 +107,6 @@ mod tests {
     #[test]
     fn caveat_row_names_some_subjects_and_counts_rest() {
         let caveats: Vec<Caveat> = (0..10).map(|n| caveat(&format!("s{n}"), false)).collect();
-        assert!(group_caveats(&caveats)[0].subjects_in_words().ends_with("s7 and 2 more"));
+        assert!(group_caveats(&caveats)[0].describe_subjects().ends_with("s7 and 2 more"));
     }
 }

@@ -143,7 +143,7 @@ impl<'a> ProbeRow<'a> {
         let is_short = unsent > 0 && found.capacity.is_none();
         found
             .end
-            .in_words()
+            .describe_end()
             // From the strongest reason to the weakest: each explains the values that are missing better than
             // the next.
             .or_else(|| no_rate?.why_not.clone())

@@ -273,7 +273,7 @@ fn node_row(node: &NodeReport) -> Vec<Cell> {
 }
 
 fn skew_words(skew: &SkewReport) -> String {
-    let spread = match skew.spread_in_words(quantity::format_time) {
+    let spread = match skew.describe_spread(quantity::format_time) {
         Some(seen) => format!("Senders began {seen}."),
         None => "How far apart senders began is not known.".to_owned(),
     };

@@ -150,7 +150,7 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
                 Cell::text(line.criterion.clone()),
                 Cell::verdict(sign_of(line.result), &line.result.to_string()),
                 Cell::text(line.limit.clone()),
-                Cell::text(line.subjects.first().map(in_words).unwrap_or_default()),
+                Cell::text(line.subjects.first().map(describe_judgement).unwrap_or_default()),
                 Cell::number(line.judged as u64, judged_words(line)),
             ]
         })
@@ -162,7 +162,7 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
     }
 }
 
-fn in_words(subject: &SubjectJudgement) -> String {
+fn describe_judgement(subject: &SubjectJudgement) -> String {
     format!("{}: {}", subject.subject, subject.measured)
 }
 
@@ -186,7 +186,7 @@ fn write_subjects(page: &mut Markup, line: &CriterionLine) {
     for subject in &line.subjects {
         page.open_element("li", &[]);
         write_verdict_sign(page, sign_of(subject.result), &subject.result.to_string(), false);
-        page.add_text(" ").add_text(&in_words(subject)).close_element("li");
+        page.add_text(" ").add_text(&describe_judgement(subject)).close_element("li");
     }
     page.close_element("ul");
     let named = line.subjects.len();

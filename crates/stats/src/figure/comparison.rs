@@ -1,8 +1,8 @@
 //! The figures of two results side by side, and whether the later ones are worse than allowed.
 
 use super::{
-    AllowedChange, BetterDirection, FigureLimits, ReportFigure, figure_title, percent_in_words,
-    value_in_words,
+    AllowedChange, BetterDirection, FigureLimits, ReportFigure, figure_title, format_figure_value,
+    format_signed_percent,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -97,14 +97,14 @@ impl ComparedFigure {
     pub fn reason(&self) -> Option<String> {
         let verdict = self.verdict.filter(|verdict| *verdict != FigureVerdict::Pass)?;
         let words = |value: Option<f64>| {
-            value.map_or_else(|| "unknown".to_owned(), |value| value_in_words(value, &self.unit))
+            value.map_or_else(|| "unknown".to_owned(), |value| format_figure_value(value, &self.unit))
         };
-        let percent = self.percent.map(|percent| format!(" ({})", percent_in_words(percent)));
+        let percent = self.percent.map(|percent| format!(" ({})", format_signed_percent(percent)));
         let limit = self.limit.as_ref().map(|limit| format!(", allowed is {limit} worse"));
         let is_doubtful = verdict == FigureVerdict::Unknown && self.difference.is_some();
         let doubt = self.uncertainty.filter(|_| is_doubtful);
-        let doubt =
-            doubt.map(|doubt| format!("; the values may be wrong by {}", value_in_words(doubt, &self.unit)));
+        let doubt = doubt
+            .map(|doubt| format!("; the values may be wrong by {}", format_figure_value(doubt, &self.unit)));
         let first = format!("{}: {} before, {} now", self.title(), words(self.before), words(self.after));
         Some([Some(first), percent, limit, doubt].into_iter().flatten().collect())
     }
@@ -184,7 +184,7 @@ fn compare_figure(
             .map(|(by, from)| by * 100.0 / from.abs()),
         uncertainty,
         change: classify_change(before.is_none(), figure.better, difference, uncertainty.unwrap_or(0.0)),
-        limit: verdict.and(allowed).map(|allowed| allowed.in_words(&figure.unit)),
+        limit: verdict.and(allowed).map(|allowed| allowed.describe_allowed_change(&figure.unit)),
         verdict,
     })
 }

@@ -1,6 +1,6 @@
 //! Limits on how much worse a figure may be: `5%`, `throughput=2%`, `latency-p99=20us`, `loss=0.1`, `latency-max=any`.
 
-use super::words::amount_in_words;
+use super::words::format_figure_amount;
 use super::{BetterDirection, ReportFigure};
 use packetrig_units::Nanos;
 use std::str::FromStr;
@@ -110,11 +110,11 @@ impl FigureLimits {
 
 impl AllowedChange {
     /// Returns the text for tables: `5%`, `0.1 points`, `20us`.
-    pub fn in_words(self, unit: &str) -> String {
+    pub fn describe_allowed_change(self, unit: &str) -> String {
         match self {
             // Three digits, so that 0.07 * 100 is not 7.000000000000001.
             Self::Share(share) => format!("{}%", (share * 100_000.0).round() / 1000.0),
-            Self::Amount(amount) => amount_in_words(amount, unit),
+            Self::Amount(amount) => format_figure_amount(amount, unit),
             Self::Time(time) => time.to_string(),
             Self::Any => "any".to_owned(),
         }
@@ -162,11 +162,14 @@ mod tests {
     #[test]
     fn limits_are_written_with_their_unit() {
         for text in ["5%", "0.07%", "7%", "12.5%"] {
-            assert_eq!(limit(text).allowed.in_words("ns"), text);
+            assert_eq!(limit(text).allowed.describe_allowed_change("ns"), text);
         }
-        assert_eq!(limit("loss=0.1").allowed.in_words("%"), "0.1 points");
-        assert_eq!(limit("throughput=1500").allowed.in_words("frames/s"), "1 500 frames/s");
-        assert_eq!(limit("latency-p99=20us").allowed.in_words("ns"), Nanos::from_micros(20).to_string());
+        assert_eq!(limit("loss=0.1").allowed.describe_allowed_change("%"), "0.1 points");
+        assert_eq!(limit("throughput=1500").allowed.describe_allowed_change("frames/s"), "1 500 frames/s");
+        assert_eq!(
+            limit("latency-p99=20us").allowed.describe_allowed_change("ns"),
+            Nanos::from_micros(20).to_string()
+        );
     }
 
     #[test]

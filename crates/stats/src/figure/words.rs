@@ -4,7 +4,7 @@ use super::limit::TIME_UNIT;
 use packetrig_units::Nanos;
 
 /// A value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
-pub fn value_in_words(value: f64, unit: &str) -> String {
+pub fn format_figure_value(value: f64, unit: &str) -> String {
     if unit == TIME_UNIT {
         let sign = if value < 0.0 { "-" } else { "" };
         return format!("{sign}{}", round_to_nanos(value.abs()));
@@ -14,18 +14,18 @@ pub fn value_in_words(value: f64, unit: &str) -> String {
 }
 
 /// A difference with its sign and unit.
-pub fn difference_in_words(difference: f64, unit: &str) -> String {
+pub fn format_figure_difference(difference: f64, unit: &str) -> String {
     let plus = if difference > 0.0 { "+" } else { "" };
-    format!("{plus}{}", amount_in_words(difference, unit))
+    format!("{plus}{}", format_figure_amount(difference, unit))
 }
 
 /// An amount by which values differ. Between two shares in percent it is in points: `5 %` would read as a share of a share.
-pub(super) fn amount_in_words(amount: f64, unit: &str) -> String {
-    value_in_words(amount, if unit == "%" { "points" } else { unit })
+pub(super) fn format_figure_amount(amount: f64, unit: &str) -> String {
+    format_figure_value(amount, if unit == "%" { "points" } else { unit })
 }
 
 /// A share in percent, with its sign: `-2.5 %`.
-pub fn percent_in_words(percent: f64) -> String {
+pub fn format_signed_percent(percent: f64) -> String {
     let plus = if percent > 0.0 { "+" } else { "" };
     let number = if percent.abs() < 1000.0 {
         trim_zeros(&format!("{percent:.2}")).to_owned()
@@ -79,17 +79,17 @@ mod tests {
 
     #[test]
     fn values_are_read_with_their_units() {
-        assert_eq!(value_in_words(1_488_095.24, "frames/s"), "1 488 095 frames/s");
-        assert_eq!(value_in_words(-1234.0, ""), "-1 234");
-        assert_eq!(value_in_words(12.5, "%"), "12.5 %");
-        assert_eq!(value_in_words(0.003_1, "%"), "0.0031 %");
-        assert_eq!(value_in_words(0.000_001_2, "%"), "1.200e-6 %");
-        assert_eq!(value_in_words(0.0, "%"), "0 %");
-        assert_eq!(value_in_words(12_500.0, "ns"), Nanos::new(12_500).to_string());
-        assert_eq!(difference_in_words(-12_500.0, "ns"), format!("-{}", Nanos::new(12_500)));
-        assert_eq!(difference_in_words(10.0, "frames/s"), "+10 frames/s");
-        assert_eq!(difference_in_words(0.5, "%"), "+0.5 points");
-        let percent = [-2.5, 0.0, 12_345.6].map(percent_in_words);
+        assert_eq!(format_figure_value(1_488_095.24, "frames/s"), "1 488 095 frames/s");
+        assert_eq!(format_figure_value(-1234.0, ""), "-1 234");
+        assert_eq!(format_figure_value(12.5, "%"), "12.5 %");
+        assert_eq!(format_figure_value(0.003_1, "%"), "0.0031 %");
+        assert_eq!(format_figure_value(0.000_001_2, "%"), "1.200e-6 %");
+        assert_eq!(format_figure_value(0.0, "%"), "0 %");
+        assert_eq!(format_figure_value(12_500.0, "ns"), Nanos::new(12_500).to_string());
+        assert_eq!(format_figure_difference(-12_500.0, "ns"), format!("-{}", Nanos::new(12_500)));
+        assert_eq!(format_figure_difference(10.0, "frames/s"), "+10 frames/s");
+        assert_eq!(format_figure_difference(0.5, "%"), "+0.5 points");
+        let percent = [-2.5, 0.0, 12_345.6].map(format_signed_percent);
         assert_eq!(percent, ["-2.5 %", "0 %", "+12 346 %"]);
     }
 }

@@ -4,7 +4,7 @@ use super::csv::csv_line;
 use super::junit::{JunitCounts, append_case, junit_suite, reason_element};
 use crate::results::{ComparisonReport, ResultLabel};
 use packetrig_stats::figure::{
-    ComparedFigure, FigureVerdict, difference_in_words, percent_in_words, value_in_words,
+    ComparedFigure, FigureVerdict, format_figure_difference, format_figure_value, format_signed_percent,
 };
 
 const HEADER: [&str; 13] = [
@@ -95,14 +95,15 @@ pub fn comparison_markdown(report: &ComparisonReport) -> String {
     text.push_str(&table_row(["figure", "before", "now", "difference", "", "change", "allowed", "verdict"]));
     text.push_str("|---|--:|--:|--:|--:|---|---|---|\n");
     for figure in &report.comparison.figures {
-        let value = |value: Option<f64>| value.map_or_else(dash, |value| value_in_words(value, &figure.unit));
-        let difference = figure.difference.map_or_else(dash, |by| difference_in_words(by, &figure.unit));
+        let value =
+            |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
+        let difference = figure.difference.map_or_else(dash, |by| format_figure_difference(by, &figure.unit));
         text.push_str(&table_row([
             markdown_cell(&figure.title()).as_str(),
             &value(figure.before),
             &value(figure.after),
             &difference,
-            &figure.percent.map(percent_in_words).unwrap_or_default(),
+            &figure.percent.map(format_signed_percent).unwrap_or_default(),
             figure.change.word(),
             figure.limit.as_deref().unwrap_or_default(),
             figure.verdict.map(FigureVerdict::word).unwrap_or_default(),

@@ -3,7 +3,7 @@
 use super::comparison::{markdown_cell, table_row};
 use super::csv::csv_line;
 use crate::results::TrendReport;
-use packetrig_stats::figure::{ComparedFigure, value_in_words};
+use packetrig_stats::figure::{ComparedFigure, format_figure_value};
 
 const HEADER: [&str; 8] = ["id", "started_wall_ns", "kind", "verdict", "figure", "subject", "value", "unit"];
 
@@ -40,7 +40,7 @@ pub fn trend_markdown(report: &TrendReport) -> String {
     text.push_str("|---|--:|--:|--:|--:|--:|\n");
     for trend in &report.figures {
         let value = |value: Option<f64>| {
-            value.map_or_else(|| "–".to_owned(), |value| value_in_words(value, &trend.unit))
+            value.map_or_else(|| "–".to_owned(), |value| format_figure_value(value, &trend.unit))
         };
         let values = [trend.first, trend.last, trend.min, trend.median, trend.max].map(value);
         let [first, last, min, median, max] = values.each_ref().map(String::as_str);

@@ -226,7 +226,7 @@ pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     print_remark(format_args!("trial {number}: {}", order_text(order)));
     let known = method.describe_progress();
     // An estimate that fails is left out: it must not end a test.
-    let to_go = options.remaining_cost(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
+    let to_go = options.remaining_cost(method).map(|cost| describe_trial_time(&cost)).unwrap_or_default();
     print_remark(format_args!("  {known}; {to_go} to go"));
 }
 
@@ -255,24 +255,24 @@ pub(super) fn report_trial(result: &TrialResult) {
 }
 
 /// Describes the trials of a test and the time that they take.
-pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
+pub(super) fn describe_cost(options: &MethodOptions) -> Result<String, MethodOptionsError> {
     let held = options.estimate_cost()?;
     let all = held.with_repeats();
-    let (name, trials, time) = (options.name(), trials_in_words(&all), time_in_words(&all));
-    let of_held = format!("{} in {}", trials_in_words(&held), time_in_words(&held));
+    let (name, trials, time) = (options.name(), describe_trial_count(&all), describe_trial_time(&all));
+    let of_held = format!("{} in {}", describe_trial_count(&held), describe_trial_time(&held));
     Ok(format!(
         "{name}: {trials} trials in {time}; {of_held} if the rig holds each one. Others are made up to 3 times."
     ))
 }
 
-fn trials_in_words(CostRange { least, most }: &CostRange) -> String {
+fn describe_trial_count(CostRange { least, most }: &CostRange) -> String {
     // The shorter course of a test can have more trials, so the two ends are put in order here.
     let fewest = least.trials.min(most.trials);
     let trials = least.trials.max(most.trials);
     if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") }
 }
 
-fn time_in_words(cost: &CostRange) -> String {
+fn describe_trial_time(cost: &CostRange) -> String {
     let shortest = duration_text(cost.least.total_time());
     let longest = duration_text(cost.most.total_time());
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
@@ -294,7 +294,7 @@ pub(super) fn print_dry_run(
     options: &MethodOptions,
     output: &mut CommandOutput,
 ) -> Result<(), MethodOptionsError> {
-    output.write_line(cost_in_words(options)?);
+    output.write_line(describe_cost(options)?);
     // A real device decides how the search goes on, so an example device stands for it.
     let orders = options.rehearse_trials(&options.typical_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");

@@ -66,7 +66,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         return Ok(CommandExit::Ok);
     }
     if !terms.quiet {
-        print_remark(show::cost_in_words(&start.options)?);
+        print_remark(show::describe_cost(&start.options)?);
     }
     let usage = ResultUse {
         form: MethodForm::from_terms(terms),

@@ -7,8 +7,8 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use crate::table::fitted_table;
 use packetrig_stats::figure::{
-    ComparedFigure, FigureLimits, FigureVerdict, ReportFigure, difference_in_words, percent_in_words,
-    value_in_words,
+    ComparedFigure, FigureLimits, FigureVerdict, ReportFigure, format_figure_difference, format_figure_value,
+    format_signed_percent,
 };
 use packetrig_store::files;
 use packetrig_store::results::{ComparableResult, ComparisonReport, ResultLabel, read_result_file};
@@ -127,13 +127,14 @@ pub(super) fn comparison_table(figures: &[ComparedFigure], style: TextStyle) -> 
 
 fn figure_row(figure: &ComparedFigure) -> Vec<String> {
     let dash = || "–".to_owned();
-    let value = |value: Option<f64>| value.map_or_else(dash, |value| value_in_words(value, &figure.unit));
+    let value =
+        |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
     vec![
         figure.title(),
         value(figure.before),
         value(figure.after),
-        figure.difference.map_or_else(dash, |by| difference_in_words(by, &figure.unit)),
-        figure.percent.map_or_else(dash, percent_in_words),
+        figure.difference.map_or_else(dash, |by| format_figure_difference(by, &figure.unit)),
+        figure.percent.map_or_else(dash, format_signed_percent),
         figure.change.word().to_owned(),
         figure.limit.clone().unwrap_or_else(dash),
         figure.verdict.map_or_else(dash, |verdict| verdict.to_string()),

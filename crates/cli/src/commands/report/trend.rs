@@ -8,7 +8,7 @@ use crate::identity;
 use crate::output::{CommandOutput, TextStyle, print_warning};
 use crate::sparkline::render_sparkline;
 use crate::table::fitted_table;
-use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, value_in_words};
+use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, format_figure_value};
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
 
@@ -158,5 +158,5 @@ fn figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
 }
 
 fn value_text(trend: &FigureTrend, value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), |value| value_in_words(value, &trend.unit))
+    value.map_or_else(|| "–".to_owned(), |value| format_figure_value(value, &trend.unit))
 }

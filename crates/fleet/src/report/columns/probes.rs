@@ -54,7 +54,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         row.missing.as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("ended_early", Text, "Why it ended before all probes were sent.", |row| {
-        row.found.as_ref()?.end.in_words().as_ref().map(CellValue::from)
+        row.found.as_ref()?.end.describe_end().as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("planned", Frames, "Probes of the plan.", |row| {
         count_cell(row, |found| Some(found.counts.planned))

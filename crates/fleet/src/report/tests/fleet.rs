@@ -167,7 +167,7 @@ fn certain_start_spread_is_reported() {
     assert_eq!((skew.spread, skew.least), (Some(Nanos::new(3_000)), Some(Nanos::new(2_700))));
     assert!(skew.least > skew.wanted, "{skew:?}");
     assert_eq!(
-        skew.spread_in_words(|time| time.to_string()).unwrap(),
+        skew.describe_spread(|time| time.to_string()).unwrap(),
         "3us apart (at least 2.7us and at most 18us)"
     );
 }
