@@ -113,9 +113,9 @@ impl BackpressurePolicy {
         self.0.stall_ns[reach as usize].load(Ordering::Acquire)
     }
 
-    /// Reports whether an output without progress since `moved_ns` counts as dead.
-    fn is_stalled(&self, reach: OutputReach, moved_ns: u64) -> bool {
-        clock::monotonic_ns().saturating_sub(moved_ns) >= self.stall_ns(reach)
+    /// Reports whether an output without progress since `last_progress_ns` counts as dead.
+    fn is_stalled(&self, reach: OutputReach, last_progress_ns: u64) -> bool {
+        clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_ns(reach)
     }
 
     /// Time that an output that takes nothing is waited for after the last batch was offered.
@@ -164,7 +164,7 @@ struct ProgressState {
     reach: AtomicUsize,
     is_given_up: AtomicBool,
     /// Time at which it last took something.
-    moved_ns: AtomicU64,
+    last_progress_ns: AtomicU64,
 }
 
 /// Progress of an output. Its queue and its sender share it.
@@ -176,7 +176,7 @@ impl OutputProgress {
         Self(Arc::new(ProgressState {
             reach: AtomicUsize::new(reach as usize),
             is_given_up: AtomicBool::new(false),
-            moved_ns: AtomicU64::new(0),
+            last_progress_ns: AtomicU64::new(0),
         }))
     }
 
@@ -195,18 +195,18 @@ impl OutputProgress {
         self.0.reach.store(reach as usize, Ordering::Release);
         // It may have taken nothing for a while, so the time limit for reconnecting begins when the connection breaks.
         if (before, reach) == (OutputReach::Connected, OutputReach::Unreachable) {
-            self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+            self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         }
     }
 
     /// Notes that the output took something, so it is alive.
-    pub(crate) fn note_moved(&self) {
-        self.0.moved_ns.store(clock::monotonic_ns(), Ordering::Release);
+    pub(crate) fn note_progress(&self) {
+        self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         self.0.is_given_up.store(false, Ordering::Release);
     }
 
-    pub(crate) fn moved_ns(&self) -> u64 {
-        self.0.moved_ns.load(Ordering::Acquire)
+    pub(crate) fn last_progress_ns(&self) -> u64 {
+        self.0.last_progress_ns.load(Ordering::Acquire)
     }
 
     pub(crate) fn mark_given_up(&self) {
@@ -273,8 +273,8 @@ impl<T> OutputQueue<T> {
     /// Gives the output up if it has taken nothing for too long while a worker waited.
     fn give_up_if_stalled(&self, waiting_since_ns: u64) {
         // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
-        let moved_ns = self.progress.moved_ns().max(waiting_since_ns);
-        if self.backpressure.is_stalled(self.progress.reach(), moved_ns) {
+        let last_progress_ns = self.progress.last_progress_ns().max(waiting_since_ns);
+        if self.backpressure.is_stalled(self.progress.reach(), last_progress_ns) {
             self.progress.mark_given_up();
         }
     }
@@ -292,7 +292,7 @@ impl<T> OutputQueue<T> {
             match self.queue.send_timeout(value, LOOK) {
                 Ok(()) => {
                     // Noted for all workers: another one may have waited longer in vain, but the output is alive.
-                    self.progress.note_moved();
+                    self.progress.note_progress();
                     return Ok(());
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
@@ -453,7 +453,7 @@ mod tests {
         // It is alive after all.
         collector.progress.set_connected(true);
         assert_eq!(collector.loss_cause(), LossCause::GivenUp);
-        collector.progress.note_moved();
+        collector.progress.note_progress();
         assert!(collector.is_waited_for());
     }
 
@@ -474,7 +474,8 @@ mod tests {
     fn shortened_wait_never_exceeds_previous_limit() {
         let policy = BackpressurePolicy::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
-        let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| policy.is_stalled(reach, moved_ns));
+        let is_stalled =
+            |last_progress_ns| OutputReach::ALL.map(|reach| policy.is_stalled(reach, last_progress_ns));
         assert_eq!(is_stalled(0), [false, true, true]);
         assert_eq!(is_stalled(ago(UNREACHABLE_STALL)), [false, false, true]);
         assert_eq!(is_stalled(ago(HURRIED_STALL)), [false; 3]);

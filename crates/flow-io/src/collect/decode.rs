@@ -85,7 +85,7 @@ impl<O: RecordOutlet> PendingRecords<O> {
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
             // Meters send the messages of the last while again on a new connection. The
             // former process has probably stored these.
-            return self.grouped.pass_over(&record, now_ns);
+            return self.grouped.count_known_record(&record, now_ns);
         }
         let Some(record) = self.grouped.filter_new(record, now_ns) else { return };
         self.records.entry(exporter).or_default().push(record);

@@ -255,7 +255,7 @@ fn read_until_closed(
             Ok(length) => {
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
-                let Some(used) = hand_on(context, peer, &room[..filled], source) else {
+                let Some(used) = forward_messages(context, peer, &room[..filled], source) else {
                     return ConnectionEnd::Broken;
                 };
                 if used > 0 {
@@ -290,7 +290,7 @@ fn end_of_stream(unfinished_bytes: usize) -> ConnectionEnd {
 }
 
 /// Hands on all whole messages and returns how many bytes they had; `None` if the connection cannot go on.
-fn hand_on(
+fn forward_messages(
     context: &ConnectionContext,
     peer: &PeerState,
     bytes: &[u8],

@@ -38,7 +38,7 @@ pub(super) struct SendDeadline {
 
 impl SendDeadline {
     pub(super) fn note_taken(&self) {
-        self.progress.note_moved();
+        self.progress.note_progress();
     }
 
     pub(super) fn set_connected(&self, is_connected: bool) {
@@ -54,7 +54,7 @@ impl SendDeadline {
         }
         let wait_ns = self.backpressure.last_wait_ns(self.progress.reach(), self.linger);
         // Saturates at `u64::MAX` while batches are still offered: then nothing is ever past the deadline.
-        offered_ns.max(self.progress.moved_ns()).saturating_add(wait_ns)
+        offered_ns.max(self.progress.last_progress_ns()).saturating_add(wait_ns)
     }
 
     pub(super) fn is_past(&self) -> bool {

@@ -118,7 +118,7 @@ impl GroupedFlows {
     }
 
     /// Counts a record that another process of this collector has probably taken already.
-    pub fn pass_over(&mut self, record: &FlowRecord, now_ns: u64) {
+    pub fn count_known_record(&mut self, record: &FlowRecord, now_ns: u64) {
         if let Some(history) = &record.history
             && let Some(counts) = self.group_counts_mut(history.mark.group)
         {
