@@ -173,11 +173,11 @@ impl ClockRecord {
         // The bound grows on both sides of the time of a fit, so it is widest at an end.
         let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
         // Both bounds are true, so the smaller one is, too.
-        Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
+        Some(self.error_by_later_fit(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
     /// Returns the same error by the fit after the run, alone or with the line between both fits.
-    fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
+    fn error_by_later_fit(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
         let by_after = self.error_by(&after.moved_to(from)).max(self.error_by(&after.moved_to(to)));
         // The distance of line and fit is largest at an end. The distance of the clocks from the line is largest nearest to its

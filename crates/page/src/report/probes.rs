@@ -16,7 +16,7 @@ const WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
 pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
-    page.add_element("p", &[("class", "muted")], &asked_for(probes));
+    page.add_element("p", &[("class", "muted")], &describe_request(probes));
     probe_grid::write_grid(page, probes);
     page.open_element("div", &[("class", "wide-box")]).add_element(
         "h3",
@@ -29,7 +29,7 @@ pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
 }
 
 /// The request of the plan, in a sentence.
-fn asked_for(probes: &ProbesReport) -> String {
+fn describe_request(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
         "send" => ("", "train", "one each"),
         // A measurement of the capacity ends as soon as the pairs agree, so the plan has only their largest

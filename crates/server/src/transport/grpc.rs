@@ -213,7 +213,7 @@ fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusa
     let of = rpc.call.response_message();
     let document = match reply {
         ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),
-        ApiReply::File(file) => return in_one(file),
+        ApiReply::File(file) => return single_capture_answer(file),
         ApiReply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
         ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field_message(1, &rows.to_message())])),
         ApiReply::Document(document) => document,
@@ -235,7 +235,7 @@ fn in_slices(bytes: &[u8]) -> GrpcAnswer {
 }
 
 /// A capture in a `GetCaptureResponse`.
-fn in_one(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
+fn single_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
     // One byte over the limit shows that the capture is too long; a capture of any length needs no more memory.
     let read = file.bytes.take(MOST_IN_ONE + 1).read_to_end(&mut bytes);

@@ -82,7 +82,7 @@ pub(crate) async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Bo
             let message = format!("requests are limited to {most_bytes} bytes");
             Err(Box::new(error_response(StatusCode::PAYLOAD_TOO_LARGE, &message)))
         }
-        Err(error) => Err(Box::new(broken_off(&*error))),
+        Err(error) => Err(Box::new(incomplete_body_response(&*error))),
     }
 }
 
@@ -141,7 +141,7 @@ pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
 }
 
 /// The answer to a request whose body ended early.
-fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
+fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
         Some(fault @ BodyFault::TooSlow) => error_response(StatusCode::REQUEST_TIMEOUT, fault.text()),
