@@ -276,7 +276,7 @@ where
         let facts = run_facts(document, options, record.all_nodes());
         let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&record.nodes), options.drain);
         let machine =
-            ControllerMachine::from_record(record, self.epoch(), limits).without_saying_to(elsewhere);
+            ControllerMachine::from_record(record, self.epoch(), limits).without_commands_to(elsewhere);
         let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
         let ControlledRun { controller, times } = self.conduct_run(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })

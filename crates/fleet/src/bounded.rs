@@ -21,20 +21,25 @@ pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 
 /// Reads the first texts of a list, each as one line.
 pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let lines: Vec<Line> = few::<MOST_TEXTS, _, _>(from)?;
+    let lines: Vec<Line> = deserialize_first_elements::<MOST_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 
 /// Reads the first elements of a list.
-pub(crate) fn few<'de, const MOST: usize, T: Deserialize<'de>, D: Deserializer<'de>>(
+pub(crate) fn deserialize_first_elements<
+    'de,
+    const MOST: usize,
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+>(
     from: D,
 ) -> Result<Vec<T>, D::Error> {
-    from.deserialize_seq(FewVisitor::<MOST, T>(PhantomData))
+    from.deserialize_seq(FirstElementsVisitor::<MOST, T>(PhantomData))
 }
 
-struct FewVisitor<const MOST: usize, T>(PhantomData<T>);
+struct FirstElementsVisitor<const MOST: usize, T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for FewVisitor<MOST, T> {
+impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for FirstElementsVisitor<MOST, T> {
     type Value = Vec<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

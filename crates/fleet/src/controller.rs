@@ -311,7 +311,7 @@ impl ControllerMachine {
                 self.enter_state(RunState::Running);
             }
             // A lost agent of this process cannot send. In a fleet its lease must end first, see `is_quiet`.
-            ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
+            ControllerPhase::Running { .. } if self.has_no_node_left() && self.limits.lease.is_none() => {
                 self.end_by_results();
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
@@ -367,7 +367,7 @@ impl ControllerMachine {
         self.peers.have_all_reached(wanted)
     }
 
-    fn nobody_left(&self) -> bool {
+    fn has_no_node_left(&self) -> bool {
         self.peers.present_count() == 0
     }
 

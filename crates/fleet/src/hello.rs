@@ -3,7 +3,7 @@
 //! It has everything that a controller needs to choose nodes and to refuse them by name. Nothing in it is valid longer
 //! than the node's *incarnation*.
 
-use crate::bounded::{few, line, lines};
+use crate::bounded::{deserialize_first_elements, line, lines};
 use crate::message::{MessageHead, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
@@ -51,7 +51,7 @@ pub struct NodeHello {
     #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
     /// Ports that its owner offers.
-    #[serde(deserialize_with = "few::<MOST_PORTS, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MOST_PORTS, _, _>")]
     pub ports: Vec<OfferedPort>,
     pub clock: ClockFacts,
     /// Free bytes on the disk of the spool.
@@ -59,7 +59,7 @@ pub struct NodeHello {
     /// The run that it takes part in, if any.
     pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
-    #[serde(deserialize_with = "few::<MOST_SPOOLED, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MOST_SPOOLED, _, _>")]
     pub spooled: Vec<(RunId, u32, u64)>,
     /// Troubles that hinder its work, in words.
     #[serde(default, deserialize_with = "lines")]
@@ -121,10 +121,10 @@ pub struct OfferedPort {
     /// True if the link is up.
     pub up: bool,
     /// Back ends that can be asked for.
-    #[serde(deserialize_with = "few::<MOST_TEXTS, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MOST_TEXTS, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
-    #[serde(default, deserialize_with = "few::<MOST_TEXTS, _, _>")]
+    #[serde(default, deserialize_with = "deserialize_first_elements::<MOST_TEXTS, _, _>")]
     pub addresses: Vec<IpAddr>,
 }
 

@@ -38,7 +38,7 @@ impl AgentMachine {
             Ordering::Equal => self.repeat_progress(),
             // The number is recorded with the answer of the data plane, see `AgentEvent::Steered`.
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
-            Ordering::Greater => self.too_late(order.number, ChangeProgress::Over),
+            Ordering::Greater => self.on_late_change(order.number, ChangeProgress::Over),
         }
     }
 
@@ -54,7 +54,9 @@ impl AgentMachine {
     fn first_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match *step {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
-            ChangeStep::Hold(_) => self.too_late(number, |fault| ChangeProgress::Held(Vec::new(), fault)),
+            ChangeStep::Hold(_) => {
+                self.on_late_change(number, |fault| ChangeProgress::Held(Vec::new(), fault))
+            }
             // The streams were never held here. If the order to hold them still arrives, it is too late.
             ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
             // All nodes hold before any node gets these steps. A node that did not hold does not have the streams.
@@ -82,8 +84,10 @@ impl AgentMachine {
                     (AgentState::Running, _) | (AgentState::Stopped(_), ChangeStep::Announce { .. }) => {
                         vec![AgentAction::Step(number, step)]
                     }
-                    (_, ChangeStep::Announce { .. }) => self.too_late(number, ChangeProgress::Announced),
-                    _ => self.too_late(number, ChangeProgress::Over),
+                    (_, ChangeStep::Announce { .. }) => {
+                        self.on_late_change(number, ChangeProgress::Announced)
+                    }
+                    _ => self.on_late_change(number, ChangeProgress::Over),
                 }
             }
             // A later step has overtaken this one.
@@ -109,7 +113,7 @@ impl AgentMachine {
 
     /// Ignores the order before T, because the controller repeats it. After the senders' end it can never be done,
     /// which is a fault.
-    fn too_late(
+    fn on_late_change(
         &mut self,
         number: u64,
         made: impl FnOnce(Option<NodeFault>) -> ChangeProgress,

@@ -40,7 +40,7 @@ impl ControllerMachine {
                 let change = self.unanswered_change(node);
                 // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
-                let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
+                let wanted = self.next_command_for(peer, &sent).filter(|_| change.is_none() || first);
                 let wanted = wanted.filter(|it| *it != NodeCommand::Query || self.is_to_be_asked(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
@@ -68,7 +68,7 @@ impl ControllerMachine {
     }
 
     /// Returns the command that moves this node on, if it is behind. `sent` holds the totals of all streams, for FINISH only.
-    fn wanted_of(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
+    fn next_command_for(&self, peer: &ControllerPeer, sent: &Arc<[SentTotal]>) -> Option<NodeCommand> {
         let (command, reached) = match &self.phase {
             ControllerPhase::Cancelling { .. } => return (!peer.released).then_some(NodeCommand::Abort),
             // A node that has gone has nothing of the run open. Without leases a lost node got an abort.

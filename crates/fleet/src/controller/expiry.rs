@@ -50,7 +50,7 @@ impl ControllerMachine {
         let stragglers = self.list_stragglers(wanted, &text);
         // One node is enough to say why; the others are usually silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
-        if !self.leave_out(stragglers, now) {
+        if !self.exclude_nodes(stragglers, now) {
             self.on_trouble(&first, Blame::Peer, &text, now);
         }
     }
@@ -59,7 +59,7 @@ impl ControllerMachine {
     pub(super) fn expire_commit(&mut self, now: MonoTime) {
         let stragglers =
             self.list_stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
-        if !stragglers.is_empty() && !self.leave_out(stragglers, now) {
+        if !stragglers.is_empty() && !self.exclude_nodes(stragglers, now) {
             self.try_again(now);
         }
     }

@@ -33,7 +33,7 @@ impl ControllerMachine {
 
     /// Sends no command to these nodes, because other controllers lead them now. Their results arrive without one.
     #[must_use]
-    pub fn without_saying_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
+    pub fn without_commands_to(mut self, nodes: BTreeSet<NodeName>) -> Self {
         self.elsewhere = nodes;
         self
     }

@@ -86,7 +86,7 @@ impl ControllerMachine {
     }
 
     /// Goes on without nodes that are not ready, in a new attempt; returns `false` if the user does not accept that.
-    pub(super) fn leave_out(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
+    pub(super) fn exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
         if !self.may_go_without(stragglers.len()) {
             return false;
         }
@@ -160,7 +160,7 @@ impl ControllerMachine {
                 | ControllerPhase::Arming { .. }
                 | ControllerPhase::Committing { .. }
         );
-        if can_begin_again && self.leave_out(vec![(node.clone(), what.to_owned())], now) {
+        if can_begin_again && self.exclude_nodes(vec![(node.clone(), what.to_owned())], now) {
             return;
         }
         // One machine needs no node name in its errors.

@@ -80,7 +80,7 @@ impl ControllerMachine {
             NodeReply::Result(result) => self.on_result(node, result, now),
             NodeReply::Spooled { .. } => self.on_spooled(node, now),
             NodeReply::Aborted => self.mark_released(node),
-            NodeReply::Late => self.on_late(node, now),
+            NodeReply::Late => self.on_late_reply(node, now),
             // The run may still be open there, so the node does not count as gone.
             NodeReply::Refused(text) => {
                 self.on_trouble(node, Blame::Peer, &format!("refused: {text}"), now);
@@ -229,7 +229,7 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn on_late(&mut self, node: &NodeName, now: MonoTime) {
+    pub(super) fn on_late_reply(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
             // One late node is enough: T must be the same for all, so all of them get a later one.
             ControllerPhase::Committing { .. } => self.try_again(now),

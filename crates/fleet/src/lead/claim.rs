@@ -310,7 +310,7 @@ impl LeadClaim {
 #[cfg(test)]
 impl LeadClaim {
     /// Writes one lead after the other from the beginning.
-    pub(super) fn one_by_one(mut self) -> Self {
+    pub(super) fn with_single_writes(mut self) -> Self {
         self.writes_at_once = 1;
         self
     }

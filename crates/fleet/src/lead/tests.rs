@@ -227,7 +227,7 @@ impl LeadActor {
     /// Half of the claims write all at once until they meet another.
     fn begin_claim(&self, random: &mut u64) -> ActorState {
         let claim = claim(self.name, self.nodes, 0);
-        ActorState::Claims(Box::new(if draw(random, 2) == 0 { claim } else { claim.one_by_one() }))
+        ActorState::Claims(Box::new(if draw(random, 2) == 0 { claim } else { claim.with_single_writes() }))
     }
 
     fn act(&mut self, records: &mut LocalRecords, random: &mut u64, ms: u64) {

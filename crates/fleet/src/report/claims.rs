@@ -51,24 +51,24 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
 
 /// Removes rows with counts that no node can have; returns their number.
 fn leave_out_impossible(result: &mut NodeResult) -> usize {
-    leave_out(&mut result.send, |row| {
+    drop_impossible_rows(&mut result.send, |row| {
         let StreamTxCounts { frames, untagged, late, .. } = row.counts;
         // A part that is larger than its whole would make a later difference
         // wrap or saturate at a wrong figure.
         untagged <= frames && late <= frames && are_reachable(&[frames, row.planned])
-    }) + leave_out(&mut result.receive, |row| {
+    }) + drop_impossible_rows(&mut result.receive, |row| {
         let StreamRxCounts { frames, altered, corrupt, unnumbered, .. } = row.counts;
         let SequenceCounts { unique, duplicates, stale, lost, .. } = row.counts.sequence;
         are_reachable(&[frames, altered, corrupt, unnumbered, unique, duplicates, stale, lost])
-    }) + leave_out(&mut result.misdelivered, |row| {
+    }) + drop_impossible_rows(&mut result.misdelivered, |row| {
         row.to_groups <= row.frames && row.numbers.numbers <= row.frames && are_reachable(&[row.frames])
-    }) + leave_out(&mut result.other_runs, |row| are_reachable(&[row.frames]))
-        + leave_out(&mut result.captures, |row| are_reachable(&[row.written, row.dropped]))
+    }) + drop_impossible_rows(&mut result.other_runs, |row| are_reachable(&[row.frames]))
+        + drop_impossible_rows(&mut result.captures, |row| are_reachable(&[row.written, row.dropped]))
         + result.probes.as_mut().map_or(0, leave_out_impossible_probes)
 }
 
 fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
-    leave_out(&mut probes.lines, |row| {
+    drop_impossible_rows(&mut probes.lines, |row| {
         let ProbeCounts { planned, sent, answered, lost, refused, .. } = row.counts;
         let directions = [&row.there, &row.back].into_iter();
         let times = directions.flat_map(|one| [one.by_wall_clocks, one.by_exchanges, one.variation]);
@@ -81,7 +81,7 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
             && are_reachable(&[planned])
             && rate.is_none_or(|rate| rate.is_ordered())
             && times.all(|times| times.is_ordered() && times.samples <= sent)
-    }) + leave_out(&mut probes.reflected, |row| {
+    }) + drop_impossible_rows(&mut probes.reflected, |row| {
         are_reachable(&[row.requests]) && row.reflected.is_none_or(|reflected| reflected <= row.requests)
     })
 }
@@ -112,7 +112,7 @@ fn keep_first<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> 
     before - rows.len()
 }
 
-fn leave_out<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {
+fn drop_impossible_rows<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {
     let before = rows.len();
     rows.retain(is_possible);
     before - rows.len()

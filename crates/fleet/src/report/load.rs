@@ -40,7 +40,7 @@ impl LoadFactor {
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
             // One unknown part makes the whole factor unknown: a sum without it would look like a loss.
-            let asked = stream.expected_copies(asked_of(report.sent.as_ref()?.planned, timeline)?);
+            let asked = stream.expected_copies(scheduled_rate(report.sent.as_ref()?.planned, timeline)?);
             asked_milli = asked_milli.saturating_add(asked);
             let received = report.received.as_ref()?;
             // A single frame, or none, has no rate; it adds nothing to the load.
@@ -53,7 +53,7 @@ impl LoadFactor {
 }
 
 /// Frames per second, in thousandths, of a schedule with this many frames, bursts and pauses included.
-pub(super) fn asked_of(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
+pub(super) fn scheduled_rate(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
     // `last` intervals take `span` ns: 10^9 ns make a second, and 1000 makes thousandths.

@@ -141,7 +141,7 @@ impl StreamFindings<'_> {
     /// The events of the sending port among them.
     fn sending_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
-        let apart = clocks_apart(sender, receiver.node);
+        let apart = largest_clock_difference(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
         // From departures to arrivals: earlier by the error of the clocks at most, later by that error and the delay of the path.
         events.map(|event| event.widened_by(apart, apart + longest_delay_of(receiver.row))).collect()
@@ -247,7 +247,7 @@ impl StreamFindings<'_> {
                 report.reflected = report.reflected.saturating_add(astray.frames);
                 continue;
             }
-            let instead = lost_at_all(astray, rows);
+            let instead = lost_at_every_port(astray, rows);
             report.instead = report.instead.saturating_add(instead);
             report.flooded = report.flooded.saturating_add(astray.numbers.numbers - instead);
         }
@@ -256,7 +256,7 @@ impl StreamFindings<'_> {
 }
 
 /// Part of these frames that arrived at none of the ports that expect them, as far as single lost frames are known.
-fn lost_at_all(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
+fn lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // The frames lost at every port are at most as many as at the port that lost least.
     let lost = rows.iter().map(|receiver| lost_at(astray, receiver.row)).min();
     lost.unwrap_or(0).min(astray.numbers.numbers)
@@ -274,7 +274,7 @@ pub(super) fn longest_delay_of(received: &ReceiveResult) -> Nanos {
 }
 
 /// Largest difference of the clocks of two nodes.
-pub(super) fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
+pub(super) fn largest_clock_difference(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
     if sender.node == receiver.node {
         return Nanos::ZERO;
     }

@@ -5,7 +5,7 @@
 
 use super::doubt::{EventReport, OutageSpan};
 use super::lookup::StreamReceiver;
-use super::losses::{clocks_apart, longest_delay_of};
+use super::losses::{largest_clock_difference, longest_delay_of};
 use super::sent_ahead::CountedDoubts;
 use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
@@ -127,7 +127,8 @@ impl StreamFindings<'_> {
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
                 // The doubts are taken one after the other from the rest, so that no frame counts twice.
                 let by_number = by_events + counted.take_explained(&span, outage.frames - by_events);
-                let too_close = (outage.frames - by_number).min(self.too_close(index, receiver, outage));
+                let too_close =
+                    (outage.frames - by_number).min(self.frames_too_close(index, receiver, outage));
                 by_number + bursts.take_explained(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
@@ -213,7 +214,7 @@ impl StreamFindings<'_> {
         let span = OutageSpan::from_outage(outage, receiver);
         let tx = self.plan.streams[index].tx;
         // A stall reaches the receiver later by the delay, and the clocks may differ.
-        let after = clocks_apart(sender.node, receiver.node) + longest_delay_of(receiver.row);
+        let after = largest_clock_difference(sender.node, receiver.node) + longest_delay_of(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {

@@ -207,8 +207,8 @@ impl LineRows<'_> {
             end: row.end.clone(),
             counts: row.counts,
             far_end_reported: reflected.is_some(),
-            lost_there: lost_there(row, reflected),
-            lost_back: lost_back(row, reflected),
+            lost_there: lost_requests(row, reflected),
+            lost_back: lost_answers(row, reflected),
             clocks: delays.clocks,
             delay_there: delays.there,
             delay_back: delays.back,
@@ -283,7 +283,7 @@ impl OneWayDelays {
 }
 
 /// Requests that never arrived: sent requests less those that the far end counted.
-fn lost_there(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
+fn lost_requests(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected {
         // More requests than were sent: copies were made on the way, and may hide losses.
         Some(far) => row.counts.sent.checked_sub(far.requests),
@@ -292,7 +292,7 @@ fn lost_there(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> O
 }
 
 /// Answers that never arrived.
-fn lost_back(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
+fn lost_answers(row: &ProbeLineResult, reflected: Option<&ReflectedRequests>) -> Option<u64> {
     match reflected.and_then(|far| far.reflected) {
         // More answers than reflections: copies were made on the way back, so the losses are unknown.
         Some(reflected) => reflected.checked_sub(row.counts.answered),

@@ -4,7 +4,7 @@
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
-use super::losses::{clocks_apart, longest_delay_of};
+use super::losses::{largest_clock_difference, longest_delay_of};
 use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
 use packetrig_units::{Nanos, clamp_to_u64};
@@ -54,7 +54,12 @@ impl CountedDoubts {
 impl StreamFindings<'_> {
     /// Maximum part of an outage's frames that came too close together for a device that carries the plan. A device
     /// passes one frame for each that is planned in a time: it drops no frame that left as planned for being too close.
-    pub(super) fn too_close(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> u64 {
+    pub(super) fn frames_too_close(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+        outage: &StreamOutage,
+    ) -> u64 {
         let timeline = self.timelines.get(index).filter(|_| !self.is_recorded(index));
         let (Some(length), Some(timeline)) = (outage.end.zip(outage.begin), timeline) else {
             // Without both arrivals, or without due times, nothing shows how
@@ -84,7 +89,7 @@ impl StreamFindings<'_> {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else {
             return CountedDoubts::default();
         };
-        let apart = clocks_apart(sender, receiver.node);
+        let apart = largest_clock_difference(sender, receiver.node);
         // A frame of the burst arrives later by the delay, and the backlog in the device outlasts the burst.
         let after = apart + longest_delay_of(receiver.row) + AFTER;
         let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());

@@ -5,7 +5,7 @@ use super::clocks::StreamClocks;
 use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
 use super::frame_loss::{FrameLoss, all_expect_all};
 use super::histogram::{LatencyBucket, histogram_of};
-use super::load::asked_of;
+use super::load::scheduled_rate;
 use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
 use super::losses::{ContentReport, MisdeliveryReport};
 use super::outages::{LossTimes, OutageReport};
@@ -206,7 +206,7 @@ impl<'a> StreamFindings<'a> {
             jitter: jitter_of(&rows),
             largest_jitter: self.largest_jitter(index, &rows),
             per_port: rows.iter().map(|row| self.port_share(index, *row, frames)).collect(),
-            asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
+            asked_milli: sender.and_then(|sender| scheduled_rate(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery_report(index, &rows),
             // `stream_rows` computes these two, once the losses of all streams are known.

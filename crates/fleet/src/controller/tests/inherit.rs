@@ -71,7 +71,7 @@ fn inherited_run_keeps_members_and_released_nodes() {
     };
     let elsewhere = [node("b"), node("c")].into();
     let mut controller =
-        ControllerMachine::from_record(inherited.clone(), 5, fleet_limits()).without_saying_to(elsewhere);
+        ControllerMachine::from_record(inherited.clone(), 5, fleet_limits()).without_commands_to(elsewhere);
     let mut said = controller.handle_event(ControllerEvent::Begin, at(0));
     for _ in 0..100 {
         let Some(due) = controller.next_deadline() else { break };
@@ -107,7 +107,7 @@ fn inherited_run_sends_nothing_to_nodes_led_elsewhere() {
     assert_eq!(record.unreleased_nodes(), [node("c"), node("d")].into());
     let elsewhere = record.released.clone();
     let mut controller =
-        ControllerMachine::from_record(record, 5, fleet_limits()).without_saying_to(elsewhere);
+        ControllerMachine::from_record(record, 5, fleet_limits()).without_commands_to(elsewhere);
     let mut said = controller.handle_event(ControllerEvent::Begin, at(0));
     for name in ["c", "d"] {
         let head = controller.head().clone();
