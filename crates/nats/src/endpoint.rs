@@ -19,7 +19,7 @@ mod sending;
 mod trust;
 
 use self::heard_nodes::{HeardNodes, NodeSubscriptions};
-use self::listening::{EndpointListener, ListeningTasks, QueueFeeds, UnacquaintedNode};
+use self::listening::{EndpointListener, ListeningTasks, NodeToCall, QueueFeeds};
 pub(crate) use self::place::random_u64;
 use self::place::{EndpointState, PROOF};
 use self::quota::NodeQuota;
@@ -44,9 +44,9 @@ const LOOK: Nanos = Nanos::from_millis(100);
 /// Telemetry messages that wait for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
 /// Nodes that wait for a letter of this controller.
-const UNACQUAINTED_ROOM: usize = 4096;
+const CALL_ROOM: usize = 4096;
 /// Interval between roll calls to a node that seals for another controller.
-const ACQUAINT_EVERY: Nanos = Nanos::from_secs(1);
+const CALL_EVERY: Nanos = Nanos::from_secs(1);
 
 /// A place on the networked fabric; dropping it leaves.
 #[derive(Debug)]
@@ -60,9 +60,9 @@ pub struct NatsEndpoint {
     renewal_line: RenewalLine,
     /// Used by one controller among several.
     node_subscriptions: NodeSubscriptions,
-    unacquainted: Receiver<UnacquaintedNode>,
+    nodes_to_call: Receiver<NodeToCall>,
     /// Time of the last roll call to each such node.
-    acquainted_at: BTreeMap<NodeName, u64>,
+    called_at: BTreeMap<NodeName, u64>,
     letters: Receiver<Message>,
     quota: NodeQuota,
     telemetry_quota: NodeQuota,
@@ -93,7 +93,7 @@ impl NatsEndpoint {
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
         let (renewals_in, renewals) = unbounded();
-        let (unacquainted_in, unacquainted) = bounded(UNACQUAINTED_ROOM);
+        let (nodes_to_call_in, nodes_to_call) = bounded(CALL_ROOM);
         let quota = NodeQuota::for_letters();
         let telemetry_quota = NodeQuota::for_telemetry();
         let renewal_quota = NodeQuota::for_renewals();
@@ -107,7 +107,7 @@ impl NatsEndpoint {
         let fed = feeds.clone();
         let joined = runtime.wait_for(PROOF * 4, async move {
             let own = open_connections(access, name, incarnation).await?;
-            let listener = EndpointListener { own, gate, heard, unacquainted: unacquainted_in };
+            let listener = EndpointListener { own, gate, heard, nodes_to_call: nodes_to_call_in };
             let tasks = ListeningTasks::start_listening(&listener, &fed).await?;
             Ok(StartedListener { listener, tasks })
         });
@@ -124,8 +124,8 @@ impl NatsEndpoint {
             renewal_quota,
             node_subscriptions: NodeSubscriptions::new(listener.clone(), feeds.clone()),
             renewal_line: RenewalLine::new(listener, queue),
-            unacquainted,
-            acquainted_at: BTreeMap::new(),
+            nodes_to_call,
+            called_at: BTreeMap::new(),
             letters,
             quota,
             telemetry_quota,
@@ -170,16 +170,16 @@ impl NatsEndpoint {
     }
 
     /// Sends a roll call to nodes that seal for another controller: after it, their letters count.
-    fn acquaint_nodes(&mut self) {
-        while let Ok((node, life)) = self.unacquainted.try_recv() {
+    fn send_roll_calls(&mut self) {
+        while let Ok((node, life)) = self.nodes_to_call.try_recv() {
             let now = monotonic_ns();
             // Each call is signed. A node that keeps sealing for the other controller must not cost a
             // signature for each letter.
-            let before = self.acquainted_at.get(&node).copied();
-            if before.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
+            let before = self.called_at.get(&node).copied();
+            if before.is_some_and(|at| now < at.saturating_add(CALL_EVERY.as_u64())) {
                 continue;
             }
-            self.acquainted_at.insert(node.clone(), now);
+            self.called_at.insert(node.clone(), now);
             let at = subject::to_node(&node.0);
             if let Err(error) =
                 self.publish_message(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now)))
@@ -268,7 +268,7 @@ impl Endpoint for NatsEndpoint {
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            self.acquaint_nodes();
+            self.send_roll_calls();
             let left = until.saturating_sub(monotonic_ns());
             let Some(message) = self.next_message(Nanos::new(left).min(LOOK)) else {
                 // The wait was cut to `LOOK`, so an empty queue alone does not end it.

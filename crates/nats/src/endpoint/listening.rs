@@ -29,7 +29,7 @@ pub(super) struct QueueFeeds {
 }
 
 /// A node that has not received a letter of this controller yet, and its instance.
-pub(super) type UnacquaintedNode = (NodeName, u64);
+pub(super) type NodeToCall = (NodeName, u64);
 
 /// State that a task needs beside its subscription and its queue.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub(super) struct EndpointListener {
     pub(super) own: EndpointState,
     pub(super) gate: NodeLetterGate,
     pub(super) heard: HeardNodes,
-    pub(super) unacquainted: Sender<UnacquaintedNode>,
+    pub(super) nodes_to_call: Sender<NodeToCall>,
 }
 
 impl EndpointListener {
@@ -52,7 +52,7 @@ impl EndpointListener {
                     && self.heard.contains(&node)
                 {
                     // If the queue is full, the next letter of that node asks again.
-                    drop(self.unacquainted.try_send((node, life)));
+                    drop(self.nodes_to_call.try_send((node, life)));
                 }
             }
             Err(LetterRefusal::NotForThisOne) => {}
