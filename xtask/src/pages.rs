@@ -32,7 +32,7 @@ fn dead_links(root: &Path, page: &Path, text: &str, pages: &BTreeMap<PathBuf, St
     let mut dead = Vec::new();
     for link in links(text) {
         let (file, anchor) = link.split_once('#').unwrap_or((&link, ""));
-        let target = if file.is_empty() { page.to_owned() } else { beside(page, file) };
+        let target = if file.is_empty() { page.to_owned() } else { resolve_link(page, file) };
         let is_dead = match pages.get(&target) {
             Some(target) => !anchor.is_empty() && !anchors(target).contains(anchor),
             None => !root.join(&target).exists(),
@@ -45,7 +45,7 @@ fn dead_links(root: &Path, page: &Path, text: &str, pages: &BTreeMap<PathBuf, St
 }
 
 /// The path that `file` means in `page`.
-fn beside(page: &Path, file: &str) -> PathBuf {
+fn resolve_link(page: &Path, file: &str) -> PathBuf {
     let mut path = page.parent().unwrap_or_else(|| Path::new("")).to_owned();
     for part in Path::new(file).components() {
         match part {
@@ -116,7 +116,7 @@ fn long_lines(page: &Path, text: &str) -> Vec<String> {
 fn pages_without_a_place(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let contents = pages.get(Path::new(CONTENTS)).map(String::as_str).unwrap_or_default();
     let listed: BTreeSet<PathBuf> =
-        links(contents).iter().map(|link| beside(Path::new(CONTENTS), link)).collect();
+        links(contents).iter().map(|link| resolve_link(Path::new(CONTENTS), link)).collect();
     let all = pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS));
     let missing = all.filter(|page| !listed.contains(*page));
     missing.map(|page| format!("{CONTENTS} does not list {}", page.display())).collect()

@@ -85,29 +85,29 @@ impl Rig<'_> {
         let cable = self.place.join("cable");
         let path = cable.to_str().context("the target directory has a strange name")?;
         let a = Guest::boot("a", 1, ["--listen", path], &self.programs.packetrig)?;
-        until("the first guest to start", || Ok(cable.exists().then_some(())))?;
+        poll_until_found("the first guest to start", || Ok(cable.exists().then_some(())))?;
         let b = Guest::boot("b", 2, ["--connect", path], &self.programs.packetrig)?;
         let mut guests = [a, b];
         for guest in &mut guests {
-            guest.is_ready()?;
-            guest.say(&join)?;
+            guest.wait_until_ready()?;
+            guest.send_line(&join)?;
         }
-        until("the nodes to join", || {
+        poll_until_found("the nodes to join", || {
             let status = self.packetrig().args(["fleet", "status"]).output()?;
             let text = String::from_utf8_lossy(&status.stdout).into_owned();
             Ok((text.lines().filter(|line| line.contains(" idle ")).count() == guests.len()).then_some(()))
         })?;
         let told = self.runs(&mut guests)?;
-        guests.into_iter().try_for_each(Guest::end)?;
+        guests.into_iter().try_for_each(Guest::shut_down)?;
         Ok(told)
     }
 
     /// Runs until one is complete, and judges that.
     fn runs(&self, guests: &mut [Guest]) -> Result<Vec<String>> {
         for (rate, frames) in TRIES {
-            let before = guests.iter_mut().map(Guest::look).collect::<Result<Vec<_>>>()?;
+            let before = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
             let report = self.run_plan(rate, frames)?;
-            let after = guests.iter_mut().map(Guest::look).collect::<Result<Vec<_>>>()?;
+            let after = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
             if let Some(why) = incomplete(&report) {
                 crate::report(&format!("vm-fleet: at {rate} frames/s: {why}"));
                 continue;
@@ -150,7 +150,7 @@ impl Rig<'_> {
             .args(["fleet", "up", "--uses", "2", "--address", HOST, "--server"])
             .arg(&self.programs.server);
         let middle = Middle(command.stdout(File::create(&log)?).spawn().context("packetrig does not run")?);
-        let line = until("the fleet's line", || {
+        let line = poll_until_found("the fleet's line", || {
             let text = fs::read_to_string(&log)?;
             let start = text.find("prig1:").filter(|at| text[*at..].contains('\n'));
             Ok(start.and_then(|at| text[at..].split_whitespace().next()).map(str::to_owned))
@@ -172,7 +172,7 @@ impl Drop for Middle {
 }
 
 /// Looks again and again, but not for ever.
-fn until<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
+fn poll_until_found<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     loop {
         if let Some(found) = look()? {

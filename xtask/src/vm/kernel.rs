@@ -64,18 +64,19 @@ pub(crate) struct Kernel {
 pub(crate) fn find(cache: &Path) -> Result<Result<Kernel, Missing>> {
     // Another name than what earlier versions unpacked, which lacks modules of today.
     let unpacked = cache.join("linux-3");
-    if let Some(kernel) = below(&unpacked).or_else(|| below(Path::new("/"))) {
+    if let Some(kernel) = find_kernel_below(&unpacked).or_else(|| find_kernel_below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }
     if let Err(error) = unpack(cache, &unpacked) {
         return Ok(Err(Missing::Kernel(format!("{error:#}"))));
     }
-    let kernel = below(&unpacked).context("the unpacked kernel package lacks modules the guest needs")?;
+    let kernel =
+        find_kernel_below(&unpacked).context("the unpacked kernel package lacks modules the guest needs")?;
     Ok(Ok(kernel))
 }
 
 /// A kernel installed below `root` that has all that is wanted.
-fn below(root: &Path) -> Option<Kernel> {
+fn find_kernel_below(root: &Path) -> Option<Kernel> {
     let entries = std::fs::read_dir(root.join("boot")).ok()?.flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();

@@ -28,7 +28,7 @@ pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result
     let out = place.join("out");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let image = place.join("initramfs");
-    write_image(parts, &image, &job(request.command)?).with_context(|| image.display().to_string())?;
+    write_image(parts, &image, &job_script(request.command)?).with_context(|| image.display().to_string())?;
     let mut command = qemu(parts, &place, limit);
     if let Some(cable) = &request.cable {
         plug_in(&mut command, cable);
@@ -37,7 +37,7 @@ pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result
         command.stdin(Stdio::null());
     }
     let mut guest = command.spawn().context("QEMU does not start")?;
-    let ended = wait(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
+    let ended = wait_for_guest(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
     let Some(code) = exit_code(&out) else {
         let log = place.join("console.log");
         let how = if ended { "ended without a result" } else { "did not end and was switched off" };
@@ -63,7 +63,7 @@ fn write_image(parts: &Parts, path: &Path, job: &str) -> Result<()> {
 }
 
 /// What the guest's shell runs in place of us.
-fn job(command: &[&str]) -> Result<String> {
+fn job_script(command: &[&str]) -> Result<String> {
     let here = std::env::current_dir().context("there is no working directory")?;
     let here = here.to_str().context("the working directory has a strange name")?;
     let passed = std::env::vars().filter(|(name, _)| PASSED.iter().any(|start| name.starts_with(start)));
@@ -161,7 +161,7 @@ fn plug_cards(command: &mut Command, has_igb: bool) {
 }
 
 /// Waits for the guest's end; `false` if it had to be ended.
-fn wait(guest: &mut Child, longest_ns: u64) -> Result<bool> {
+fn wait_for_guest(guest: &mut Child, longest_ns: u64) -> Result<bool> {
     let deadline = clock::monotonic_ns().saturating_add(longest_ns);
     while guest.try_wait()?.is_none() {
         if clock::monotonic_ns() >= deadline {
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn words_reach_the_job_as_they_are() {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
-        let job = job(&["/bin/echo", "a b"]).expect("there is a working directory");
+        let job = job_script(&["/bin/echo", "a b"]).expect("there is a working directory");
         assert!(job.ends_with(" '/bin/echo' 'a b'\n") && job.contains("'LANG=C.UTF-8'"), "{job}");
     }
 }

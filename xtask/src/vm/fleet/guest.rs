@@ -49,23 +49,23 @@ impl Guest {
         Ok(Self { name, child, console, lines, asked: 0 })
     }
 
-    pub(super) fn is_ready(&self) -> Result<()> {
-        self.hear(|line| (line == "ready").then_some(())).map(drop)
+    pub(super) fn wait_until_ready(&self) -> Result<()> {
+        self.read_console_answer(|line| (line == "ready").then_some(())).map(drop)
     }
 
-    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+    pub(super) fn send_line(&mut self, line: &str) -> Result<()> {
         writeln!(self.console, "{line}").and_then(|()| self.console.flush()).context("the guest is gone")
     }
 
     /// Asks for its clock a few times; the narrowest look.
-    pub(super) fn look(&mut self) -> Result<Look> {
+    pub(super) fn sample_clock(&mut self) -> Result<Look> {
         let mut best: Option<Look> = None;
         for _ in 0..QUESTIONS {
             self.asked += 1;
             let start = format!("clock {} ", self.asked);
             let asked = monotonic_ns();
-            self.say(start.trim_end())?;
-            let (heard, said) = self.hear(|line| line.strip_prefix(&start)?.parse().ok())?;
+            self.send_line(start.trim_end())?;
+            let (heard, said) = self.read_console_answer(|line| line.strip_prefix(&start)?.parse().ok())?;
             let look = Look { asked, said, heard };
             best = best.into_iter().chain([look]).min_by_key(|look| look.width_ns());
         }
@@ -73,7 +73,7 @@ impl Guest {
     }
 
     /// The next line that means something, and when it came; the others are shown.
-    fn hear<T>(&self, means: impl Fn(&str) -> Option<T>) -> Result<(u64, T)> {
+    fn read_console_answer<T>(&self, means: impl Fn(&str) -> Option<T>) -> Result<(u64, T)> {
         loop {
             let (at, line) = match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => line,
@@ -88,8 +88,8 @@ impl Guest {
     }
 
     /// Switches it off.
-    pub(super) fn end(mut self) -> Result<()> {
-        self.say("end")?;
+    pub(super) fn shut_down(mut self) -> Result<()> {
+        self.send_line("end")?;
         let status = self.child.wait()?;
         ensure!(status.success(), "node {} ended with {status}", self.name);
         Ok(())
@@ -99,7 +99,7 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         // Only after a failure is there still somebody to tell.
-        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.say("end").is_ok() {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.send_line("end").is_ok() {
             while self.lines.recv_timeout(FAREWELL).is_ok() {}
         }
     }
