@@ -12,13 +12,13 @@ use words::WordCensus;
 
 /// Names that may stand for types in three files or more.
 const MOST_SHARED: usize = 12;
-/// In so many files a name says nothing in a search.
+/// Number of files from which a name says nothing in a search.
 const MANY_FILES: usize = 3;
 /// Names that are the same everywhere by custom.
 const CUSTOMARY: [&str; 9] =
     ["Error", "Result", "Config", "Options", "Builder", "Args", "Kind", "Iter", "Inner"];
 
-/// What the product's code has of each kind of line and name.
+/// Counts of the product's lines and names, by kind.
 #[derive(Debug, Default)]
 struct CodeCensus {
     /// Files that define a type of this name.

@@ -123,7 +123,7 @@ const FENCED: &[(&str, &[&str])] = &[
     ("tonic", &["server"]),
 ];
 
-/// Only `sys` may do these; everybody else is told the time.
+/// Only `sys` may read these clocks; other crates get the time as an argument.
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
 
 /// Calls that make files and directories with the mode that the umask leaves: what others must not read may be in them.

@@ -47,14 +47,14 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
     }
 }
 
-/// What a check found.
+/// Findings of a check.
 struct Checked {
-    /// What was looked at, in words.
+    /// Description of the files or names that it looked at.
     looked_at: String,
     violations: Vec<String>,
 }
 
-/// Files with this ending below `root`, named from there. What is built or hidden is left out.
+/// Files with this ending below `root`, named from there. Build output and hidden files are left out.
 fn sources(root: &Path, ending: &str) -> Result<Vec<String>> {
     let mut names = Vec::new();
     let mut directories = vec![PathBuf::new()];

@@ -1,4 +1,4 @@
-//! What cargo knows of the workspace.
+//! Reads cargo's metadata of the workspace.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;

@@ -84,7 +84,7 @@ fn without_code(text: &str) -> String {
     prose
 }
 
-/// What headings are called in links: lower case, spaces as hyphens, no punctuation.
+/// Names of the headings in links: lower case, spaces as hyphens, no punctuation.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     let mut is_code = false;

@@ -84,7 +84,7 @@ fn promises_without_test(text: &str) -> Vec<&str> {
     untested.filter_map(|promise| promise.lines().next()).collect()
 }
 
-/// What stands between backticks and names a path, with what its braces stand for.
+/// Finds the paths between backticks and expands their braces.
 fn names_in(text: &str) -> Vec<String> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
     quoted.filter(|name| is_path(name)).flat_map(expand).collect()

@@ -27,7 +27,7 @@ const LIMIT: u64 = 600;
 const USAGE: &str = "usage: cargo run -p xtask -- vm [--skip-if-missing] [--limit SECONDS] \
                      [--listen SOCKET | --connect SOCKET] [--] COMMAND…";
 
-/// What a guest needs and this machine lacks: the only reason not to run.
+/// Part that a guest needs and this machine lacks: the only reason not to run.
 #[derive(Debug)]
 pub(crate) enum Missing {
     /// Another processor: the emulated one is an x86-64, which cannot run this machine's programs.
@@ -55,7 +55,7 @@ impl std::fmt::Display for Missing {
     }
 }
 
-/// What the command line asks for.
+/// Request on the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
     skip_if_missing: bool,
@@ -73,7 +73,7 @@ enum Cable {
     Connects(PathBuf),
 }
 
-/// What has to be there before a guest can start.
+/// Files that a guest needs before it can start.
 pub(crate) struct Parts {
     qemu: PathBuf,
     busybox: PathBuf,

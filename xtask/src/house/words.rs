@@ -30,7 +30,7 @@ const WITHOUT_NOUN: [(&str, &[&str]); 3] = [
     ("Of", &["a", "the", "an", "each", "counts"]),
     ("Who", &[]),
 ];
-/// In so many files the name of a function says nothing in a search.
+/// Number of files from which the name of a function says nothing in a search.
 const MANY_FILES: usize = 8;
 
 /// Names of functions, and words to avoid in names and sentences.

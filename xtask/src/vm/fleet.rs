@@ -5,8 +5,8 @@
 //!   10.0.2.2: server, controller --------- eth0                    eth0 ---- 10.0.2.2
 //!                                          eth1 ===== cable ====== eth1
 //! ```
-//! The run has to be complete, and what its report says of both clocks is compared with what the guests' consoles say.
-//! Invariant: latencies and rates are not judged beyond what is possible, because the processors are emulated.
+//! The run must be complete. Its clock figures are compared with the clock readings on the guests' consoles.
+//! Invariant: latencies and rates are only checked for possible values, because the processors are emulated.
 
 mod guest;
 mod judge;
@@ -30,7 +30,7 @@ const TRIES: [(u32, u64); 3] = [(100, 2000), (50, 1000), (25, 500)];
 const PATIENCE_NS: u64 = 120_000_000_000;
 const LOOK_NS: u64 = 500_000_000;
 
-/// What it needs beside a guest's parts: the program, and the server it speaks through.
+/// Programs that the test needs beside a guest's parts: packetrig, and the message server.
 pub(super) struct Programs {
     packetrig: PathBuf,
     server: PathBuf,
@@ -58,7 +58,7 @@ pub(super) fn run(programs: &Programs, target: &Path) -> Result<()> {
     let place = target.join(format!("fleet-{}", std::process::id()));
     fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
     userns::enter_lab().context("no private network can be had")?;
-    // What the guests call the host is an address of ours, too: one join line is right for everybody.
+    // The address by which the guests reach the host is one of ours, too, so one join line is right for all nodes.
     ip("link set lo up")?;
     ip(&format!("address add {HOST}/32 dev lo"))?;
     let rig = Rig { programs, place: &place };
@@ -171,7 +171,7 @@ impl Drop for Middle {
     }
 }
 
-/// Looks again and again, but not for ever.
+/// Looks until it finds something; fails after [`PATIENCE_NS`].
 fn poll_until_found<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     loop {

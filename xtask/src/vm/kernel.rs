@@ -28,7 +28,7 @@ const WANTED: [&str; 16] = [
     "e1000e",
     "igb",
 ];
-/// What of the package is worth the room.
+/// Files of the package that are unpacked.
 const UNPACKED: [&str; 17] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/drivers/virtio/*",
@@ -99,7 +99,7 @@ fn module_files(directory: &Path) -> BTreeMap<String, PathBuf> {
         if path.is_dir() {
             found.append(&mut module_files(&path));
         } else if let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".ko")) {
-            // A file may spell with a dash what the kernel spells with a line.
+            // A module's file name may have a dash where the kernel's name has an underscore.
             found.insert(name.replace('-', "_"), path);
         }
     }
@@ -128,7 +128,7 @@ fn in_order(
     Some(order)
 }
 
-/// What a module says it depends on, in its `.modinfo` section: strings with zeros between them.
+/// Modules on which a module depends, by its `.modinfo` section: strings with zeros between them.
 fn dependencies(module: &[u8]) -> Option<Vec<String>> {
     const KEY: &[u8] = b"\0depends=";
     let start = module.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 const INIT: &str = include_str!("init.sh");
-/// What the job sees of our environment, besides a plain one: variables that begin so.
+/// Beginnings of the names of our variables that the job gets besides a plain environment.
 const PASSED: [&str; 3] = ["PACKETRIG_", "RUST_", "CARGO_MANIFEST_DIR"];
 /// The guest ends itself at its limit; this much later it is ended from outside. It boots in the meantime.
 const OVERTIME_NS: u64 = 120_000_000_000;
@@ -62,7 +62,7 @@ fn write_image(parts: &Parts, path: &Path, job: &str) -> Result<()> {
     Ok(image.finish()?)
 }
 
-/// What the guest's shell runs in place of us.
+/// Script that the guest's shell runs in place of us.
 fn job_script(command: &[&str]) -> Result<String> {
     let here = std::env::current_dir().context("there is no working directory")?;
     let here = here.to_str().context("the working directory has a strange name")?;
@@ -116,8 +116,8 @@ fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
     command
 }
 
-/// Two interfaces, in this order: the host, and the cable. A stream loses nothing: who sends faster than the other end takes
-/// it waits.
+/// Two interfaces, in this order: the host, and the cable. The stream loses nothing: a sender that is faster than the
+/// other end waits.
 fn plug_in(command: &mut Command, cable: &Cable) {
     let (listens, path) = match cable {
         Cable::Listens(path) => ("on", path),

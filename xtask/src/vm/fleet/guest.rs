@@ -57,7 +57,7 @@ impl Guest {
         writeln!(self.console, "{line}").and_then(|()| self.console.flush()).context("the guest is gone")
     }
 
-    /// Asks for its clock a few times; the narrowest look.
+    /// Asks for its clock a few times and returns the narrowest look.
     pub(super) fn sample_clock(&mut self) -> Result<Look> {
         let mut best: Option<Look> = None;
         for _ in 0..QUESTIONS {
@@ -72,7 +72,7 @@ impl Guest {
         best.context("nothing was asked")
     }
 
-    /// The next line that means something, and when it came; the others are shown.
+    /// Waits for the next line that `means` accepts, and returns when it came; other lines are shown.
     fn read_console_answer<T>(&self, means: impl Fn(&str) -> Option<T>) -> Result<(u64, T)> {
         loop {
             let (at, line) = match self.lines.recv_timeout(PATIENCE) {

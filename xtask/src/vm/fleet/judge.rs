@@ -26,7 +26,7 @@ impl Look {
     }
 }
 
-/// What the console says of a node's clock: the narrowest look before the run, and the narrowest after it.
+/// A node's clock by its console: the narrowest look before the run, and the narrowest one after it.
 #[derive(Debug)]
 pub(super) struct Witness {
     pub(super) node: &'static str,
@@ -57,8 +57,11 @@ fn clock_of(clock: &Value, witness: &Witness) -> Result<String> {
     ensure!(clock["source"] == "in-band", "its clock was not compared in-band");
     let offset = i128::from(clock["offset_ns"].as_i64().context("no offset")?);
     let bound = i128::from(clock["bound"].as_u64().context("no bound")?);
-    ensure!(bound > 0, "a bound of nothing: two kernels do not read one clock");
-    ensure!(offset.abs() > bound, "the guests booted after us, yet their clocks are told to be ours");
+    ensure!(bound > 0, "the clock bound is 0, but the kernels have different clocks");
+    ensure!(
+        offset.abs() > bound,
+        "the guests booted after us, yet the report says that their clocks equal ours"
+    );
     // The clocks may have run apart between the looks: the offset at T lies between both.
     let (looks, mut sides) = ([witness.before, witness.after], (i128::MAX, i128::MIN));
     for (least, most) in looks.map(Look::offset) {
