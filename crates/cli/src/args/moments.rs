@@ -27,7 +27,7 @@ impl SinceArgs {
     }
 }
 
-/// Returns the time so long ago, nanoseconds since 1970.
+/// Returns the time `age` before now, in nanoseconds since 1970.
 pub(crate) fn moment_before_now(age: Nanos) -> u64 {
     clock::wall_clock_ns().saturating_sub(age.as_u64())
 }

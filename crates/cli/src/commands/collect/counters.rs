@@ -208,7 +208,8 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     // The default gives only the names: the values are read from each sink, at the same position.
     for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
-            // The number of waiting records goes up and down. All others only grow, so their names end in `_total` by convention.
+            // The number of waiting records goes up and down. All others only grow, so their names end in `_total` by
+            // convention.
             let total = if name == "waiting" { "" } else { "_total" };
             let help = format!("Sinks, {unit}: {what}.");
             write(&format!("{name}_{unit}{total}"), &help, &|kept| value(&sink_accounts(kept)[at].2));

@@ -202,7 +202,7 @@ pub(super) fn append_text(text: &mut String, more: fmt::Arguments<'_>) {
 
 fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
     let counts = &ledger.counts;
-    // What still waits for a template is undecoded so far.
+    // Bytes that wait for a template count as undecoded so far.
     let undecoded = counts.undecoded_bytes + counts.pending_bytes;
     vec![
         exporter_name(&ledger.exporter),

@@ -33,7 +33,7 @@ impl ResultFormat {
     }
 }
 
-/// What this terminal shows while the run is in progress.
+/// Display on this terminal while the run is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgressDisplay {
     Nothing,
@@ -113,7 +113,7 @@ impl ExecutionRequest {
         }
     }
 
-    /// What viewers see as its name.
+    /// Name of the run for viewers.
     pub(crate) fn title(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.document.name)
     }

@@ -125,7 +125,7 @@ fn fetch_one(
 
 fn progress_text(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
     let FetchProgress { resumed_at, done, size } = progress;
-    // What an interrupted fetch left here was not transferred this time, and must not make the rate look better.
+    // Bytes of an earlier, interrupted fetch are excluded: they would make the rate look better.
     let carried = done.saturating_sub(resumed_at);
     // A small file may take no measurable time.
     let rate = carried as f64 / elapsed.as_secs_f64().max(1e-9);

@@ -57,7 +57,7 @@ struct PresenceListener {
     over: Arc<AtomicBool>,
     members: FleetMembers,
     watcher: NodeWatcher,
-    /// Nodes with hellos to an earlier `fleet up` and none to this one yet, as of `began`.
+    /// Nodes that an earlier `fleet up` heard and this one has not heard yet, as of `began`.
     remembered: Vec<MemberRow>,
     began: MonoTime,
     has_complained: bool,

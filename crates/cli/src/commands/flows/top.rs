@@ -16,7 +16,7 @@ use serde_json::Value;
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
 
-// One list, so that JSON, CSV and the page's API have the same numbers. What is not known is null, or an empty field.
+// One list, so that JSON, CSV and the page's API have the same numbers. An unknown number is null, or an empty field.
 const MEASURES: [GroupMeasure; 10] = [
     ("flows", |has| has.sum.flows.into()),
     ("packets", |has| has.sum.packets.into()),

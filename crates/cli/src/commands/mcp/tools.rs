@@ -3,7 +3,7 @@
 use packetrig_server::client::encode_part;
 use serde_json::{Map, Value, json};
 
-/// What a tool does.
+/// The request that a tool sends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ToolCall {
     Get(String),

@@ -109,7 +109,7 @@ fn method_head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms)
     MethodHead::new(terms.name.clone().unwrap_or_default(), start.options, setup)
 }
 
-/// The traffic of the only device.
+/// The traffic of a test with one device.
 fn single_device_traffic(
     arguments: &MethodTraffic,
     terms: &MethodTerms,

@@ -52,7 +52,7 @@ pub(super) enum StreamControl {
 }
 
 impl StreamControl {
-    /// What a user is told who presses such a key; `None` if it is obeyed.
+    /// Message for a user who presses a key that changes the run; `None` if the key is allowed.
     pub(super) const fn refusal(self) -> Option<&'static str> {
         match self {
             Self::Allowed => None,
