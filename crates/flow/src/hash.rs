@@ -54,8 +54,8 @@ impl WordHasher {
         let b = fold_product(words[2] ^ s2, words[3] ^ s3);
         let c = fold_product(words[4] ^ s4, words[5] ^ s5);
         let all = fold_product(a ^ s6, b ^ s7);
-        // Two products of the same parts under different seeds: 128 bits, because the table keeps them in place of a key
-        // that does not fit and looks at the key itself only if they agree.
+        // 128 bits: two products of the same parts under different seeds. For a key that is too long for its slot, the
+        // table stores this hash, and compares the key itself only if the hashes agree.
         [fold_product(all ^ s1, c ^ s2), fold_product(all ^ s3, c ^ s0)]
     }
 }

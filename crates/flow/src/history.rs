@@ -57,8 +57,8 @@ pub struct Landmark {
     pub kind: LandmarkKind,
     /// Time of the packet, nanoseconds since 1970. 0: there is no landmark.
     pub at_ns: u64,
-    /// Time to the nearest packet of its direction with the same content, in microseconds. Of the first and the last ones, time
-    /// to the nearest packet of that kind.
+    /// Time to the nearest packet of its direction with the same content, in microseconds. For the first and the last
+    /// packets, it is the time to the nearest packet of that kind.
     pub alone_us: u32,
     /// Totals since the landmark, without it.
     pub since: CountTotals,

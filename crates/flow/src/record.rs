@@ -41,7 +41,7 @@ pub struct FlowRecord {
     pub outer_source: [u8; 16],
     /// See `outer_source`.
     pub outer_destination: [u8; 16],
-    /// Sampling interval: one of so many packets was metered; 1: all.
+    /// Sampling interval: one of this many packets was metered; 1: all.
     pub sampling: u32,
     /// Index in the kernel of the interface by which the flow came in; 0 if not known.
     pub input: u32,

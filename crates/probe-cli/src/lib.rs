@@ -2,7 +2,8 @@
 //! return becomes text. Two programs have them: `packetrig`, and `packetrig-probe`, which has nothing else
 //! (docs/decisions/0034-the-small-program.md).
 //!
-//! They use neither the store nor the data plane of frames. What only the large program can do comes as an argument: [`RecordFiles`].
+//! They use neither the store nor the data plane of frames. A function that only the large program has comes as an
+//! argument: [`RecordFiles`].
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -121,7 +121,7 @@ pub fn calibrate_mechanisms(
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 rings.calibrate_one(*mechanism, dispatcher, extent, stop)?
             }
-            // What one mechanism lacks is a finding about it. Other errors concern the whole calibration.
+            // A mechanism that does not work here is a finding. Other errors concern the whole calibration.
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => {
                 FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::empty_for(*mechanism) }
             }

@@ -56,7 +56,8 @@ impl KilledCollectors {
         for (maker, more) in exporters {
             let has = self.stored.entry(*maker).or_default();
             has.numbers = match (has.numbers.take(), more.numbers.clone()) {
-                // What the other collector stored does not come after the number of this one.
+                // The numbers of two collectors are not one sequence: the first one stays, and the records of the other
+                // collector are added to it.
                 (Some(number), _) => Some(number.with_records(more.records)),
                 (None, number) => number.map(|number| number.with_records(has.records)),
             };

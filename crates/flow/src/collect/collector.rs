@@ -196,8 +196,7 @@ impl FlowCollector {
             let on_trial = self.table.silent_longest_at(address, ExporterStanding::OnTrial).copied();
             let silent = self.table.silent_longest_at(address, ExporterStanding::Established).copied();
             let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
-            // One on trial goes first. An established exporter keeps its place
-            // until it has been silent for long.
+            // An exporter on trial is forgotten first. An established one keeps its place until it has been silent for long.
             if let Some(oldest) = on_trial {
                 self.forgotten.on_trial += 1;
                 self.forget_exporter(&oldest);

@@ -91,7 +91,7 @@ pub(super) enum FieldMeaning {
     Part,
     Loss,
     Merged,
-    /// Sampling interval: one of so many packets is taken. It comes in options or in each record.
+    /// Sampling interval: one of this many packets is taken. It comes in options or in each record.
     SamplingInterval,
     /// Number of consecutive packets that are taken …
     SamplingTaken,

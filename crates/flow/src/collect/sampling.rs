@@ -6,7 +6,7 @@ use packetrig_units::clamp_to_u32;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {
     pub(super) sampler: Option<u64>,
-    /// Sampling interval: one of so many packets is taken.
+    /// Sampling interval: one of this many packets is taken.
     pub(super) every: Option<u64>,
     /// Number of consecutive packets that are taken …
     pub(super) taken: Option<u64>,

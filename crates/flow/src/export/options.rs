@@ -63,7 +63,7 @@ pub struct ExportOptions {
     pub statistics_every: Nanos,
     /// Time for which a record waits for others to fill its message.
     pub flush_after: Nanos,
-    /// Sampling interval: one of so many packets is metered; 1: all.
+    /// Sampling interval: one of this many packets is metered; 1: all.
     pub sampling: u32,
     /// True if records contain the history of their flows: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
     /// both directions in one record can.

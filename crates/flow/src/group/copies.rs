@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 const COPY_DELAY: Nanos = Nanos::from_millis(20);
 /// Longest delay of an advertisement in the network.
 const NETWORK_DELAY: Nanos = Nanos::from_millis(50);
-/// A few packets may be of one copy only, such as those of the machine at its end: this many, and one of so many.
+/// A few packets may be of one copy only, such as those of the machine at its end: up to `PACKETS`, plus one in `SHARE`.
 const PACKETS: i64 = 8;
 const SHARE: u64 = 512;
 /// Counts of a member that are remembered, and the shortest time between two of them.
@@ -110,7 +110,7 @@ impl CopyWatch {
     }
 
     fn end_loss(&mut self) {
-        // While nothing arrives, the copy is still cut. What was counted until its end says nothing about the time after it.
+        // While nothing arrives, the copy is still cut. Counts until its end say nothing about the time after it.
         if self.loss.take_if(|loss| loss.is_noted && loss.own_packets != self.own.packets).is_some() {
             self.peers.clear();
             self.earlier.clear();

@@ -1,4 +1,4 @@
-//! What a table does when the clock is set back: parts end, and flows go on at the new time.
+//! Handles a clock that is set back: the table ends the parts of its flows, and the flows go on at the new time.
 
 use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;

@@ -79,7 +79,7 @@ fn resolve_host(name: &str) -> Result<IpAddr, String> {
     Ok(first.ip())
 }
 
-/// The underscore is in no host name (RFC 952), but in names that people give to hosts.
+/// Accepts the underscore, too: RFC 952 forbids it in host names, but people use it.
 fn is_host_character(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }

@@ -151,7 +151,7 @@ impl EstimateInquiry<'_> {
         let mut estimator = estimator(shape);
         let end = trains.run_estimator(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
         header.clock_after = circumstances::clock_offset();
-        // Written for every end of the series: probes that were sent are a finding even without an estimate.
+        // Written however the series ended: records of the sent probes are useful even without an estimate.
         self.write_records(&header, trains.records())?;
         // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {

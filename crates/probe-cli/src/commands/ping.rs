@@ -89,8 +89,8 @@ impl OwnPort {
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
             ways.iter().map(|way| way.ends.source).filter(|ip| *ip != first.ends.source).collect();
-        // A SYN that was answered leaves half a connection at the target. The reset of our kernel ends it, which nothing else would do:
-        // so the port is reserved, and not silenced.
+        // An answered SYN leaves a half-open connection at the target. Only the RST of our kernel closes it, so the port
+        // is reserved and not silenced.
         if arguments.tcp.is_some() {
             let netns = NetNs::open_or_current(namespace)?;
             return Ok(Self::Reserved(ReservedPort::reserve_any_tcp(&netns, first.ends.source)?));

@@ -44,7 +44,7 @@ pub(super) struct ClientConnection {
     pub(super) stream: SeqpacketStream,
     state: Mutex<ClientState>,
     allowance: Mutex<ClientAllowance>,
-    /// That of all clients of its user.
+    /// The allowance that all clients of this user share.
     of_user: Arc<Mutex<WorkAllowance>>,
 }
 

@@ -366,7 +366,7 @@ impl OneprobeMachine {
             return;
         }
         let connection = &mut self.connection;
-        // What was lost is sent again with the next pair: the stream of requests has no gap.
+        // The next pair sends lost bytes again, so the stream of requests has no gap.
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.due_after(reverse.sent);
         // Closes the window again, so that the server waits for the next pair.

@@ -127,7 +127,7 @@ impl TargetShares {
         !of_user(self)
     }
 
-    /// Forgets a client and its shares of all targets. What its user has sent in all stays known.
+    /// Forgets a client and its shares of all targets. The total that its user has sent stays known.
     pub fn remove_client(&mut self, client: ClientId) {
         let targets = self.of_clients.remove(&client).unwrap_or_default();
         for target in targets {

@@ -49,8 +49,8 @@ struct KnownOrigin {
     meter: u32,
     since_ns: u64,
     position: CountTotals,
-    /// The position is valid for reports from this time on, and for packets behind so many of its own. Before that, the meter
-    /// lost packets unnoticed.
+    /// The position is valid for reports from this time on, and for packets behind `behind` packets of its own. Before
+    /// that, the meter lost packets unnoticed.
     from_ns: u64,
     behind: CountTotals,
     /// True if the flow began with this packet.
@@ -81,7 +81,7 @@ pub(super) struct Line {
     origins: Vec<KnownOrigin>,
 }
 
-/// Certainty with which two meters mean the same packet.
+/// Evidence that two meters saw the same packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LandmarkMatch {
     /// No other packet near it carries the same content.
@@ -150,7 +150,7 @@ impl Line {
         // A record without packets may have a claim, too. A line without times would be forgotten first.
         if claim.totals.packets > 0 {
             for [from_ns, to_ns] in report.claimed_times(claim.since_ns, clocks) {
-                // Of the time before the clock was set back, what the line knows is certain.
+                // Before the clock was set back, only the times that the line has seen are certain.
                 let to_ns = if to_ns == u64::MAX { from_ns.max(self.times.latest_ns()) } else { to_ns };
                 self.times.add_span([from_ns, to_ns]);
             }

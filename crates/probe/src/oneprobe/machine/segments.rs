@@ -167,7 +167,7 @@ impl OneprobeMachine {
             self.take_data(segment, at);
         } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected
         {
-            // What the server expects is what we send next, whatever of our requests was lost.
+            // The next segment begins at the sequence number that the server expects, so lost requests leave no gap.
             self.connection.next = segment.acknowledgement;
             self.state = OneprobeState::Ready;
         }
