@@ -135,7 +135,7 @@ pub struct InheritedRun {
     pub on_hand: Vec<(NodeName, StoredPart)>,
 }
 
-/// What happens to the nodes of a run at its end.
+/// Fate of the nodes of a run at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRetention {
     /// They are given back.

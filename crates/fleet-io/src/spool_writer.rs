@@ -1,7 +1,8 @@
 //! Writes samples to the spool and deletes what the controller has, in a thread of its own.
 //!
-//! A disk may take seconds for either, and the agent's loop renews leases that last for two. So between the start and the end of a run's
-//! senders that loop only leaves orders here. What begins or ends a journal waits for the disk: nothing is sent at that time.
+//! A disk may take seconds for either, and the agent's loop renews leases that last for two. So between the start and the
+//! end of a run's senders that loop only leaves orders here. Beginning and ending a journal wait for the disk: nothing is
+//! sent at that time.
 //!
 //! Invariant: at most one sample waits. A newer one takes its place, because it counts the same frames and more.
 

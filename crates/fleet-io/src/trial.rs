@@ -200,7 +200,7 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
     if let Some(caveat) = report.caveats.iter().find(|caveat| is_of_rig(caveat)) {
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
-    // Where the device lost frames for certain, a small doubt changes neither that nor how many they are.
+    // If the device certainly lost frames, a small number of doubtful frames changes the result little.
     let matters = |frames: u64| frames > 0 && (lost.least == 0 || frames > lost.most / NEGLIGIBLE);
     let doubtful = lost.most.saturating_sub(lost.least);
     if matters(doubtful) {
@@ -219,8 +219,8 @@ const NEGLIGIBLE_SLOWNESS_PPM: u64 = 5_000;
 /// Largest delay with which it counts so: no sender without a clock of its own is on time to the microsecond.
 const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
-/// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. What an event costs
-/// does not depend on the load.
+/// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. The cost
+/// of an event does not depend on the load.
 fn frames_sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
     if order.event.is_some() {
         return 0;

@@ -114,7 +114,7 @@ impl<R> LiveColumn<R> {
             // A number that is not finite is `null`.
             _ => vec!["number", "null"],
         };
-        // What is known of an empty row is known of every row.
+        // A column that has a value in an empty row has one in every row.
         if (self.value)(&R::default()).is_none() && !types.contains(&"null") {
             types.push("null");
         }

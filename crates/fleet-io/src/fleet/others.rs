@@ -54,8 +54,8 @@ where
         }
     }
 
-    /// Removes the records of controllers that are dead, or that another controller has ended: no record and one that is over mean the
-    /// same, and a controller that wakes up finds its refresh refused either way.
+    /// Removes the records of dead controllers, and of those that another controller has ended. A missing record means
+    /// the same as an ended one, and a controller that wakes up finds its refresh refused either way.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
         for key in self.records.list_keys(TermRecord::PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };

@@ -78,7 +78,7 @@ impl NodeShares {
         let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
         let PlanPart { document, ports } = parts.part_for_ports(own);
-        // Indices of ports are those of the whole plan everywhere, so the list stays as long.
+        // Port indices are those of the whole plan on every node, so this list has an entry for each of its ports.
         let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {
             own_places[port] = places[port].clone();
@@ -108,8 +108,8 @@ impl NodeShares {
     }
 }
 
-/// The node that sends each stream of a plan. What another node says about a stream does not count: its receivers measure their loss against
-/// the sent total, so a wrong one would be a loss of other nodes.
+/// The node that sends each stream of a plan. Statements of other nodes about a stream do not count: its receivers
+/// measure their loss against the sent total, so a wrong one would be a loss of other nodes.
 #[derive(Debug, Default)]
 pub(super) struct StreamSenders(Vec<NodeName>);
 

@@ -90,7 +90,8 @@ impl RunLimits {
             margin: CONFIRM_MARGIN,
             arming_rounds: ROUNDS_BEFORE_START,
             attempts: 5,
-            // It delays no regular start, and an acknowledgement that a busy machine delays is no split start.
+            // A long time here delays no regular start. A short one would report a split start when a busy machine
+            // acknowledges late.
             confirm: two_round_trips.max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
             // The lease of the node has certainly ended by then: 2 s x 1.001 + 0.7 s.

@@ -65,7 +65,7 @@ impl KnownControllers {
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
         };
-        // Nothing tells which controller it is for. The one that spoke last is the most likely one.
+        // The message does not name its controller. The controller that spoke last is the most likely addressee.
         found.unwrap_or(self.last)
     }
 }

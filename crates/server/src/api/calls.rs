@@ -176,7 +176,7 @@ fn perform_settled(
     document: String,
     newest: bool,
 ) -> Result<ApiReply, TesterRefusal> {
-    // A configuration may be long and stays a text. What was settled is JSON.
+    // A configuration may be long and stays a text. A settled text is valid JSON.
     let value = || serde_json::from_str::<Value>(&document).unwrap_or_default();
     let reply = match call {
         // The shape check comes again, so that a mistake of the tester never reaches a client.

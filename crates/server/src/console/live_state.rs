@@ -34,7 +34,7 @@ pub(super) const fn combined_revision(configuration: u64, live: &LiveCounts) -> 
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
-/// What a viewer sees is made from this. A clone is cheap.
+/// State from which the views of a run are made. A clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ViewedRun {
     /// See [`LiveState::configuration`].

@@ -159,7 +159,7 @@ struct FlowName {
     metrics: FlowMetrics,
 }
 
-/// What a user asks to be measured.
+/// Measurements that a user wants.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct FlowMetrics {

@@ -30,7 +30,7 @@ pub(crate) fn settle_json(
     match settled {
         Ok(text) => complaints.is_empty().then_some(text),
         Err(error) => {
-            // What is wrong before the place where it ends to be JSON is another document's problem.
+            // Earlier complaints are dropped: a text that is not JSON gets only the error of its syntax.
             *complaints = ShapeComplaints::default();
             complaints.add_complaint(ValuePath::Root, format!("this is not a JSON document: {error}"));
             None

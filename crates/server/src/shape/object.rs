@@ -16,7 +16,7 @@ pub(super) struct KnownMembers {
     pub(super) given: Vec<String>,
 }
 
-/// What became of a member.
+/// Outcome of settling a member.
 pub(super) enum WrittenMember {
     /// It was left out, or is an empty list.
     Absent,

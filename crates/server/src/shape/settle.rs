@@ -43,7 +43,7 @@ pub(crate) fn settle_document(
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
 ) -> Value {
-    // What was written is JSON.
+    // `settle_value` writes valid JSON, so parsing it cannot fail.
     serde_json::from_str(&settle_value(document, of, complaints)).unwrap_or_default()
 }
 
@@ -53,7 +53,7 @@ struct DocumentSettler<'c> {
     complaints: &'c mut ShapeComplaints,
 }
 
-/// What became of a value.
+/// Outcome of settling a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WrittenValue {
     /// It is refused, or it is `null`, and nothing was written.
@@ -62,7 +62,7 @@ enum WrittenValue {
     Something,
 }
 
-/// What a value must be.
+/// Kind that a value must have.
 enum WantedValue {
     Message(MessageDescriptor),
     List(FieldDescriptor),

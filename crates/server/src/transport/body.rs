@@ -215,7 +215,7 @@ impl Drop for RequestGuard {
     fn drop(&mut self) {
         // A response that is dropped while it waits must not stay in the count.
         self.set_waits_for_client(false);
-        // What arrives from here on is the head of the next request, and has its deadline.
+        // Bytes from here on belong to the head of the next request and have its deadline.
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
         // Last of these two: a watch that sees no request in progress also sees the number above.

@@ -1,4 +1,4 @@
-//! Who holds the catalogue when writers wait in vain: the kernel lists the owner of each lock.
+//! Names the process that holds the catalogue when a writer times out: the kernel lists the owner of each lock.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;

@@ -156,7 +156,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         unread
     }
 
-    /// Looks up so many of them, beginning after those that were looked up last.
+    /// Looks up at most [`LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
     fn look_up_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
         // A round robin: after 256 runs the next look goes on behind them, so that none is passed over for ever.
         let last = self.looked_up.take();
@@ -210,7 +210,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
 
     /// Reads a run, in place of controllers that are not at work any more. Returns whether it is read here now.
     fn open_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
-        // The fabric names one reader at a time. Each that is proved dead is added to those it may replace; any other ends the attempt.
+        // The fabric names one reader at a time. A reader that is proved dead may be replaced; a live one ends the attempt.
         let mut gone = BTreeSet::new();
         loop {
             match self.incoming.read_run(run, &gone) {
