@@ -144,8 +144,8 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 if instant > allowed || stopped.is_some_and(|stopped| instant >= stopped) {
                     return None;
                 }
-                // The due time in the heap was only "look again" because the reader of the file was behind. Now it may
-                // know the real one.
+                // The heap had only the time of the next look, because the file reader was behind. The frame's due time
+                // may be known now.
                 if lane.frames.were_missing() {
                     *top = Reverse((lane.next_due(start, now), index));
                     continue;

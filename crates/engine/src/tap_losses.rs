@@ -187,8 +187,7 @@ fn find_in(directory: &Path, from: MonoTime, until: MonoTime, timeout: Nanos) ->
     let give_up_ns = clock::monotonic_ns() + timeout.as_u64();
     let each = list_files(directory).into_iter().flat_map(|path| {
         loop {
-            // The lock first: a tap that ends after the check has written its file by the time it is read,
-            // or is asked again.
+            // Checks the lock before it reads the file: a tap that ends in between has written its last counts by then.
             let is_alive = runtime_directory::is_held(&path);
             let Some(file) = read_file(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;

@@ -52,7 +52,7 @@ pub enum RulePositions {
         /// Millionths of the frames.
         millionths: u32,
     },
-    /// The last of every so many.
+    /// Every nth frame: the last one of each group of `nth`.
     Every {
         /// Distance of two positions; at least 1.
         nth: u64,

@@ -46,7 +46,7 @@ impl RateQueueState {
         Self { queue, inside: VecDeque::new(), bytes: 0, free: LineFree::default() }
     }
 
-    /// Returns the departure time of a frame of so many bytes, without FCS, that comes now; `None` if the queue is full.
+    /// Returns the departure time of a frame that comes now and has this many bytes without FCS; `None` if the queue is full.
     pub(super) fn admit_frame(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
         // Frames whose last bit has left make room before the new frame asks for it.
         while let Some((left, bytes)) = self.inside.front()

@@ -8,7 +8,7 @@ use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
 
-/// A rehearsal ends after this many trials. Options for so many take weeks.
+/// A rehearsal ends after this many trials. Options for more trials take weeks.
 const MOST_TRIALS: usize = 100_000;
 
 /// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest

@@ -13,7 +13,7 @@ pub(crate) fn nearest_nanos(ns: f64) -> Nanos {
     Nanos::new(whole_part(ns.round()))
 }
 
-/// Returns the time of so many frames at a rate; `None` without a rate.
+/// Returns the time of this many frames at a rate; `None` without a rate.
 pub(crate) fn time_of_frames(frames: u64, frames_per_second: f64) -> Option<Nanos> {
     (frames_per_second > 0.0).then(|| nearest_nanos(frames as f64 * 1e9 / frames_per_second))
 }

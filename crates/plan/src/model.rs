@@ -46,7 +46,7 @@ pub struct Stream {
     /// Index of its flow in the document.
     pub flow: usize,
     pub flow_name: String,
-    /// The frames of its flow that it sends.
+    /// The share of the flow's frames that this stream sends.
     pub part: FlowShare,
     /// The neighbour whose MAC address its frames need, if that is known only at run time; see [`Stream::frames_to`].
     pub awaits: Option<DeviceNeighbour>,

@@ -1,4 +1,4 @@
-//! Whose fault the errors of this crate are.
+//! Assigns the blame for each error of this crate.
 
 use crate::pcap::PcapError;
 use crate::{Error, UnsupportedFeature};

@@ -31,7 +31,7 @@ pub struct AlignedMemory {
 unsafe impl Send for AlignedMemory {}
 
 impl AlignedMemory {
-    /// Allocates so many bytes; at least one.
+    /// Allocates this many bytes; at least one.
     pub fn new(bytes: usize) -> Self {
         let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("far below the address space");
         // SAFETY: the layout has a size above zero.

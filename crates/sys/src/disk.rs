@@ -53,8 +53,8 @@ pub fn reserve_space(path: &Path, bytes: u64) -> io::Result<()> {
     made
 }
 
-/// Reserves space for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file
-/// gives the space back. On a file system without this ability nothing happens.
+/// Reserves space for this many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the
+/// file gives the space back. On a file system without this ability nothing happens.
 pub fn reserve_space_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

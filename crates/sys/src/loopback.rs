@@ -57,7 +57,7 @@ impl Drop for OpenLoopback {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
         let Ok(_held) = self.record.hold_record() else { return };
-        // This turns the own lock into one that excludes others, if there are none.
+        // Upgrades this shared lock to an exclusive one, which succeeds only if nobody else holds it.
         if self.holders.try_lock().is_ok() {
             drop(self.record.restore_settings());
         }

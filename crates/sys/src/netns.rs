@@ -112,7 +112,8 @@ impl NetNs {
         }
         let inode = self.inode()?;
         let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
-        // A thread inherits its namespace: one that was left inside lends it without CAP_SYS_ADMIN, which may have been given up.
+        // CAP_SYS_ADMIN may have been given up. A thread that stayed in the namespace needs no right: the threads that it
+        // starts inherit the namespace.
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
             return resident.run_job(work);
         }

@@ -64,7 +64,7 @@ pub enum SecretFileError {
     Foreign(u32),
 }
 
-/// Reads a text of at most so many bytes that only this user and root can have read or written.
+/// Reads a text of at most `most` bytes that only this user and root can have read or written.
 pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
     // Facts of the open file, not of the path: the file that was checked is the one that is read.

@@ -165,7 +165,7 @@ impl CaptureTap {
     /// Updates how many frames the port's ring has dropped so far. A capture that is over ends here.
     pub fn on_ring_dropped(&mut self, frames: u64) {
         let Some(active) = &mut self.active else { return };
-        // What the ring dropped before is no loss of this capture.
+        // Earlier drops of the ring do not count for this capture.
         let before = *active.lost_before.get_or_insert(frames);
         // Without the filter before the ring, nobody knows whether the lost frames would have passed it.
         if self.is_filtered_before {

@@ -55,7 +55,7 @@ impl ClockDrift {
     }
 }
 
-/// Index of an end of the interval among so many sorted slopes; `None` if the end lies outside them.
+/// Index of an end of the interval among `slopes` sorted slopes; `None` if the end lies outside them.
 fn rank_index(slopes: usize, ranks: f64) -> Option<usize> {
     let place = f64::midpoint(slopes as f64 - 1.0, ranks);
     let place = if ranks < 0.0 { place.floor() } else { place.ceil() };

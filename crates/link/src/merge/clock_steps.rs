@@ -160,7 +160,7 @@ fn delay_level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<Del
     each.reduce(DelayEnvelope::merge_with)
 }
 
-/// Pairs per window when so many are divided into at most [`MOST_WINDOWS`] windows.
+/// Pairs per window when `pairs` are divided into at most [`MOST_WINDOWS`] windows.
 fn window_length(pairs: usize) -> usize {
     WINDOW.max(pairs.div_ceil(MOST_WINDOWS))
 }

@@ -3,8 +3,8 @@
 use super::PacketIdentity;
 use std::collections::BTreeMap;
 
-/// Packets with the smallest identities of a capture, at most so many. Identities are hashes, so this is a fair choice, and one that
-/// does not depend on the capture: of two captures of a link, both hold the same packets, as long as both captures do.
+/// The `most` packets of a capture with the smallest identities. Identities are hashes, so this is a fair choice that does
+/// not depend on the capture: samples of two captures of a link hold the same packets, as long as both captures do.
 #[derive(Clone, Debug)]
 pub struct PacketSample {
     most: usize,

@@ -123,7 +123,7 @@ impl TxRing {
         self.slots.commit_frame(len);
     }
 
-    /// Bounds frames by this MTU from now on, which the interface has been given since.
+    /// Limits frames to the interface's new MTU from now on.
     pub fn set_mtu(&mut self, mtu: u32) {
         self.slots.mtu = mtu as usize;
     }

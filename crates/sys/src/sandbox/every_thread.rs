@@ -20,7 +20,7 @@ static REQUEST: RightsRequest = RightsRequest {
 };
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
-/// A thread that has not followed after so many signals never will.
+/// A thread that has not followed after this many signals never will.
 const ROUNDS: u32 = 2000;
 const PAUSE: Duration = Duration::from_millis(1);
 

@@ -170,7 +170,7 @@ pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, Missin
     // A device node that a program makes could lead to any disk.
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     for path in &files.write {
-        // What a program may write, it may not execute by the same rule.
+        // A rule for writing never allows executing.
         allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
     }
     for path in &files.execute {

@@ -74,7 +74,7 @@ impl ControlledMessage {
     /// The control messages that came with it.
     pub(crate) fn control_messages(&self) -> ControlMessages<'_> {
         let start = self.control.as_ptr().cast::<u8>();
-        // SAFETY: the array is alive and so long, and any bytes are bytes.
+        // SAFETY: the array is live and has this length, and every bit pattern is a valid byte.
         ControlMessages { rest: unsafe { std::slice::from_raw_parts(start, size_of_val(&self.control)) } }
     }
 }

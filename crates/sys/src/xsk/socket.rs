@@ -262,7 +262,7 @@ impl XskTx {
 impl Drop for XskTx {
     /// Waits a little for frames on their way: while one is, the kernel keeps the queue.
     fn drop(&mut self) {
-        // What the kernel has not taken would otherwise be waited for in vain.
+        // Frames that the kernel has not taken never complete, so the loop below must not wait for them.
         self.slots.withdraw_unreached();
         let until = clock::monotonic_ns() + CLOSE_TIMEOUT_NS;
         while self.slots.pending > 0 && clock::monotonic_ns() < until {

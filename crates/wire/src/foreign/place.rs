@@ -78,7 +78,7 @@ impl TagPlace {
     }
 }
 
-/// Compares an arrived frame that was recorded, not made, with its tag: only the payload can be checked. `None`: it merely
+/// Checks the payload of an arrived frame of a replayed recording against its tag. Returns `None` for a frame that only
 /// looks like one of ours.
 pub fn verify_payload(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;

@@ -182,8 +182,8 @@ impl TapLane {
     }
 }
 
-/// Gives `sink` the frame as a cable would carry it: a station on this machine, or a card that merges, leaves checksums and the division into
-/// packets to a card, and the next interface may be none.
+/// Gives `sink` the frame as a cable would carry it. A station on this machine or a merging card leaves checksums and
+/// segmentation to the next card, but the next interface may be virtual.
 fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMut(RawFrame<'_>)) {
     if let Some(MergedFrame { segment_bytes, transport_at }) = frame.merged {
         let part = RawFrame { lacks_checksum: false, merged: None, ..frame };
@@ -191,7 +191,7 @@ fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMu
             foreign::split_merged(frame.bytes, segment_bytes, transport_at, completed, &mut |bytes| {
                 sink(RawFrame { bytes, full_len: bytes.len(), ..part });
             });
-        // What cannot be split, in a tunnel for example, is tried as it is.
+        // A frame that cannot be split, for example one in a tunnel, is sent in one piece.
         if is_split {
             return;
         }

@@ -365,7 +365,7 @@ const DEADLY: &[NamedCall] = &named_calls![
 ];
 
 const DEADLY_IN_PARSERS: &[NamedCall] = &named_calls![SYS_setns, SYS_kill];
-/// A map reader makes this call, with [`MAP_COMMANDS`].
+/// Deadly for parsers that read no BPF maps. A map reader may make this call with [`MAP_COMMANDS`].
 const DEADLY_IN_PLAIN_PARSERS: &[NamedCall] = &named_calls![SYS_bpf];
 
 /// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs

@@ -44,7 +44,7 @@ pub struct InboundCounts {
     pub other: u64,
     /// Frames to be copied and forwarded.
     pub wanted: u64,
-    /// Wanted frames without space for the note that a trailer is made of.
+    /// Wanted frames without room for the metadata from which the trailer is made.
     pub unnoted: u64,
 }
 
