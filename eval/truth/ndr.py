@@ -47,7 +47,7 @@ def main():
     error = 100 * (carried / TRUTH - 1)
     measured = f"{carried:.0f} of {TRUTH:.0f} frames/s ({error:+.2f} %), {report['trials']} trials, limited by: {limit}"
     is_met = abs(error) <= WANTED
-    # A rig that could not hold the trials and says so has blamed nobody.
+    # A rig that could not sustain the trials and says so has blamed nobody.
     is_excused = limit == "rig" and error < 0 and not is_met
     return print_goal("ndr", f"{measured}, load {load}", f"within {WANTED} %", is_met, 0 if is_excused else 1)
 

@@ -81,7 +81,7 @@ pub enum ConvergenceOutcome {
     /// The event happened. A loss of 0 means that nothing was lost.
     Measured,
     EventDidNotHappen,
-    /// The rig could not hold the trial.
+    /// The rig could not sustain the trial.
     RigFault,
 }
 

@@ -58,7 +58,7 @@ pub struct CostRange {
 const BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
 
 impl CostRange {
-    /// Returns the range if the rig can hold no trial at the first try, with the time that it needs between trials.
+    /// Returns the range if the rig can sustain no trial at the first try, with the time that it needs between trials.
     #[must_use]
     pub fn with_repeats(self) -> Self {
         // The session makes a trial once and repeats it up to `REPEATS` times.
@@ -71,7 +71,7 @@ impl CostRange {
             sending: often(self.most.sending),
             waits: often(self.most.waits) + between,
         };
-        // The least stays: a rig that holds every trial repeats none.
+        // The least stays: a rig that sustains every trial repeats none.
         Self { least: self.least, most }
     }
 }

@@ -66,7 +66,7 @@ pub struct RateLossShare {
     /// Runs with a result about the device.
     pub runs: u32,
     pub runs_with_loss: u32,
-    /// Runs that the rig could not hold.
+    /// Runs that the rig could not sustain.
     pub unknown_runs: u32,
     /// Share of `runs_with_loss` in `runs`, with the 95 % interval of Wilson. Absent without runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,13 +152,13 @@ impl LossShare {
     }
 
     const fn is_lossless(&self, rate: &RateLossShare) -> bool {
-        // Runs that the rig could not hold are not in `runs`. A rate that lacks one is not proven.
+        // Runs that the rig could not sustain are not in `runs`. A rate that lacks one is not proven.
         rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
     }
 
     /// Returns the rate that still needs runs.
     fn next_rate(&self) -> Option<usize> {
-        // Runs that the rig could not hold count as made: a rig that always fails must not keep the method from ending.
+        // Runs that the rig could not sustain count as made: a rig that always fails must not keep the method from ending.
         self.rates.iter().position(|rate| rate.runs + rate.unknown_runs < self.options.runs_per_rate)
     }
 
@@ -176,7 +176,7 @@ impl LossShare {
         match (rate.unknown_runs, missing) {
             (0, 0) => None,
             (0, missing) => Some(format!("{rate_of}: {missing} runs were not made")),
-            (faulty, _) => Some(format!("{rate_of}: the rig could not hold {faulty} runs")),
+            (faulty, _) => Some(format!("{rate_of}: the rig could not sustain {faulty} runs")),
         }
     }
 

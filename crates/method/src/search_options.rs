@@ -107,7 +107,7 @@ impl SearchedLoad {
         let carried = self.carried.unwrap_or(Load::ZERO);
         match (self.cause, self.failed) {
             (BoundCause::Rig, Some(failed)) => Some(format!(
-                "{}: {carried} are carried; the rig could not hold the trials at {failed}: the device may carry more",
+                "{}: {carried} are carried; the rig could not sustain the trials at {failed}: the device may carry more",
                 self.name
             )),
             _ if !self.is_over => Some(format!("{}: the search is not over", self.name)),

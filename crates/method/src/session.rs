@@ -1,8 +1,8 @@
-//! A running method: numbers its trials, compares them with its journal, and repeats trials that the rig could not hold.
+//! A running method: numbers its trials, compares them with its journal, and repeats trials that the rig could not sustain.
 
 use crate::{TestMethod, TrialOrder, TrialResult};
 
-/// Number of repeats of a trial that the rig could not hold, before the method receives its result.
+/// Number of repeats of a trial that the rig could not sustain, before the method receives its result.
 pub(crate) const REPEATS: u32 = 2;
 
 /// A method and its progress.

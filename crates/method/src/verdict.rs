@@ -1,6 +1,6 @@
 //! Verdict on a result: PASS, FAIL or INCONCLUSIVE against the criteria of the user, with reasons in words.
 //!
-//! A trial that the rig could not hold is never a reason for FAIL.
+//! A trial that the rig could not sustain is never a reason for FAIL.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -24,7 +24,7 @@ fn bisection_between_two_nodes_uses_fleet_runs() {
         "10%",
         "--json",
     ]);
-    // On a busy machine the rig may not hold a trial: then the search says so.
+    // On a busy machine the rig may not sustain a trial: then the search says so.
     assert!(matches!(code, Some(0 | 7)), "{code:?} {said}");
     let result: Value =
         serde_json::from_str(&printed).unwrap_or_else(|error| panic!("{error}: {printed}{said}"));

@@ -146,7 +146,7 @@ fn trial_losses_match_the_device_truth() {
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     let truth = device.truth(0, 0);
-    // Also those that the rig could not hold: they were made again and are in no result.
+    // Also those that the rig could not sustain: they were made again and are in no result.
     let journal = server.directory().join("out-store/methods").join(&id).join("journal.jsonl");
     let journal = std::fs::read_to_string(journal).unwrap();
     let trials: Vec<Value> =

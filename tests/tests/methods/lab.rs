@@ -38,7 +38,7 @@ pub(crate) fn start(lab: &Lab, method: &str, more: &[&str]) -> Running {
     Running::start(&arguments, "")
 }
 
-/// The same, to its end. On a machine that is too busy to hold the trials, INCONCLUSIVE is the right answer: it is asked again.
+/// The same, to its end. On a machine that is too busy to sustain the trials, INCONCLUSIVE is the right answer: it is asked again.
 pub(crate) fn test(lab: &Lab, method: &str, more: &[&str]) -> Finished {
     test_until(lab, method, more, |finished| finished.code != Some(7))
         .unwrap_or_else(|answers| panic!("test {method} decides nothing: {answers:?}"))

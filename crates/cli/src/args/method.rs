@@ -330,7 +330,7 @@ pub(crate) struct CompareArgs {
     /// Duration of each trial
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
-    /// Number of pairs of trials, one of A and one of B; --max-worse needs 5 that the rig holds
+    /// Number of pairs of trials, one of A and one of B; --max-worse needs 5 that the rig sustains
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) pairs: u32,
     /// Most by which B may be worse than A, in percent of A: in loss, latency and rate [default: any]

@@ -74,7 +74,7 @@ impl Comparison {
             return Some(format!("{of}: {missing} pairs were not made"));
         }
         (load.unusable_pairs > 0)
-            .then(|| format!("{of}: the rig could not hold {} pairs", load.unusable_pairs))
+            .then(|| format!("{of}: the rig could not sustain {} pairs", load.unusable_pairs))
     }
 }
 

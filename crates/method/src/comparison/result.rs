@@ -18,7 +18,7 @@ pub struct ComparisonResult {
 pub struct LoadComparison {
     pub load: ComparedLoad,
     pub pairs: Vec<ComparedPair>,
-    /// Number of pairs with a trial that the rig could not hold. These pairs do not count.
+    /// Number of pairs with a trial that the rig could not sustain. These pairs do not count.
     pub unusable_pairs: u32,
     pub measures: Vec<MeasureComparison>,
 }

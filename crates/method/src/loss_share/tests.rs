@@ -57,7 +57,7 @@ fn runs_beyond_rig_limit_do_not_count() {
     );
     let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
-    assert_eq!(judgement.unknown, ["60 000 frames/s: the rig could not hold 10 runs"]);
+    assert_eq!(judgement.unknown, ["60 000 frames/s: the rig could not sustain 10 runs"]);
 }
 
 #[test]

@@ -104,7 +104,7 @@ impl BurstSearches {
         let cause = self.searches.last()?.limited_by;
         match cause {
             BoundCause::Rig => {
-                Some("the rig could not hold the bursts above the longest that passed".to_owned())
+                Some("the rig could not sustain the bursts above the longest that passed".to_owned())
             }
             BoundCause::Range => Some(format!("a burst of {longest} frames passed: allow longer bursts")),
             BoundCause::Device

@@ -47,7 +47,7 @@ impl FrameLossTrials {
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
         let Some(percent) = self.next_percent() else { return };
-        // A trial that the rig could not hold is not without loss, so it never ends the curve.
+        // A trial that the rig could not sustain is not without loss, so it never ends the curve.
         self.lossless = if result.is_without_loss() { self.lossless + 1 } else { 0 };
         self.points.push(FrameLossPoint {
             percent_of_maximum: percent,

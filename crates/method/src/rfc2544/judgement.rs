@@ -57,7 +57,7 @@ fn describe_bounds(bounds: &ThroughputBounds) -> String {
     match (bounds.limited_by, bounds.lost_at_frames_per_second) {
         (BoundCause::Rig, Some(load)) => {
             format!(
-                "{carried} are carried; the rig could not hold the trial at {load}: the device may carry more"
+                "{carried} are carried; the rig could not sustain the trial at {load}: the device may carry more"
             )
         }
         (BoundCause::Device, Some(load)) => format!("{carried} are carried; frames are lost at {load}"),
@@ -133,7 +133,7 @@ fn measured_at_throughput<T>(
             let ThroughputBasis { frames_per_second, is_throughput } = basis(value);
             let reason = format!(
                 "it was measured at {frames_per_second}, the highest load that was carried: the throughput is unknown, \
-                 because the rig could not hold the trials above it"
+                 because the rig could not sustain the trials above it"
             );
             if is_throughput { Ok(value) } else { Err(reason) }
         }

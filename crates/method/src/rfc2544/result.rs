@@ -84,7 +84,8 @@ impl ThroughputBounds {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThroughputBasis {
     pub frames_per_second: Load,
-    /// True if the load is the throughput. Else it is the highest load that was carried: the rig could not hold the trials above it.
+    /// True if the load is the throughput. Else it is the highest load that was carried: the rig could not sustain the
+    /// trials above it.
     pub is_throughput: bool,
 }
 
@@ -96,7 +97,7 @@ pub struct LatencyBenchmark {
     pub definition: super::LatencyDefinition,
     /// Time that the definition subtracts from each measured value.
     pub subtracted_ns: Nanos,
-    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not hold do not
+    /// Statistics over the means of the samples, by the definition. Samples of trials that the rig could not sustain do not
     /// count.
     pub mean_latency_ns: Option<SampleStatistics>,
     /// The least and the greatest latency of a frame, by the definition.

@@ -30,7 +30,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
         if load.unusable_pairs > 0 {
             let of = load.load.frames_per_second;
             table.notes.push(format!(
-                "{of}: the rig could not hold {} pairs; they do not count.",
+                "{of}: the rig could not sustain {} pairs; they do not count.",
                 load.unusable_pairs
             ));
         }

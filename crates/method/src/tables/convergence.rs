@@ -37,7 +37,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         table
             .notes
             .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
-        table.notes.push("Of each trial, the most that it may have cost.".to_owned());
+        table.notes.push("Each trial counts with its largest possible loss of connectivity.".to_owned());
     }
     if !result.unaffected_streams.is_empty() {
         table.notes.push(format!("Not affected: {}.", result.unaffected_streams.join(", ")));

@@ -34,9 +34,7 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
     }
     let highest = result.highest_lossless_frames_per_second.iter();
     table.notes.extend(highest.map(|rate| format!("No run at {rate} or a lower rate lost a frame.")));
-    table.notes.push(
-        "Intervals by Wilson. Runs of the rig: those that it could not hold; they do not count.".to_owned(),
-    );
+    table.notes.push("Intervals by Wilson. Runs that the rig could not sustain do not count.".to_owned());
     vec![table]
 }
 

@@ -129,7 +129,9 @@ fn note_unheld(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<Stri
     let unheld = latency.samples.len() - latency.counted_trials();
     if unheld > 0 {
         let trials = latency.samples.len();
-        notes.push(format!("{size}: the rig could not hold {unheld} of {trials} trials; they do not count."));
+        notes.push(format!(
+            "{size}: the rig could not sustain {unheld} of {trials} trials; they do not count."
+        ));
     }
 }
 

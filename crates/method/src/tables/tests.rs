@@ -215,7 +215,7 @@ fn rig_limited_search_verdict_is_unknown() {
         }
         let judgement = method.judge_result();
         assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
-        assert!(judgement.unknown[0].contains("the rig could not hold"), "{judgement:?}");
+        assert!(judgement.unknown[0].contains("the rig could not sustain"), "{judgement:?}");
     }
 }
 

@@ -103,7 +103,7 @@ pub enum MarkShape {
     Carried,
     /// Frames were lost: a cross.
     Lost,
-    /// The rig could not hold it: a square.
+    /// The rig could not sustain it: a square.
     Rig,
 }
 

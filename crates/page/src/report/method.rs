@@ -217,7 +217,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         part.add_element("p", &[], "None: no trial states a doubt about its result.");
         return;
     }
-    part.add_element("p", &[], "A trial that the rig could not hold is no fact about the device: it was made again, or its bound is the rig's.");
+    part.add_element("p", &[], "A trial that the rig could not sustain is no fact about the device: it was made again, or its bound is the rig's.");
     part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(MOST_CAVEATS) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();

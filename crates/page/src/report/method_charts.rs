@@ -14,7 +14,7 @@ use packetrig_method::{
 };
 use packetrig_units::{FrameSize, Nanos};
 
-const MARKS: &str = "Ring: carried. Cross: frames lost. Square: the rig could not hold the trial.";
+const MARKS: &str = "Ring: carried. Cross: frames lost. Square: the rig could not sustain the trial.";
 
 pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[JournalEntry]) {
     page.open_element("div", &[("class", "charts")]);
@@ -102,7 +102,7 @@ fn describe_trial(entry: &JournalEntry) -> String {
     let outcome = match &result.rig_fault {
         // The order is that of `shape_of`, so that the text and the mark agree.
         _ if result.is_without_loss() => "carried without loss".to_owned(),
-        Some(fault) => format!("the rig could not hold it: {fault}"),
+        Some(fault) => format!("the rig could not sustain it: {fault}"),
         None => {
             let loss = result.loss_ratio();
             format!(
@@ -157,7 +157,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             |entry| entry.result.loss_share() <= goal.ratio && entry.result.sent > 0,
             f64::max,
         );
-        // A trial that the rig did not hold is no fact about the device.
+        // A trial that the rig did not sustain is no fact about the device.
         let failed = running_bounds(
             group,
             |entry| entry.result.loss_share() > goal.ratio && entry.result.rig_fault.is_none(),
@@ -311,7 +311,7 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
         "Throughput (RFC 2544, 26.1)",
         &chart,
         &legend,
-        Some("Square: the rig could not hold more, so the device may carry more."),
+        Some("Square: the rig could not sustain more, so the device may carry more."),
     );
 }
 

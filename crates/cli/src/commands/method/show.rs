@@ -250,7 +250,7 @@ pub(super) fn report_trial(result: &TrialResult) {
         format_count(result.sent)
     ));
     if let Some(fault) = &result.rig_fault {
-        print_remark(format_args!("  the rig could not hold the trial: {fault}"));
+        print_remark(format_args!("  the rig could not sustain the trial: {fault}"));
     }
 }
 
@@ -261,7 +261,7 @@ pub(super) fn describe_cost(options: &MethodOptions) -> Result<String, MethodOpt
     let (name, trials, time) = (options.name(), describe_trial_count(&all), describe_trial_time(&all));
     let of_held = format!("{} in {}", describe_trial_count(&held), describe_trial_time(&held));
     Ok(format!(
-        "{name}: {trials} trials in {time}; {of_held} if the rig holds each one. Others are made up to 3 times."
+        "{name}: {trials} trials in {time}; {of_held} if the rig sustains each one. Others are made up to 3 times."
     ))
 }
 
