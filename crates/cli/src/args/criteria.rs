@@ -51,8 +51,8 @@ pub(crate) struct CriteriaFlags {
     /// Largest difference between the start times of senders on different nodes [default: any]
     #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_skew: Option<Nanos>,
-    /// Who caused it when a port loses its carrier: `device` if the device is expected to do it, as in a reset; then
-    /// losses at that time are the device's [default: unknown]
+    /// Cause of a carrier loss at a port: `device` if the device is expected to cause it, as in a reset;
+    /// then losses at that time are the device's [default: unknown]
     #[arg(long, value_name = "CAUSE")]
     pub(crate) carrier_loss: Option<CarrierLossCause>,
 }

@@ -82,7 +82,7 @@ pub(crate) struct CapacityProbes {
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(8..=1_000))]
     pub(crate) longest: u32,
     /// Time for each pair of nodes; the pairs that share no node are measured at the same time
-    /// [default: 60 more --interval than --count, and --wait]
+    /// [default: (--count + 60) x --interval + --wait]
     #[arg(long, value_name = "TIME", help_heading = "Schedule")]
     pub(crate) slot: Option<Nanos>,
     /// Largest number of packet pairs for each pair of nodes

@@ -147,7 +147,7 @@ pub(crate) enum MeterFormatArg {
     V9,
     /// NetFlow 5: IPv4 only
     V5,
-    /// One line for every packet and every new flow
+    /// One item for every packet and every new flow
     Sim,
 }
 

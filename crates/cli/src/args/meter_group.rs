@@ -40,7 +40,7 @@ pub(crate) struct MeterGroupArgs {
     /// Time between two messages to the peers, 10ms to 10s
     #[arg(long, value_name = "TIME", default_value = "100ms", requires = "peer")]
     pub(crate) advertise: Nanos,
-    /// A peer has failed after so many messages that did not come
+    /// Number of missed messages in a row after which a peer counts as failed
     #[arg(long, value_name = "N", default_value_t = 3, requires = "peer")]
     pub(crate) misses: u8,
     /// Another program decides which meter exports: keepalived:PIPE or keepalived:PIPE:INSTANCE (its notify_fifo), or

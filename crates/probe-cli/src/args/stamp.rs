@@ -56,7 +56,8 @@ pub struct ReflectArgs {
     /// Shortest mean time between two packets of an address that are reflected
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub min_interval: Nanos,
-    /// Reflect up to this many packets of an address at once; at least the longest train to be sent here
+    /// Reflect up to this many packets from one address in a burst; must be at least the longest train
+    /// that a sender uses
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub burst: u32,
     /// Stop after this time; a number alone is seconds [default: when interrupted]

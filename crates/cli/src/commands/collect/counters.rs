@@ -41,7 +41,7 @@ pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
     let mut text = String::new();
     for EarlierLoss { exporter, domain, stored_records, missing, unit } in earlier_losses(ledger, sinks) {
         let missing = missing.map_or_else(
-            || "it is not known how much is missing, because the exporter does not tell".to_owned(),
+            || "the number of missing records is unknown, because the exporter does not report its own counts".to_owned(),
             |missing| format!("{} {unit} are missing by its own counts", format_count(missing)),
         );
         let stored = format_count(stored_records);

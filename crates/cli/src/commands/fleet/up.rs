@@ -120,7 +120,7 @@ fn exit_soon_after_signal() -> Result<(), Error> {
             std::thread::sleep(POLL / 2);
         }
         std::thread::sleep(ENDING);
-        print_remark("fleet: ended without waiting for what does not answer");
+        print_remark("fleet: ended before all threads had stopped");
         // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
     });

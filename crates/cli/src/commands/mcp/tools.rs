@@ -64,7 +64,7 @@ const ID: Parameter = required("id", ParameterKind::Text, "id of a result, its f
 pub(super) const TOOLS: &[Tool] = &[
     Tool {
         name: "server_state",
-        description: "What the server is and has, and whether you may start streams.",
+        description: "Describes the server and its ports, and whether you may start streams.",
         parameters: &[],
         form: CallForm::Get("/api/v1/state"),
     },
@@ -136,7 +136,7 @@ pub(super) const TOOLS: &[Tool] = &[
     },
     Tool {
         name: "compare_results",
-        description: "The figures of two results side by side, with what is worse by more than its doubt.",
+        description: "Compares the figures of two results and marks those that are worse by more than their uncertainty.",
         parameters: &[
             required("a", ParameterKind::Text, "id of the first result"),
             required("b", ParameterKind::Text, "id of the second result"),

@@ -105,7 +105,7 @@ fn group_mark(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
         return refused("needs timeouts (--idle, --active) of at least 2s");
     }
     if has_peers && arguments.inputs.iter().any(|name| is_file(name)) {
-        return refused("with --peer works at interfaces only: of files nothing is missed");
+        return refused("with --peer works only with interfaces: a meter that reads files misses no packets");
     }
     // Each item of SIM is of one packet, so it needs no history.
     let has_history = arguments.format == MeterFormat::Ipfix;

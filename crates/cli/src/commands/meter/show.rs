@@ -84,9 +84,7 @@ fn group_text(group: &GroupReport) -> String {
         [own].into_iter().chain(peers).map(Vec::from),
     ));
     if group.is_blind {
-        text.push_str(
-            "nothing comes at this meter, while packets come at others: its copy of the link is cut\n",
-        );
+        text.push_str("this meter receives no packets, but other meters do: its copy of the link is cut\n");
     }
     text.extend(group.order_error.iter().map(|error| format!("{error}\n")));
     text

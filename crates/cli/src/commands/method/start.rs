@@ -400,7 +400,9 @@ fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic
     let of_plan = Load::new(device.traffic.full_load());
     // The same rate may differ by rounding when it is computed in another order.
     if traffic.plan.is_some() && load > of_plan.scale_by(1.0 + 1e-9) {
-        let text = format!("--rates asks for {load} of all senders, and the rates of the plan are {of_plan}");
+        let text = format!(
+            "--rates asks for {load} from all senders together, but the rates of the plan add up to {of_plan}"
+        );
         return Err(Error::Usage(text));
     }
     Ok(())
