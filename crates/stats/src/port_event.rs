@@ -108,7 +108,7 @@ impl fmt::Display for PortEventKind {
                 write!(f, "its sender stalled: frames left up to {most_late} late")
             }
             Self::EngineFailed => f.pad("the program that sent for it failed"),
-            Self::PortFailed => f.pad("the kernel refused the rig the use of it"),
+            Self::PortFailed => f.pad("the kernel refused to let the rig use it"),
             Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
             Self::Declared => f.pad("its link was switched down as ordered"),
             Self::TapDropped { frames: Some(frames) } => {

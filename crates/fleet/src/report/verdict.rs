@@ -178,7 +178,7 @@ fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement
         subject: format!("capture {}", capture.file),
         result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
         measured: match failure {
-            Some(failure) => format!("{known}; how many came besides is not known, as {failure}"),
+            Some(failure) => format!("{known}; the number of further frames is unknown, because {failure}"),
             None => known,
         },
         figure: None,

@@ -44,13 +44,13 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new("to", Text, "The receiving port, or the address of a host.", |row| {
         Some(CellValue::from(&row.to))
     }),
-    ProbeColumn::new("to_node", Text, "Its node; absent for a host that is none.", |row| {
+    ProbeColumn::new("to_node", Text, "Its node; absent for a host that is not a node.", |row| {
         row.to_node.as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("target", Text, "The address that was probed.", |row| {
         Some(CellValue::from(&row.target))
     }),
-    ProbeColumn::new("missing", Text, "Why nothing is known of it; absent if a result is here.", |row| {
+    ProbeColumn::new("missing", Text, "Reason why there is no result; absent if there is one.", |row| {
         row.missing.as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("ended_early", Text, "Why it ended before all probes were sent.", |row| {
@@ -86,7 +86,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "delay_there_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent of fewer than 100.",
+        "99th percentile of it; absent below 100 values.",
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
@@ -98,7 +98,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "delay_back_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent of fewer than 100.",
+        "99th percentile of it; absent below 100 values.",
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
@@ -110,7 +110,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
     ProbeColumn::new(
         "round_trip_p99_ns",
         SignedNanoseconds,
-        "99th percentile of it; absent of fewer than 100.",
+        "99th percentile of it; absent below 100 values.",
         |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {

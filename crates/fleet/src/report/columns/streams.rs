@@ -299,7 +299,7 @@ const COLUMNS: &[Column] = &[
     Column::new(
         "certain_outage_ns",
         Nanoseconds,
-        "How long the longest outage certainly was, without what the rig may have done to it.",
+        "Lower bound of the longest outage, without the part that the rig may have caused.",
         |row| row.outages.as_ref()?.longest_certain.map(CellValue::from),
     ),
     Column::new("asked_fps_milli", MilliFramesPerSecond, "Frame rate that the schedule asks for.", |row| {
