@@ -221,7 +221,9 @@ fn needs_tls(options: &ServerOptions) -> bool {
 
 fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
     if options.grpc.is_some() && rig.tester.is_none() {
-        return Err(Error::Options("gRPC needs a tester, and this server only shows; turn it off".into()));
+        return Err(Error::Options(
+            "this server only shows results, and gRPC needs a tester; turn gRPC off".into(),
+        ));
     }
     if options.http.is_none() && options.grpc.is_none() {
         return Err(Error::Options("HTTP and gRPC are both off; serve at least one of them".into()));

@@ -96,7 +96,7 @@ fn create_reserve_file(directory: &Path, what: &str, bytes: u64) -> Result<PathB
             let free = disk::free_bytes(directory).unwrap_or(0);
             Err(Error::NoRoom { path: directory.to_owned(), wanted: bytes, free })
         }
-        Err(error) => Err(Error::file("set room aside in", &path)(error)),
+        Err(error) => Err(Error::file("reserve space in", &path)(error)),
     }
 }
 

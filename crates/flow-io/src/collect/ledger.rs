@@ -310,7 +310,7 @@ impl CollectLedger {
             ("units lost on the way, by the exporters' numbers", total.lost),
             ("bytes undecoded: without their template", total.undecoded_bytes + total.pending_bytes),
             ("messages malformed", total.malformed),
-            ("records left: too many for their set", total.over_budget),
+            ("records skipped: too many for their set", total.over_budget),
             ("messages refused: too many exporters of one address", self.refused.address_full),
             (
                 "connections broken off",

@@ -106,12 +106,12 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     events total "packets and new flows that SIM told of";
     options_records total "records about the exporter itself";
     templates total "templates heard, repetitions too";
-    templates_expired total "templates forgotten: not repeated in time, or of a former life of the exporter";
+    templates_expired total "templates forgotten: not repeated in time, or from before a restart of the exporter";
     templates_no_room total "templates given up: no room (--memory)";
     lost level "units lost on the way, by the exporters' numbers";
     gaps total "gaps in the numbers, filled later or not";
     late_units total "units that came late and filled a gap";
-    duplicates total "messages that came a second time, and were left";
+    duplicates total "repeated messages, skipped";
     early total "messages numbered before the first one heard, and decoded";
     old total "messages numbered far back, and decoded";
     restarts total "times an exporter began anew";
@@ -126,7 +126,7 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     untold level "units that may be in sets without a template";
     pending_bytes level "bytes that wait for their template";
     malformed total "messages that could not be read whole";
-    over_budget total "records left: more than a set of that length may hold";
+    over_budget total "records skipped: more than a set of that length can hold";
     newer_packets level "packets in what came after the exporters' last ledgers";
     timeless total "records without a time, which have that of their message";
 };

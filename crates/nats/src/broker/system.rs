@@ -35,7 +35,7 @@ pub(super) fn ask_server(
 /// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
 pub(super) fn configured_at(setup: &BrokerSetup, as_whom: &FleetCredentials) -> Result<String, Error> {
     let facts = ask_server(setup, as_whom, SERVER_FACTS, String::new());
-    let facts = facts.map_err(|why| Error::NotReady(format!("it does not tell of itself: {why}")))?;
+    let facts = facts.map_err(|why| Error::NotReady(format!("it does not report its state: {why}")))?;
     let time = facts["data"]["config_load_time"].as_str();
-    time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not tell of itself: {facts}")))
+    time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not report its state: {facts}")))
 }

@@ -23,7 +23,7 @@ pub enum Error {
     #[error("the disk that holds {} is full", .0.display())]
     DiskFull(PathBuf),
     /// The disk has no space for the counters of a run, so the run is not started.
-    #[error("the disk has no room for the results of a run: cannot set room aside in {}", .0.display())]
+    #[error("the disk has no room for the results of a run: cannot reserve space in {}", .0.display())]
     NoRoom(PathBuf),
     /// A spool that another process has locked.
     #[error("spool {} is in use by another process", .0.display())]

@@ -34,7 +34,7 @@ impl DiskReserve {
                 Err(error) if is_full_disk_kind(error.kind()) => {
                     return Err(Error::NoRoom(self.path.clone()));
                 }
-                Err(error) => return Err(Error::file("set room aside in", &self.path)(error)),
+                Err(error) => return Err(Error::file("reserve space in", &self.path)(error)),
             }
         }
         Ok(())
