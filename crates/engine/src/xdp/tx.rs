@@ -131,7 +131,7 @@ impl LiveSender {
         }
         let Some(since) = self.gate.shut_since(now, start) else { return };
         // All frames left before the lease expired: nothing was cut off.
-        if self.has_left() {
+        if self.has_sent_everything() {
             return;
         }
         if let Some(live) = &self.live {
@@ -214,7 +214,7 @@ impl LiveSender {
     }
 
     /// Returns whether everything that was planned has left.
-    fn has_left(&mut self) -> bool {
+    fn has_sent_everything(&mut self) -> bool {
         let Some(live) = &self.live else { return false };
         let Some(runs) = &self.runs else { return false };
         if !runs.is_over() || !live.is_drained() {
@@ -353,7 +353,7 @@ impl StreamTx for LiveSender {
                     live.stop_sending();
                 }
                 // A stop after the last frame is no interruption.
-                let over = self.ended || self.has_left();
+                let over = self.ended || self.has_sent_everything();
                 if self.stopped.is_none() && !over {
                     self.stopped = Some(MonoTime::from_nanos(clock::monotonic_ns()));
                 }
@@ -377,7 +377,7 @@ impl StreamTx for LiveSender {
         self.stop_without_lease(start, now);
         self.plan_ahead(now)?;
         self.count_sent(now);
-        if self.stopped.is_some() || self.has_left() {
+        if self.stopped.is_some() || self.has_sent_everything() {
             self.end_thread()?;
             return Ok(NextStep::Done);
         }

@@ -315,7 +315,7 @@ impl TargetAccount {
     }
 
     /// Counts all waiting records as left to another meter of the group, which exports.
-    pub(super) fn count_waiting_as_left(&self) {
+    pub(super) fn count_waiting_as_left_to_others(&self) {
         self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
             own.left.add_records(waiting);

@@ -205,7 +205,7 @@ impl TargetSender {
     fn send_rest_and_close(mut self) {
         if !self.backlog.may_send() {
             // Another meter exports the waiting records, so they are not lost.
-            self.out.account.count_waiting_as_left();
+            self.out.account.count_waiting_as_left_to_others();
         }
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
