@@ -23,6 +23,9 @@ macro_rules! embedded {
 const TEXTS: &[(&str, &str)] = embedded![
     "book/install",
     "book/getting-started",
+    "book/walk-engineer",
+    "book/walk-researcher",
+    "book/walk-operator",
     "book/how-it-works",
     "book/coming-from",
     "book/from-trex",
