@@ -2,11 +2,12 @@
 
 use super::accounts::TargetAccount;
 use super::dispatch::HandedBatch;
-use super::gate::MARGIN;
-use crate::group::GroupRoleHandle;
+use super::gate::{APART, MARGIN};
+use crate::group::{self, GroupRoleHandle};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::GroupMembership;
 use packetrig_flow::group::GroupRole;
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Interval at which a batch that must not be sent is checked again.
@@ -24,11 +25,13 @@ pub(super) struct TargetBacklog {
     /// A batch that was handed over before this meter lost its role.
     held: Option<HandedBatch>,
     role: Option<GroupRole>,
+    /// Latest time at which sending was allowed, on the clock of the group.
+    allowed_ns: Cell<u64>,
 }
 
 impl TargetBacklog {
     pub(super) const fn new(batches: Receiver<HandedBatch>, role_handle: Option<GroupRoleHandle>) -> Self {
-        Self { batches, role_handle, held: None, role: None }
+        Self { batches, role_handle, held: None, role: None, allowed_ns: Cell::new(0) }
     }
 
     /// Returns the meter's announcement about its group, with the packets of its copy of the link.
@@ -46,7 +49,19 @@ impl TargetBacklog {
     /// Reports whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it
     /// has noticed that yet.
     pub(super) fn may_send(&self) -> bool {
-        self.role_handle.as_ref().is_none_or(GroupRoleHandle::may_export)
+        let is_allowed = self.role_handle.as_ref().is_none_or(GroupRoleHandle::may_export);
+        if is_allowed {
+            self.allowed_ns.set(group::steady_ns());
+        }
+        is_allowed
+    }
+
+    /// Reports whether another meter has exported what this one could not send before it lost its role.
+    pub(super) fn is_exported_by_others(&self) -> bool {
+        let watermark_ns = self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark);
+        // Later by more than clocks of meters differ.
+        let others_ns = self.allowed_ns.get().saturating_add(APART.as_u64());
+        !self.may_send() && watermark_ns.is_some_and(|ns| ns >= others_ns)
     }
 
     /// Takes the next batch to send; `None` if there is none in time.

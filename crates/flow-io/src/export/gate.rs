@@ -31,7 +31,7 @@ const MOST_AT_ONCE: usize = 64;
 /// Safety margin: records that left the table this long before a watermark may not have been exported.
 pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
-const APART: Nanos = Nanos::from_millis(500);
+pub(super) const APART: Nanos = Nanos::from_millis(500);
 /// Time after which the active meter has reported all running flows that this meter recognises.
 const TOLD: Nanos = Nanos::from_secs(1);
 /// Age of offered batches at which targets that have not taken them count as stuck.

@@ -186,6 +186,12 @@ impl TargetSender {
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
+    /// Reports whether nothing is kept that this meter may have to send at its end. It may get its role back, so a standby waits until
+    /// another meter has exported the same.
+    fn has_settled_kept(&self) -> bool {
+        self.has_sent_kept() && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
+    }
+
     fn send_kept(&mut self) {
         let may_send = self.backlog.may_send();
         // `keep_message` counts those again that stay.
@@ -201,17 +207,17 @@ impl TargetSender {
         }
     }
 
-    /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused.
+    /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused,
+    /// unless another meter of the group has exported the same.
     fn send_rest_and_close(mut self) {
-        if !self.backlog.may_send() {
-            // Another meter exports the waiting records, so they are not lost.
-            self.out.account.count_waiting_as_left_to_others();
-        }
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past() || self.is_up() && self.has_sent_kept()) {
+        while !(self.out.deadline.is_past() || self.is_up() && self.has_settled_kept()) {
             std::thread::sleep(LOOK);
         }
+        // From here on no kept message is sent, whatever becomes of this meter's role: each counts once.
+        self.out.kept.clear();
+        let is_exported = self.backlog.is_exported_by_others();
         // Without a connection there is nobody to tell; the messages that are left count as lost below.
         if self.out.begun {
             if std::mem::take(&mut self.out.templates_lost) {
@@ -230,7 +236,11 @@ impl TargetSender {
         self.out.count_acknowledged();
         self.out.transport.close_connection();
         // Only now: everything that was acknowledged has left the waiting account.
-        self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
+        if is_exported {
+            self.out.account.count_waiting_as_left_to_others();
+        } else {
+            self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
+        }
     }
 }
 

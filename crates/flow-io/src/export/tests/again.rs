@@ -5,6 +5,7 @@ use super::super::dispatch::HandedBatch;
 use super::*;
 use crate::batch::WorkerBatch;
 use crate::group::{GroupRoleHandle, GroupStatus};
+use crossbeam_channel::Sender;
 use packetrig_flow::group::{GroupTerm, RoleChange};
 use packetrig_units::MonoTime;
 use std::net::TcpStream;
@@ -23,47 +24,110 @@ fn await_record(connection: &mut TcpStream) {
     }
 }
 
+/// One target of a meter that is the active one of its group, for now.
+struct ActiveTarget {
+    accounts: TargetAccounts,
+    handle: GroupRoleHandle,
+    give: Sender<HandedBatch>,
+    last_offer: LastOffer,
+    sender: JoinHandle<()>,
+}
+
+impl ActiveTarget {
+    fn start(target: String) -> Self {
+        let options = MeterExport { has_history: true, ..to(&[(target, IPFIX)]) };
+        let accounts = TargetAccounts::default();
+        let account = accounts.add_target("target".into(), BatchContent::Records);
+        let transport = open_transport(&options, &options.destinations[0]).unwrap();
+        let last_offer = LastOffer::not_yet_made();
+        let deadline = SendDeadline {
+            last_offer: last_offer.clone(),
+            linger: options.linger,
+            backpressure: BackpressurePolicy::default(),
+            progress: OutputProgress::new(transport.initial_reach()),
+        };
+        let handle = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
+        let (give, batches) = bounded(1);
+        let sender = TargetSender::new(
+            build_encoder(&options, &options.destinations[0], false),
+            EncoderOutput::new(transport, account, deadline, new_written_messages(&options)),
+            TargetBacklog::new(batches, Some(handle.clone())),
+            Arc::new(MeterLedger::default),
+        );
+        let sender = std::thread::spawn(|| sender.run_until_closed());
+        let target = Self { accounts, handle, give, last_offer, sender };
+        target.become_active();
+        target
+    }
+
+    fn become_active(&self) {
+        let change = RoleChange::BecameActive { term: GroupTerm { count: 1, meter: 1 }, replay_from_ns: 0 };
+        self.handle.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
+    }
+
+    fn become_standby(&self) {
+        let change = RoleChange::BecameStandby { active: Some(2) };
+        self.handle.publish_role(Some(change), Some(2), MonoTime::default());
+    }
+
+    /// Offers the marked record, as workers and the dispatcher do.
+    fn offer_record(&self) {
+        let mut marked = FlowRecord { history: Some(Box::default()), ..record(0) };
+        marked.forward.packets = MARK;
+        let batch = Arc::new(WorkerBatch::Records(vec![marked]));
+        let carried = batch.carried_records();
+        self.accounts.count_offered(BatchContent::Records, carried);
+        self.accounts.hand_over(BatchContent::Records, carried, |_| Ok(()));
+        self.give.send(HandedBatch { at_ns: 1, batch }).unwrap();
+    }
+
+    /// Ends the sender; `meanwhile` runs while it sends what is left.
+    fn finish(self, meanwhile: impl FnOnce(&GroupRoleHandle)) -> ExportCounts {
+        let Self { accounts, handle, give, last_offer, sender } = self;
+        drop(give);
+        last_offer.start_countdown(clock::monotonic_ns());
+        meanwhile(&handle);
+        sender.join().unwrap();
+        accounts.total_counts()
+    }
+}
+
 /// The meter that is active now believes that the collector has stored it.
 #[test]
 fn standby_resends_records_of_killed_collector() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let target = format!("tcp://{}", listener.local_addr().unwrap());
-    let options = MeterExport { has_history: true, ..to(&[(target, IPFIX)]) };
-    let accounts = TargetAccounts::default();
-    let account = accounts.add_target("target".into(), BatchContent::Records);
-    let transport = open_transport(&options, &options.destinations[0]).unwrap();
-    let last_offer = LastOffer::not_yet_made();
-    let deadline = SendDeadline {
-        last_offer: last_offer.clone(),
-        linger: options.linger,
-        backpressure: BackpressurePolicy::default(),
-        progress: OutputProgress::new(transport.initial_reach()),
-    };
-    let handle = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
-    let change = RoleChange::BecameActive { term: GroupTerm { count: 1, meter: 1 }, replay_from_ns: 0 };
-    handle.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
-    let (give, batches) = bounded(1);
-    let sender = TargetSender::new(
-        build_encoder(&options, &options.destinations[0], false),
-        EncoderOutput::new(transport, account, deadline, new_written_messages(&options)),
-        TargetBacklog::new(batches, Some(handle.clone())),
-        Arc::new(MeterLedger::default),
-    );
-    let sender = std::thread::spawn(|| sender.run_until_closed());
+    let target = ActiveTarget::start(format!("tcp://{}", listener.local_addr().unwrap()));
     let mut killed = listener.accept().unwrap().0;
-    let mut marked = FlowRecord { history: Some(Box::default()), ..record(0) };
-    marked.forward.packets = MARK;
-    give.send(HandedBatch { at_ns: 1, batch: Arc::new(WorkerBatch::Records(vec![marked])) }).unwrap();
+    target.offer_record();
     await_record(&mut killed);
     // The record must be acknowledged before the role changes: later it would be another meter's.
-    while accounts.total_counts().sent.records == 0 {
+    while target.accounts.total_counts().sent.records == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    handle.publish_role(Some(RoleChange::BecameStandby { active: Some(2) }), Some(2), MonoTime::default());
+    target.become_standby();
     drop(killed);
     await_record(&mut listener.accept().unwrap().0);
-    drop(give);
-    last_offer.start_countdown(clock::monotonic_ns());
-    sender.join().unwrap();
-    assert_eq!(accounts.total_counts().sent.records, 1, "it counts once");
+    assert_eq!(target.finish(|_| {}).sent.records, 1, "it counts once");
+}
+
+/// A meter that stood still loses its role, and gets it back while it ends.
+#[test]
+fn kept_record_of_meter_that_regains_its_role_counts_once() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = port.local_addr().unwrap();
+    drop(port);
+    let target = ActiveTarget::start(format!("tcp://{place}"));
+    target.offer_record();
+    while !target.give.is_empty() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    target.become_standby();
+    let counts = target.finish(|handle| {
+        std::thread::sleep(Duration::from_millis(50));
+        let change = RoleChange::BecameActive { term: GroupTerm { count: 2, meter: 1 }, replay_from_ns: 0 };
+        handle.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
+        await_record(&mut TcpListener::bind(place).unwrap().accept().unwrap().0);
+    });
+    assert_eq!((counts.sent.records, counts.left_to_others.records), (1, 0));
+    assert_balanced(&counts);
 }
