@@ -251,7 +251,7 @@ fn no_carrier(interface: &InterfaceFacts) -> DoctorFinding {
         return interface_finding(interface, FindingLevel::Note, what, Some(remedy));
     }
     let what = "down: a run brings it up and takes it down again".into();
-    let remedy = "bring it up to see whether it has a carrier".into();
+    let remedy = "`ip link set dev IF up` shows whether it has a carrier".into();
     interface_finding(interface, FindingLevel::Note, what, Some(remedy))
 }
 

@@ -165,9 +165,19 @@ impl RunCatalogue {
         self.query_rows(&sql, params![clamp_to_i64(most as u64)], read_run_summary)
     }
 
-    /// The run whose id begins with `prefix`. A full id is found even if other ids begin with it.
+    /// The run whose id begins with `prefix`, or else the newest one that has this name. A full id is found even if other ids begin
+    /// with it.
     pub fn find_run(&self, prefix: &str) -> Result<RunSummary, Error> {
-        only_match(prefix, self.runs_with_prefix(prefix)?, |summary| &summary.run.0)
+        let mut found = self.runs_with_prefix(prefix)?;
+        if found.is_empty() {
+            found = self.newest_run_named(prefix)?;
+        }
+        only_match(prefix, found, |summary| &summary.run.0)
+    }
+
+    fn newest_run_named(&self, name: &str) -> Result<Vec<RunSummary>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM runs WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1");
+        self.query_rows(&sql, params![name], read_run_summary)
     }
 
     fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {

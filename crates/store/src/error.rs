@@ -47,7 +47,9 @@ pub enum Error {
     #[error("{} is damaged: {source}", path.display())]
     Damaged { path: PathBuf, source: serde_json::Error },
     /// No such run or method.
-    #[error("no run or method whose id begins with `{0}`; `packetrig report` lists those that are stored")]
+    #[error(
+        "no run or method has the name `{0}` or an id that begins with it; `packetrig report` lists those that are stored"
+    )]
     Unknown(String),
     /// A prefix that matches several runs or methods.
     #[error("`{prefix}` matches {count} ids; give more of the id, for example `{example}`")]

@@ -20,6 +20,7 @@ pub(crate) enum FlowsCommand {
     /// Rank addresses, pairs, protocols, ports or exporters by traffic
     Top(FlowTop),
     /// Print single records, as a table, JSON or CSV
+    #[command(alias = "list")]
     Show(ShowFlows),
     /// Print totals: overall, by protocol, over time, and losses that the meters reported
     Stats(FlowStats),

@@ -135,7 +135,8 @@ impl<'a> TapReadiness<'a> {
             self.tell_waiting_ns = u64::MAX;
             let sides = tap.waiting_sides().join(" and ");
             print_remark(format_args!(
-                "tap: not ready: {sides} has no carrier; frames for it or from it are lost"
+                "tap: not ready: no carrier at {sides}: bring up the other end of its cable; until then frames for it \
+                 or from it are lost"
             ));
         }
     }

@@ -136,6 +136,12 @@ impl RunCatalogue {
         self.method_rows(&sql, params![prefix])
     }
 
+    pub(super) fn newest_method_named(&self, name: &str) -> Result<Vec<MethodSummary>, Error> {
+        let sql =
+            format!("SELECT {COLUMNS} FROM methods WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1");
+        self.method_rows(&sql, params![name])
+    }
+
     /// Removes a method that is not complete, with its trials. Refused while its process is running.
     pub fn discard_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         let found = self.find_method(prefix)?;

@@ -102,12 +102,23 @@ impl StoredSummary {
 }
 
 impl RunCatalogue {
-    /// The run or method whose id begins with `prefix`. A full id is found even if other ids begin with it.
+    /// The run or method whose id begins with `prefix`, or else the newest one that has this name. A full id is found even if other ids
+    /// begin with it.
     pub fn find_stored(&self, prefix: &str) -> Result<StoredSummary, Error> {
         let runs = self.runs_with_prefix(prefix)?.into_iter().map(StoredSummary::Run);
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
         // Both kinds together, because a prefix that fits one of each is ambiguous.
-        only_match(prefix, runs.chain(methods).collect(), StoredSummary::id)
+        let found: Vec<_> = runs.chain(methods).collect();
+        match found.is_empty() {
+            true => self.newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned())),
+            false => only_match(prefix, found, StoredSummary::id),
+        }
+    }
+
+    fn newest_named(&self, name: &str) -> Result<Option<StoredSummary>, Error> {
+        let runs = self.newest_run_named(name)?.into_iter().map(StoredSummary::Run);
+        let methods = self.newest_method_named(name)?.into_iter().map(StoredSummary::Method);
+        Ok(runs.chain(methods).max_by_key(StoredSummary::started_wall_ns))
     }
 
     /// The newest run or method; `None` if there is none.

@@ -49,9 +49,14 @@ pub(super) const fn verdict_exit(verdict: FigureVerdict) -> CommandExit {
     }
 }
 
-/// Reads a result by its id, or by the path of its file.
+/// Reads a result by its id or name, or by the path of its file or directory.
 fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
+    // A directory as `report path` prints it.
+    let inside = path.join(files::REPORT);
+    if inside.is_file() {
+        return Ok(read_result_file(&inside)?);
+    }
     // No id has a dot or a slash.
     if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
