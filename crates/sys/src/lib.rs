@@ -18,6 +18,7 @@ pub mod error;
 pub mod ethtool;
 pub mod facts;
 pub mod fifo;
+pub mod held_directory;
 pub mod hold;
 pub mod kernel;
 mod layout;

@@ -11,6 +11,7 @@
 //!
 //! Nothing is owned. Rights that were given up never come back. A wall that this kernel lacks is in [`ActiveWalls::missing`].
 
+mod acting_user;
 mod capabilities;
 mod every_thread;
 mod landlock;
@@ -22,6 +23,7 @@ mod syscalls;
 mod trap;
 mod user;
 
+pub use acting_user::{act_as_user, keep_acting_user};
 pub use capabilities::{ProcessCapabilities, capability_names};
 pub use landlock::{FileRules, TcpRules};
 pub use report::{ActiveWalls, MissingWall, OfferedWalls};

@@ -72,9 +72,12 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
     Err(ErrorKind::Interrupted.into())
 }
 
-/// Files of processes, such as `/dev/stdout`, are reached by links that have no path.
+/// Files of processes, such as `/dev/stdout`, are reached by links that have no path. A file in a directory that is reached so
+/// ([`crate::held_directory`]) is one like any other.
 fn is_magic(path: &Path) -> bool {
-    ["/proc", "/dev/fd"].iter().any(|place| path.starts_with(place))
+    let is_in_open_directory =
+        path.strip_prefix("/proc/self/fd").is_ok_and(|below| below.components().count() > 1);
+    !is_in_open_directory && ["/proc", "/dev/fd"].iter().any(|place| path.starts_with(place))
 }
 
 fn open_existing(path: &Path, opening: FileOpening, user: FileUser) -> io::Result<File> {

@@ -78,6 +78,8 @@ impl ProcessCapabilities {
     /// Files of other users.
     pub const FILES: Self =
         Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits() | CapabilitySet::FOWNER.bits());
+    /// Giving files to another user, and using them then.
+    pub const GIVE_FILES: Self = Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits());
     /// Reading and writing files of other users.
     pub const OTHERS_FILES: Self = Self(CapabilitySet::DAC_OVERRIDE.bits());
     /// Giving up capabilities in the bounding set: for a process that starts one which does.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 const USERS: &str = "/etc/passwd";
 const MAP: &str = "/proc/self/uid_map";
+const GROUP_MAP: &str = "/proc/self/gid_map";
 
 /// A user, with the user's group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +23,7 @@ pub enum UserError {
     /// There is none of that name.
     #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
     Unknown(String),
-    /// The user does not exist in this user namespace.
+    /// The user or the user's group does not exist in this user namespace.
     #[error(
         "user {0} does not exist in this user namespace; name a user that is mapped into it (/proc/self/uid_map)"
     )]
@@ -34,8 +35,9 @@ impl ProcessUser {
     pub fn find_by_name(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(USERS).unwrap_or_default();
         let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
-        let map = std::fs::read_to_string(MAP).unwrap_or_default();
-        if is_mapped(&map, user.uid) { Ok(user) } else { Err(UserError::NotMapped(user)) }
+        let is_in = |map, number| is_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number);
+        let exists = is_in(MAP, user.uid) && is_in(GROUP_MAP, user.gid);
+        if exists { Ok(user) } else { Err(UserError::NotMapped(user)) }
     }
 }
 

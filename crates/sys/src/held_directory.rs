@@ -1,0 +1,152 @@
+//! A directory that a thread reaches although it may not look into the directories above it.
+//!
+//! A [`HeldDirectory`] owns one descriptor. Its path leads through the descriptor, so it is good for every thread of this process,
+//! whatever user the thread [acts](crate::sandbox::act_as_user) as, and for a child until it starts its program. Invariant: the
+//! path leads to the directory that was opened, also after somebody has put another one in its place.
+
+use crate::Error;
+use crate::sandbox::ProcessUser;
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Uid};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// The working directory of whatever process uses this path. It can be used without looking into the directories above.
+pub const WORKING_DIRECTORY: &str = "/proc/self/cwd";
+
+#[derive(Debug)]
+pub struct HeldDirectory(OwnedFd);
+
+impl HeldDirectory {
+    /// Opens the directory, which may be a symbolic link to one. The right to look into it is not needed.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, OFlags::empty())
+    }
+
+    /// Opens the directory; an error if it is a symbolic link.
+    pub fn open_itself(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, OFlags::NOFOLLOW)
+    }
+
+    fn open_with(path: &Path, more: OFlags) -> Result<Self, Error> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC | more;
+        let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
+        opened.map(Self).map_err(|errno| Error::from_call("open", path.display().to_string(), errno))
+    }
+
+    /// Path of the directory in this process.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/self/fd/{}", self.0.as_raw_fd()).into()
+    }
+
+    /// Gives the directory and everything in it to a user. Links are not followed, and a file that has another name as well stays as it
+    /// is: that name may be in a directory of somebody else. No other process may work in the directory.
+    pub fn give_to(&self, user: &ProcessUser) -> Result<(), Error> {
+        let owner = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
+        let failed = |errno| Error::from_call("chown", format!("a file for user {user}"), errno);
+        // Its own descriptor is only a path, which can be neither read nor given away.
+        let readable = open_below(self.0.as_fd(), c".").map_err(failed)?;
+        rustix::fs::fchown(&readable, Some(owner.0), Some(owner.1)).map_err(failed)?;
+        give_entries(readable.as_fd(), owner).map_err(failed)
+    }
+}
+
+fn open_below(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
+}
+
+fn give_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rustix::io::Result<()> {
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if [c".", c".."].contains(&name) {
+            continue;
+        }
+        let facts = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        let kind = FileType::from_raw_mode(facts.st_mode);
+        if kind.is_dir() {
+            let below = open_below(directory, name)?;
+            rustix::fs::fchown(&below, Some(owner.0), Some(owner.1))?;
+            give_entries(below.as_fd(), owner)?;
+        } else if !is_owned(&facts, owner) && (facts.st_nlink <= 1 || !kind.is_file()) {
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            rustix::fs::chownat(directory, name, Some(owner.0), Some(owner.1), flags)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_owned(facts: &Stat, owner: (Uid, Gid)) -> bool {
+    (facts.st_uid, facts.st_gid) == (owner.0.as_raw(), owner.1.as_raw())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private_files;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    const UID: u32 = 61_300;
+
+    fn owner_of(path: &Path) -> (u32, u32) {
+        fs::symlink_metadata(path).map(|facts| (facts.uid(), facts.gid())).unwrap()
+    }
+
+    #[test]
+    fn private_files_are_made_below_a_held_directory() {
+        let base = tempfile::tempdir().unwrap();
+        let held = HeldDirectory::open(base.path()).unwrap();
+        let inside = held.path();
+        private_files::create_directories(&inside.join("deep/er")).unwrap();
+        for text in ["old", "new"] {
+            private_files::write_file(&inside.join("a"), text).unwrap();
+            private_files::replace_file(&inside.join("deep/er/b"), text).unwrap();
+        }
+        for name in ["a", "deep/er/b"] {
+            let path = base.path().join(name);
+            assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+        }
+    }
+
+    #[test]
+    fn held_directory_stays_the_same_behind_its_name() {
+        let base = tempfile::tempdir().unwrap();
+        let [own, other, link] = ["own", "other", "link"].map(|name| base.path().join(name));
+        fs::create_dir(&own).unwrap();
+        let held = HeldDirectory::open_itself(&own).unwrap();
+        fs::rename(&own, &other).unwrap();
+        symlink("/etc", &own).unwrap();
+        fs::write(held.path().join("f"), "x").unwrap();
+        assert!(other.join("f").exists());
+        symlink(&other, &link).unwrap();
+        HeldDirectory::open_itself(&link).unwrap_err();
+        HeldDirectory::open(&link).unwrap();
+    }
+
+    #[test]
+    fn giving_away_follows_no_link_and_spares_files_with_other_names() {
+        let base = tempfile::tempdir().unwrap();
+        let path = |name: &str| base.path().join(name);
+        fs::create_dir_all(path("given/below")).unwrap();
+        for name in ["key", "given/f", "given/below/g"] {
+            fs::write(path(name), name).unwrap();
+        }
+        symlink(path("key"), path("given/link")).unwrap();
+        symlink(base.path(), path("given/below/up")).unwrap();
+        fs::hard_link(path("key"), path("given/another-name")).unwrap();
+        let user = ProcessUser { uid: UID, gid: UID, name: UID.to_string() };
+        if let Err(error) = HeldDirectory::open(&path("given")).unwrap().give_to(&user) {
+            println!("skipped: files cannot be given away: {error}");
+            return;
+        }
+        for name in ["given", "given/f", "given/link", "given/below", "given/below/g", "given/below/up"] {
+            assert_eq!(owner_of(&path(name)), (UID, UID), "{name}");
+        }
+        let own = owner_of(base.path());
+        assert_ne!(own.0, UID);
+        assert_eq!([owner_of(&path("key")), owner_of(&path("given/another-name"))], [own, own]);
+    }
+}

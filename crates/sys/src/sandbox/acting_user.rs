@@ -1,0 +1,123 @@
+//! Another user for one thread and the programs that it starts. The other threads of the process keep theirs.
+//!
+//! The kernel keeps users and capabilities for each thread. The effective numbers of the thread become the user's, its real and
+//! saved ones stay root's: so a program of the user can neither signal nor trace the thread, but the thread can signal that
+//! program, and the kernel ends the program with the thread. No capability is needed for that, also not for a later start.
+
+use super::capabilities::{self, ProcessCapabilities};
+use super::user::ProcessUser;
+use crate::Error;
+use rustix::process::{Gid, Uid, getegid, geteuid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Makes the calling thread, which is root's, and threads that it starts act as the user: without capabilities, now and later,
+/// and without other groups. Their files are the user's.
+pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
+    let failed = |call| move |errno| Error::from_call(call, format!("user {user}"), errno);
+    // First: changing the bounding set takes CAP_SETPCAP, which is given up below.
+    capabilities::give_up_gaining(ProcessCapabilities::NONE, true)?;
+    set_thread_groups(&[]).map_err(failed("setgroups"))?;
+    set_thread_res_gid(Gid::ROOT, Gid::from_raw(user.gid), Gid::ROOT).map_err(failed("setresgid"))?;
+    set_thread_res_uid(Uid::ROOT, Uid::from_raw(user.uid), Uid::ROOT).map_err(failed("setresuid"))?;
+    // The change of the effective user has cleared the effective capabilities. Those that a thread could make effective again are left.
+    capabilities::reduce_to(ProcessCapabilities::NONE)
+}
+
+/// Has the program that `command` starts run only as the user as whom the thread that starts it [acts](act_as_user). Its real and
+/// saved numbers would be root's. Must come before [`crate::child::end_with_us`]: a change of users cancels that signal.
+pub fn keep_acting_user(command: &mut Command) {
+    let become_acting = || {
+        let (user, group) = (geteuid(), getegid());
+        set_thread_res_gid(group, group, group)?;
+        Ok(set_thread_res_uid(user, user, user)?)
+    };
+    // SAFETY: between fork and exec the closure makes four system calls; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(become_acting) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caps::ThreadRights;
+    use crate::child;
+    use crate::sandbox::{ThreadStatus, threads_of};
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+    use std::sync::mpsc::channel;
+
+    const UID: u32 = 61_300;
+
+    /// Runs `work` on a thread that acts as a user without a name. `None` without the rights for that.
+    fn acting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        let rights = ThreadRights::current();
+        let user = ProcessUser::find_by_name(&UID.to_string());
+        let (Ok(user), true) = (user, rights.user == 0 && rights.has_capability("CAP_SETUID")) else {
+            println!("skipped: only root can act as another user");
+            return None;
+        };
+        let thread = std::thread::spawn(move || {
+            act_as_user(&user).unwrap();
+            work()
+        });
+        Some(thread.join().unwrap())
+    }
+
+    fn status_of(process: u32, thread: u32) -> ThreadStatus {
+        threads_of(process).unwrap().into_iter().find(|found| found.thread == thread).unwrap()
+    }
+
+    #[test]
+    fn acting_thread_has_no_capability_and_no_group() {
+        let own = || std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let Some(text) = acting(move || std::thread::spawn(own).join().unwrap()) else { return };
+        for line in ["Uid:\t0\t61300\t0\t61300", "Gid:\t0\t61300\t0\t61300", "CapBnd:\t0000000000000000"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        for line in ["CapPrm:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1"] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        let groups = text.lines().find(|line| line.starts_with("Groups:")).unwrap();
+        assert_eq!(groups.trim(), "Groups:");
+        assert_eq!(geteuid(), Uid::ROOT, "the other threads stay root's");
+    }
+
+    #[test]
+    fn program_of_acting_thread_is_the_users_alone_and_ends_with_it() {
+        let start = || {
+            let mut command = Command::new("sleep");
+            command.arg("1000").stdin(Stdio::null());
+            keep_acting_user(&mut command);
+            child::end_with_us(&mut command);
+            command.spawn().unwrap()
+        };
+        let told = acting(move || {
+            let mut asked = start();
+            let found = std::fs::read_to_string(format!("/proc/{}/status", asked.id())).unwrap();
+            child::reload_child(&asked).unwrap();
+            (found, asked.wait().unwrap().signal(), start())
+        });
+        let Some((found, signal, mut orphan)) = told else { return };
+        assert!(found.contains("Uid:\t61300\t61300\t61300\t61300"), "{found}");
+        assert!(found.contains("Gid:\t61300\t61300\t61300\t61300"), "{found}");
+        assert!(found.contains("CapBnd:\t0000000000000000"), "{found}");
+        assert_eq!(signal, Some(libc::SIGHUP), "the thread can signal it");
+        assert_eq!(orphan.wait().unwrap().signal(), Some(libc::SIGTERM), "it ends with its thread");
+    }
+
+    #[test]
+    fn program_of_the_user_cannot_signal_the_acting_thread() {
+        let (tell, thread) = channel();
+        let tried = acting(move || {
+            let own = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            tell.send(own).unwrap();
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("kill -0 {own} || kill -0 {}", std::process::id())]);
+            keep_acting_user(&mut command);
+            (status_of(std::process::id(), own).user, command.output().unwrap().status.success())
+        });
+        let Some((user, is_signalled)) = tried else { return };
+        assert_eq!((user, is_signalled, thread.recv().is_ok()), (UID, false, true));
+    }
+}
