@@ -8,16 +8,14 @@ use crate::args::SandboxFlags;
 use crate::error::Error;
 use crate::output::print_remark;
 use packetrig_sys::sandbox::{self, ProcessCapabilities};
-use std::path::Path;
 
 /// Leaves a supervisor the capabilities that its worker starts with.
 pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
     Ok(packetrig_program::sandbox::limit_rights(flags, needs::supervisor_capabilities(has_namespaces))?)
 }
 
-/// Leaves `fleet up` and its message server only the capabilities that their ports and files need.
-pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Error> {
-    let kept = needs::broker_capabilities(directory, &ports);
+/// Leaves `fleet up` only these capabilities.
+pub(crate) fn limit_broker(kept: ProcessCapabilities) -> Result<(), Error> {
     sandbox::limit_rights(kept)?;
     // Read back from the kernel, over all threads: the printed rights are those that the kernel enforces.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();

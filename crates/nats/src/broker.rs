@@ -6,6 +6,7 @@
 mod accounts;
 mod configuration;
 mod health;
+mod isolation;
 mod keeper;
 mod log;
 mod program;
@@ -14,14 +15,16 @@ mod walls;
 
 pub use configuration::{ServerSecurity, configuration};
 pub use health::{BrokerHealth, HealthWatch};
+pub use isolation::{ServerIsolation, ServerUser};
 pub use program::{INSTALL, MAJOR, OLDEST, find_program};
 
 use crate::authority::AdmittedNode;
 use crate::connection::FleetCredentials;
 use keeper::{KeeperNotes, KeeperOrder, ServerKeeper};
 use packetrig_sys::private_files;
+use packetrig_sys::sandbox::ProcessCapabilities;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{SendError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -87,44 +90,67 @@ pub struct BrokerSetup {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
+    /// With the directory as threads that act as the server's user reach it.
     setup: BrokerSetup,
+    isolation: Arc<ServerIsolation>,
     orders: Sender<KeeperOrder>,
     keeper: Option<JoinHandle<()>>,
     notes: Arc<Mutex<KeeperNotes>>,
 }
 
 impl MessageServer {
-    /// Starts the server and waits until it is ready.
+    /// Prepares and starts the server with all capabilities of this process, and waits until it is ready.
     pub fn start_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
+        let most =
+            ProcessCapabilities::read_permitted().map_err(|error| Error::NotReady(error.to_string()))?;
+        Self::start_isolated(ServerIsolation::prepare(&setup, most)?, setup)
+    }
+
+    /// Starts the server that was prepared for `setup`, and waits until it is ready.
+    pub fn start_isolated(isolation: ServerIsolation, setup: BrokerSetup) -> Result<Self, Error> {
+        let isolation = Arc::new(isolation);
+        let setup = BrokerSetup { directory: isolation.directory(), ..setup };
         // The user has chosen this port, so no other one will do.
         if setup.listen.port() != 0 {
-            return Self::start_at(setup);
+            return Self::start_at(&isolation, setup);
         }
         // The last attempt is made below, so that its error is returned whatever it is.
         for _ in 1..PORT_CHOICES {
-            match Self::start_at(at_free_port(&setup)?) {
+            match Self::start_at(&isolation, at_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
                 Err(Error::NotReady(why)) if why.contains(PORT_TAKEN) => {}
                 started => return started,
             }
         }
-        Self::start_at(at_free_port(&setup)?)
+        Self::start_at(&isolation, at_free_port(&setup)?)
     }
 
-    fn start_at(setup: BrokerSetup) -> Result<Self, Error> {
-        let program = find_program(setup.program.as_deref())?;
-        write_configuration(&setup)?;
+    fn start_at(isolation: &Arc<ServerIsolation>, setup: BrokerSetup) -> Result<Self, Error> {
+        write_configuration(isolation, &setup)?;
         let notes = Arc::new(Mutex::new(KeeperNotes::default()));
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
-        let mut keeper = ServerKeeper { program, setup: setup.clone(), notes: Arc::clone(&notes), inbox };
-        let keeper = std::thread::Builder::new()
-            .name("broker".to_owned())
-            .spawn(move || keeper.run_until_ended(&ready))
-            .map_err(world_error("cannot start a thread for the server"))?;
-        let broker = Self { setup, orders, keeper: Some(keeper), notes };
-        is_ready.recv().map_err(|_| keeper_ended())??;
+        let isolation = Arc::clone(isolation);
+        let mut keeper = ServerKeeper {
+            isolation: Arc::clone(&isolation),
+            setup: setup.clone(),
+            notes: Arc::clone(&notes),
+            inbox,
+        };
+        let keeper = isolation.run_as_server(move || {
+            let thread = std::thread::Builder::new().name("broker".to_owned());
+            let started = thread.spawn(move || keeper.run_until_ended(&ready));
+            started.map_err(world_error("cannot start a thread for the server"))
+        })?;
+        let broker = Self { setup, isolation, orders, keeper: Some(keeper), notes };
+        let started = is_ready.recv().map_err(|_| keeper_ended())?;
+        started.map_err(|error| broker.isolation.with_shown_paths(error))?;
         Ok(broker)
+    }
+
+    /// The user that the server runs as.
+    pub fn user(&self) -> &ServerUser {
+        self.isolation.user()
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -148,19 +174,19 @@ impl MessageServer {
 
     /// Lets one more node connect. The server reads the node's account when it connects; nothing else is touched.
     pub fn admit_node(&self, node: &AdmittedNode) -> Result<(), Error> {
-        accounts::add_account(&self.setup, node)
+        self.isolation.run_as_server(|| accounts::add_account(&self.setup, node))
     }
 
     /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
     /// off: `remover` asks the server for that. A server that does not answer is restarted.
     pub fn allow_only(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
         // The accounts of nodes that may stay are there before any other one is removed.
-        let left = accounts::write_missing_accounts(&self.setup, nodes)?;
+        let left = self.isolation.run_as_server(|| accounts::write_missing_accounts(&self.setup, nodes))?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         // A server that does not answer keeps the removed nodes connected. Without their files it refuses
         // them when it comes back.
         if accounts::remove_accounts(&self.setup, &security.accounts, &left, &remover).is_err() {
-            accounts::delete_account_files(&self.setup, &left)?;
+            self.isolation.run_as_server(|| accounts::delete_account_files(&self.setup, &left))?;
             self.restart_server();
         }
         Ok(())
@@ -178,7 +204,7 @@ impl MessageServer {
         // A server whose certificate has expired cannot be asked beforehand.
         let before = system::configured_at(&self.setup, asker).ok();
         // The server reads only its copies, so they are replaced before it reads again.
-        copy_certificates(&self.setup)?;
+        copy_certificates(&self.isolation, &self.setup)?;
         let (done, is_done) = channel();
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
         is_done.recv().map_err(|_| keeper_ended())??;
@@ -221,31 +247,39 @@ fn lock_notes(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNot
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write_configuration(setup: &BrokerSetup) -> Result<(), Error> {
-    let directory = &setup.directory;
-    let file = configuration_path(setup);
-    private_files::create_directories(directory).map_err(world_error(directory.display().to_string()))?;
-    // No server of ours runs yet, so there is none to ask.
-    let left = accounts::write_missing_accounts(setup, &setup.nodes)?;
-    accounts::delete_account_files(setup, &left)?;
-    copy_certificates(setup)?;
-    private_files::write_file(&file, configuration(setup)?).map_err(world_error(file.display().to_string()))
+fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
+    let file = configuration_file(&setup.directory);
+    let text = configuration(setup)?;
+    copy_certificates(isolation, setup)?;
+    isolation.run_as_server(|| {
+        // No server of ours runs yet, so there is none to ask.
+        let left = accounts::write_missing_accounts(setup, &setup.nodes)?;
+        accounts::delete_account_files(setup, &left)?;
+        private_files::write_file(&file, text).map_err(world_error(file.display().to_string()))
+    })
 }
 
 /// Gives the server its own copies: it cannot read the directory of the fleet, which contains the signing keys.
-fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
+fn copy_certificates(isolation: &ServerIsolation, setup: &BrokerSetup) -> Result<(), Error> {
     let Some(security) = &setup.security else { return Ok(()) };
     let copies = TlsFiles::from_setup(setup);
-    let directory = copies.key.parent().unwrap_or(&setup.directory);
-    private_files::create_directories(directory).map_err(world_error(directory.display().to_string()))?;
+    let mut files = Vec::new();
     for (from, to) in [
-        (&security.certificate, &copies.certificate),
-        (&security.key, &copies.key),
-        (&security.authority, &copies.authority),
+        (&security.certificate, copies.certificate),
+        (&security.key, copies.key),
+        (&security.authority, copies.authority),
     ] {
-        let bytes = std::fs::read(from).map_err(world_error(from.display().to_string()))?;
+        files.push((to, std::fs::read(from).map_err(world_error(from.display().to_string()))?));
+    }
+    isolation.run_as_server(|| write_copies(&files))
+}
+
+fn write_copies(files: &[(PathBuf, Vec<u8>)]) -> Result<(), Error> {
+    for (to, bytes) in files {
+        let failed = |source| Error::World { what: to.display().to_string(), source };
+        to.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
         // Replaced and not overwritten, so that the server never reads half of a file.
-        private_files::replace_file(to, bytes).map_err(world_error(to.display().to_string()))?;
+        private_files::replace_file(to, bytes).map_err(failed)?;
     }
     Ok(())
 }
@@ -274,8 +308,8 @@ fn first_output(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
 
-fn configuration_path(setup: &BrokerSetup) -> PathBuf {
-    setup.directory.join("nats-server.conf")
+fn configuration_file(directory: &Path) -> PathBuf {
+    directory.join("nats-server.conf")
 }
 
 /// The same setup with a port that is free now. The server cannot choose it, because the port must survive restarts.

@@ -3,6 +3,7 @@
 use crate::lab::{Fleet, Wish};
 use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, threads_of};
 use packetrig_tests::walls::{Holding, RIG};
+use std::os::unix::fs::MetadataExt as _;
 
 #[test]
 fn node_confines_capabilities_from_network_threads() {
@@ -29,4 +30,22 @@ fn node_confines_capabilities_from_network_threads() {
             assert_eq!(thread.is_filtered, has_filter, "{process}: {thread:?}");
         }
     }
+    assert_own_user(server, &fleet);
+}
+
+/// The server has the user that `fleet up` names, and its directory belongs to that user.
+fn assert_own_user(server: u32, fleet: &Fleet) {
+    let said = fleet.said("up");
+    let Some((_, after)) = said.split_once("nats-server: uid ") else {
+        // An ordinary user cannot give it one; `fabric::own_user` says that it was skipped.
+        return assert!(said.contains("missing: a user of its own for nats-server: "), "{said}");
+    };
+    let user: u32 = after.split_whitespace().next().and_then(|uid| uid.parse().ok()).expect("a number");
+    assert_ne!(user, packetrig_sys::owner::own_user());
+    for thread in threads_of(server).expect("it runs") {
+        assert!(thread.user == user && thread.groups.is_empty(), "{thread:?}");
+    }
+    let owner = |name: &str| std::fs::metadata(fleet.place().join(name)).expect("it is there").uid();
+    assert_eq!(owner("fleet/broker"), user);
+    assert_ne!(owner("fleet/authority"), user);
 }

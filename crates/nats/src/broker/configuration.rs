@@ -2,10 +2,13 @@
 //!
 //! Every connection needs a certificate of the authority and claims that the fleet's operator key has signed. Everything
 //! is denied that these claims do not allow by name. The file names no node, so nodes come and go without a reload.
+//!
+//! Paths lead through the server's working directory: its user may not look into the directories above.
 
 use super::accounts::accounts_directory;
 use super::{BrokerSetup, TlsFiles};
 use crate::authority::{Error, ServerAccounts};
+use packetrig_sys::held_directory::WORKING_DIRECTORY;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -28,8 +31,14 @@ pub struct ServerSecurity {
     pub accounts: ServerAccounts,
 }
 
+/// Path of the configuration file for the server.
+pub(super) fn path_for_server() -> PathBuf {
+    super::configuration_file(Path::new(WORKING_DIRECTORY))
+}
+
 /// The configuration file as text.
 pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
+    let setup = &BrokerSetup { directory: WORKING_DIRECTORY.into(), ..setup.clone() };
     let mut lines = vec![
         format!("server_name: {}", quote_string(&server_name(setup))),
         format!("listen: {}", quote_string(&setup.listen.to_string())),
@@ -112,7 +121,10 @@ mod tests {
             nodes: Vec::new(),
         };
         let text = configuration(&setup).expect("it has no keys");
-        for line in ["sync_interval: always", "ping_interval: \"2s\"", "ping_max: 2", "max_file_store: 7"] {
+        let store = "store_dir: \"/proc/self/cwd/store\"";
+        for line in
+            ["sync_interval: always", "ping_interval: \"2s\"", "ping_max: 2", "max_file_store: 7", store]
+        {
             assert!(text.contains(line), "{line} is not in {text}");
         }
         assert!(!text.contains("no_auth_user"));

@@ -3,15 +3,15 @@
 //! Invariant: the thread lives as long as the process.
 
 use super::{
-    BrokerSetup, Error, configuration, configuration_path, first_output, ignore_closed, lock_notes, log,
-    log_file, walls, world_error,
+    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, first_output, ignore_closed, lock_notes,
+    log, log_file, walls, world_error,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -43,9 +43,10 @@ pub(super) enum KeeperOrder {
     End,
 }
 
-/// The thread that owns the child: the kernel ends the child with this thread.
+/// The thread that owns the child: the kernel ends the child with this thread. It acts as the server's user.
 pub(super) struct ServerKeeper {
-    pub(super) program: PathBuf,
+    pub(super) isolation: Arc<ServerIsolation>,
+    /// With the directory as this thread reaches it.
     pub(super) setup: BrokerSetup,
     pub(super) notes: Arc<Mutex<KeeperNotes>>,
     pub(super) inbox: Receiver<KeeperOrder>,
@@ -53,11 +54,15 @@ pub(super) struct ServerKeeper {
 
 impl ServerKeeper {
     pub(super) fn run_until_ended(&mut self, ready: &Sender<Result<(), Error>>) {
-        match walls::restrict_this_thread(&self.program, &self.setup) {
+        match walls::restrict_this_thread(&self.isolation.program(), &self.setup) {
             Ok(None) => {}
             // The server starts all the same: an older kernel must not keep the fleet from working.
             Ok(Some(missing)) => {
-                self.report_trouble(format!("nats-server can read this user's files: {missing}"));
+                let readable = match self.isolation.user() {
+                    ServerUser::Own(_) => "files that every user can read",
+                    ServerUser::Starter(_) => "this user's files",
+                };
+                self.report_trouble(&format!("nats-server can read {readable}: {missing}"));
             }
             Err(error) => return ignore_closed(ready.send(Err(error))),
         }
@@ -80,7 +85,7 @@ impl ServerKeeper {
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
-                self.report_trouble(format!("nats-server exited ({status}); starting it again"));
+                self.report_trouble(&format!("nats-server exited ({status}); starting it again"));
                 match self.start_again() {
                     Some(new) => child = new,
                     None => return,
@@ -93,8 +98,8 @@ impl ServerKeeper {
         log_file(&self.setup)
     }
 
-    fn report_trouble(&self, trouble: String) {
-        lock_notes(&self.notes).troubles.push(trouble);
+    fn report_trouble(&self, trouble: &str) {
+        lock_notes(&self.notes).troubles.push(self.isolation.show_paths(trouble));
     }
 
     /// Tries to start the server until that succeeds or an order to end comes.
@@ -110,7 +115,7 @@ impl ServerKeeper {
             }
             match self.start_child() {
                 Ok(child) => return Some(child),
-                Err(error) => self.report_trouble(error.to_string()),
+                Err(error) => self.report_trouble(&error.to_string()),
             }
             pause = PAUSE_MOST.min(2 * pause);
         }
@@ -122,19 +127,19 @@ impl ServerKeeper {
         let writer =
             private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
         let errors = writer.try_clone().map_err(world_error(output.display().to_string()))?;
-        let mut command = Command::new(&self.program);
-        command.arg("-c").arg(configuration_path(&self.setup));
-        command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
-        child::end_with_us(&mut command);
+        let mut command = self.isolation.server_command();
+        command.arg("-c").arg(configuration::path_for_server());
+        command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+        // Last: the filter refuses the calls that change the user.
         if let Some(missing) = walls::restrict_calls(&mut command)? {
-            self.report_trouble(format!("nats-server may make any system call: {missing}"));
+            self.report_trouble(&format!("nats-server may make any system call: {missing}"));
         }
         // The log of an earlier start stays: only lines after its present end belong to this one. Looked at before the start, because
         // a server that fails has written its reason before this thread runs again.
         let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
-        let program = self.program.display();
+        let program = self.isolation.shown_program();
         let mut child =
             command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child, before) {
@@ -168,7 +173,7 @@ impl ServerKeeper {
         let text = log::read_since(&self.log_path(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
         let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
-        logged.or_else(|| first.lines().last()).map(str::to_owned)
+        logged.or_else(|| first.lines().last()).map(|line| self.isolation.show_paths(line))
     }
 }
 

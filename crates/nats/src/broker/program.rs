@@ -20,7 +20,7 @@ const PACKAGED: &str = "../lib/packetrig";
 /// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
-        return check_version(program);
+        return check_version(&path_of(program));
     }
     let mut reason = None;
     for program in candidate_paths().into_iter().filter(|program| program.is_file()) {
@@ -32,9 +32,20 @@ pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     Err(reason.unwrap_or(Error::Missing))
 }
 
-fn candidate_paths() -> Vec<PathBuf> {
+/// The path of a program. A name without a directory is searched in PATH, as a shell does.
+fn path_of(program: &Path) -> PathBuf {
+    let is_name = program.parent() == Some(Path::new(""));
+    let found = is_name.then(|| paths_in_path(program).into_iter().find(|path| path.is_file()));
+    found.flatten().unwrap_or_else(|| program.to_owned())
+}
+
+fn paths_in_path(name: &Path) -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
+    std::env::split_paths(&path).map(|folder| folder.join(name)).collect()
+}
+
+fn candidate_paths() -> Vec<PathBuf> {
+    let in_path = paths_in_path(Path::new(NAME));
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     // An empty variable counts as unset (XDG Base Directory Specification).
     let data = std::env::var_os("XDG_DATA_HOME").filter(|data| !data.is_empty()).map(PathBuf::from);
@@ -88,6 +99,14 @@ mod tests {
         }
         for bad in ["nats-server: v2.9.10", "nats-server: v2.15.1", "nats-server: v3.0.0", "v2.15.2", ""] {
             assert!(!is_good(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn name_without_directory_is_searched_in_path() {
+        assert!(path_of(Path::new("sh")).is_absolute());
+        for unchanged in ["./sh", "/bin/sh", "no-such-program"] {
+            assert_eq!(path_of(Path::new(unchanged)), Path::new(unchanged));
         }
     }
 

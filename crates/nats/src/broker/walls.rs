@@ -1,5 +1,5 @@
-//! Restricts the server's access to this machine. It reads messages of strangers, and the keys that sign claims and
-//! commands are near its directory.
+//! Restricts the server's access to this machine, whatever [user](super::ServerUser) it runs as. It reads messages of
+//! strangers, and the keys that sign claims and commands are near its directory.
 //!
 //! Landlock restricts the thread that starts the server, and so the server. It can read and write its own directory,
 //! start no other program than itself, and use its own port only. A seccomp filter, which only the server gets, refuses the

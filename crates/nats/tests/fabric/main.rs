@@ -8,6 +8,7 @@ mod filling;
 mod fleet;
 mod flood;
 mod hostile;
+mod own_user;
 mod security;
 mod server;
 mod several;

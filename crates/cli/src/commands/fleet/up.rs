@@ -13,7 +13,9 @@ use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::{AdmittedNode, FleetAuthority, ServerCertificateKeeper};
-use packetrig_nats::broker::{BrokerHealth, BrokerSetup, HealthWatch, MessageServer, ServerSecurity};
+use packetrig_nats::broker::{
+    BrokerHealth, BrokerSetup, HealthWatch, MessageServer, ServerIsolation, ServerSecurity,
+};
 use packetrig_nats::enrol::{EnrolServer, JoinLine};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
@@ -40,8 +42,8 @@ pub(crate) fn run_message_server(
     request_precedence();
     let place = FleetPlace::from_arguments(&arguments.place)?;
     let authority = Arc::new(place.open_authority()?);
-    // Before the server starts: it inherits the remaining rights of this process.
-    sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
+    // Before any thread of this process reads the network.
+    let isolation = give_up_rights(arguments, &place)?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::with_new_certificate(
         Arc::clone(&authority),
@@ -51,7 +53,8 @@ pub(crate) fn run_message_server(
     signal::latch_end_signals()?;
     exit_soon_after_signal()?;
     // Shared with the enrolment server, which admits nodes from threads of its own. `None` with `--cluster`.
-    let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
+    let broker = start_broker(isolation, arguments, &place, &authority, certificate.security())?;
+    let broker = Arc::new(Mutex::new(broker));
     let addresses = FleetAddresses {
         servers: server_addresses(arguments, &host, lock_mutex(&broker).as_ref()),
         enrol: host_with_port(&host, arguments.enrol),
@@ -202,24 +205,44 @@ fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
+/// Prepares the message server, which takes the right to change users, and leaves this process the rights that it needs from now on.
+/// `None` with `--cluster`.
+fn give_up_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
+    let ports = [arguments.listen.port(), arguments.enrol.port()];
+    let kept = sandbox::needs::broker_capabilities(place.directory(), &ports);
+    let isolation = if arguments.cluster.is_empty() {
+        let isolation = ServerIsolation::prepare(&broker_setup(arguments, place), kept)?;
+        print_remark(format_args!("fleet: sandbox: {}", isolation.user()));
+        Some(isolation)
+    } else {
+        None
+    };
+    sandbox::limit_broker(kept)?;
+    Ok(isolation)
+}
+
+fn broker_setup(arguments: &UpArgs, place: &FleetPlace) -> BrokerSetup {
+    BrokerSetup {
+        program: arguments.server.clone(),
+        listen: arguments.listen,
+        directory: place.broker_directory(),
+        store_room: STORE,
+        security: None,
+        nodes: Vec::new(),
+    }
+}
+
 fn start_broker(
+    isolation: Option<ServerIsolation>,
     arguments: &UpArgs,
     place: &FleetPlace,
     authority: &FleetAuthority,
     security: &ServerSecurity,
 ) -> Result<Option<MessageServer>, Error> {
-    if !arguments.cluster.is_empty() {
-        return Ok(None);
-    }
-    let setup = BrokerSetup {
-        program: arguments.server.clone(),
-        listen: arguments.listen,
-        directory: place.broker_directory(),
-        store_room: STORE,
-        security: Some(security.clone()),
-        nodes: authority.admitted()?,
-    };
-    Ok(Some(MessageServer::start_and_wait(setup)?))
+    let Some(isolation) = isolation else { return Ok(None) };
+    let security = Some(security.clone());
+    let setup = BrokerSetup { security, nodes: authority.admitted()?, ..broker_setup(arguments, place) };
+    Ok(Some(MessageServer::start_isolated(isolation, setup)?))
 }
 
 fn server_addresses(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {

@@ -1,0 +1,215 @@
+//! The user that the server runs as, and what that user can reach: its program and its directory.
+//!
+//! Where root starts the server, it has a user of its own, so that it can read neither the keys beside its directory nor any other
+//! file of root's. The thread that starts it acts as that user, and so do threads that write files for it: root opens no file in a
+//! directory where the server may have put links. The directories above need not be open to the user, because the descriptors of
+//! its program and its directory are opened before.
+//!
+//! Must be prepared before this process gives up its capabilities. None is needed afterwards.
+
+mod user;
+
+use super::{BrokerSetup, Error, find_program, world_error};
+use packetrig_sys::held_directory::{HeldDirectory, WORKING_DIRECTORY};
+use packetrig_sys::resident::ResidentThread;
+use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser};
+use packetrig_sys::{child, private_files};
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Mode bit with which other users may start a program or look up names in a directory.
+const OTHERS_EXECUTE: u32 = 0o001;
+
+/// The user that the server runs as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerUser {
+    /// A user that nothing else runs as.
+    Own(ProcessUser),
+    /// The user of this process, for this reason.
+    Starter(String),
+}
+
+impl fmt::Display for ServerUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own(user) if user.name == user.uid.to_string() => {
+                write!(f, "nats-server: uid {}", user.uid)
+            }
+            Self::Own(user) => write!(f, "nats-server: uid {} ({user})", user.uid),
+            Self::Starter(reason) => write!(f, "missing: a user of its own for nats-server: {reason}"),
+        }
+    }
+}
+
+/// The server's user, program and directory, ready for a start.
+#[derive(Debug)]
+pub struct ServerIsolation {
+    user: ServerUser,
+    program: HeldProgram,
+    directory: HeldDirectory,
+    shown_directory: PathBuf,
+    /// Starts threads that act as the server's user.
+    threads: ResidentThread,
+}
+
+impl ServerIsolation {
+    /// Finds the program and prepares the directory of `setup`, and chooses the user. Programs, and a server without a user of its
+    /// own, get at most the capabilities `most`.
+    pub fn prepare(setup: &BrokerSetup, most: ProcessCapabilities) -> Result<Self, Error> {
+        let program = with_limited_rights(most, || find_program(setup.program.as_deref()))??;
+        let program = HeldProgram::open(program)?;
+        let shown = setup.directory.clone();
+        private_files::create_directories(&shown).map_err(world_error(shown.display().to_string()))?;
+        let (user, directory, threads) = match OwnUser::take(setup, &program) {
+            Ok(own) => (ServerUser::Own(own.user), own.directory, own.threads),
+            Err(reason) => {
+                let directory = user::reclaim_directory(&shown)?;
+                let threads = with_limited_rights(most, start_threads)??;
+                (ServerUser::Starter(reason), directory, threads)
+            }
+        };
+        Ok(Self { user, program, directory, shown_directory: shown, threads })
+    }
+
+    pub fn user(&self) -> &ServerUser {
+        &self.user
+    }
+
+    /// Path of the directory for threads of [`Self::run_as_server`].
+    pub(super) fn directory(&self) -> PathBuf {
+        self.directory.path()
+    }
+
+    /// Path of the program for those threads.
+    pub(super) fn program(&self) -> PathBuf {
+        self.program.path()
+    }
+
+    /// Runs `work` on a thread that acts as the server's user.
+    pub(super) fn run_as_server<'a, T: Send + 'a>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'a,
+    ) -> Result<T, Error> {
+        let done = self.threads.run_job(work).map_err(|error| Error::NotReady(error.to_string()))?;
+        done.map_err(|error| self.with_shown_paths(error))
+    }
+
+    /// The command that starts the program in its directory as its user, and has the kernel end it with the thread that starts it.
+    pub(super) fn server_command(&self) -> Command {
+        let mut command = Command::new(self.program.path());
+        command.arg0(&self.program.shown).current_dir(self.directory.path());
+        if matches!(self.user, ServerUser::Own(_)) {
+            sandbox::keep_acting_user(&mut command);
+        }
+        child::end_with_us(&mut command);
+        command
+    }
+
+    pub(super) fn shown_program(&self) -> String {
+        self.program.shown.display().to_string()
+    }
+
+    /// The text with the user's path of the directory in place of those that only this process or the server can use.
+    pub(super) fn show_paths(&self, text: &str) -> String {
+        let shown = self.shown_directory.display().to_string();
+        text.replace(&self.directory.path().display().to_string(), &shown).replace(WORKING_DIRECTORY, &shown)
+    }
+
+    pub(super) fn with_shown_paths(&self, error: Error) -> Error {
+        match error {
+            Error::World { what, source } => Error::World { what: self.show_paths(&what), source },
+            other => other,
+        }
+    }
+}
+
+/// The server's program. Its directory may be below one that the server's user may not look into.
+#[derive(Debug)]
+struct HeldProgram {
+    /// Path without symbolic links.
+    shown: PathBuf,
+    directory: HeldDirectory,
+}
+
+impl HeldProgram {
+    fn open(program: PathBuf) -> Result<Self, Error> {
+        let shown = fs::canonicalize(&program).map_err(world_error(program.display().to_string()))?;
+        let directory = shown.parent().unwrap_or_else(|| Path::new("/"));
+        let directory = HeldDirectory::open(directory).map_err(|error| Error::NotReady(error.to_string()))?;
+        Ok(Self { shown, directory })
+    }
+
+    /// Path through the held directory. The kernel names the process after its last part.
+    fn path(&self) -> PathBuf {
+        self.directory.path().join(self.shown.file_name().unwrap_or_default())
+    }
+
+    /// Returns true if every user may start it.
+    fn is_for_everybody(&self) -> bool {
+        let may_execute = |path: &Path| {
+            fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE != 0)
+        };
+        may_execute(&self.path()) && may_execute(&self.directory.path())
+    }
+}
+
+/// A user for the server alone, who owns its directory, and threads that act as this user.
+struct OwnUser {
+    user: ProcessUser,
+    directory: HeldDirectory,
+    threads: ResidentThread,
+}
+
+impl OwnUser {
+    /// Gives the directory to a user for the server alone; an error is the reason why that is impossible.
+    fn take(setup: &BrokerSetup, program: &HeldProgram) -> Result<Self, String> {
+        user::check_rights(setup.listen.port())?;
+        if !program.is_for_everybody() {
+            let shown = program.shown.display();
+            return Err(format!(
+                "only root may start {shown}; run `chmod o+x` on it and on its directory, or name another one with --server"
+            ));
+        }
+        let directory = HeldDirectory::open_itself(&setup.directory).map_err(|error| error.to_string())?;
+        let owner = fs::metadata(directory.path()).map_err(|error| error.to_string())?.uid();
+        let user = user::choose_user(&setup.directory, owner)?;
+        // Before the files are given away: without such a thread nobody could use them.
+        let threads = start_acting_threads(&user)?;
+        directory.give_to(&user).map_err(|error| error.to_string())?;
+        Ok(Self { user, directory, threads })
+    }
+}
+
+fn start_threads() -> Result<ResidentThread, Error> {
+    ResidentThread::start_here("broker").map_err(|error| Error::NotReady(error.to_string()))
+}
+
+fn start_acting_threads(user: &ProcessUser) -> Result<ResidentThread, String> {
+    on_own_thread(|| {
+        sandbox::act_as_user(user).map_err(|error| error.to_string())?;
+        // A thread inherits users and capabilities from the one that starts it.
+        start_threads().map_err(|error| error.to_string())
+    })
+}
+
+/// Runs `work` on a thread that has at most these capabilities, as have programs that it starts.
+fn with_limited_rights<T: Send>(
+    most: ProcessCapabilities,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    on_own_thread(|| sandbox::limit_rights(most).map(|()| work()))
+        .map_err(|error| Error::NotReady(error.to_string()))
+}
+
+fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,125 @@
+//! Chooses the user of a server that root starts, and takes the directory back from that user if this process cannot become it.
+
+use super::super::{Error, world_error};
+use packetrig_sys::held_directory::HeldDirectory;
+use packetrig_sys::sandbox::{self, ProcessCapabilities, ProcessUser, UserError};
+use sha2::{Digest as _, Sha256};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+/// The user that the packages make.
+const NAME: &str = "packetrig-nats";
+/// Numbers of users that exist only while their program runs: systemd takes those of `DynamicUser` from the same range, so nobody
+/// else gets one of them.
+const NUMBERS: RangeInclusive<u32> = 61_184..=65_519;
+/// Directory where systemd notes the numbers that it has given out.
+const GIVEN_OUT: &str = "/run/systemd/dynamic-uid";
+/// Numbers that are tried.
+const TRIES: u32 = 100;
+/// First port that needs no capability.
+const FIRST_FREE_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+
+const NEEDED: ProcessCapabilities =
+    ProcessCapabilities::SWITCH_USER.union_with(ProcessCapabilities::GIVE_FILES);
+
+/// Checks that this process can give the server a user of its own. An error is the reason why not.
+pub(super) fn check_rights(port: u16) -> Result<(), String> {
+    if !sandbox::is_root() {
+        return Err("only root can change users".to_owned());
+    }
+    let permitted = ProcessCapabilities::read_permitted().map_err(|error| error.to_string())?;
+    let missing = ProcessCapabilities::from_bits(NEEDED.bits() & !permitted.bits());
+    if !missing.is_empty() {
+        return Err(format!("this process lacks {missing}"));
+    }
+    let first = fs::read_to_string(FIRST_FREE_PORT).ok().and_then(|text| text.trim().parse().ok());
+    if (1..first.unwrap_or(1024)).contains(&port) {
+        return Err(format!("only root may listen at port {port}"));
+    }
+    Ok(())
+}
+
+/// The user of the server in `directory`, which belongs to `owner` now: that of the packages, or a number that differs between
+/// directories. An error is the reason why there is none.
+pub(super) fn choose_user(directory: &Path, owner: u32) -> Result<ProcessUser, String> {
+    match ProcessUser::find_by_name(NAME) {
+        Err(UserError::Unknown(_)) => {}
+        found => return found.map_err(|error| error.to_string()),
+    }
+    let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
+    let first = first_number(&directory);
+    // The number of the last start comes first: then no file changes its owner.
+    let numbers = NUMBERS.contains(&owner).then_some(owner).into_iter();
+    let mut numbers = numbers.chain((0..TRIES).map(|step| number_after(first, step)));
+    match numbers.find_map(|number| unused_user(number).transpose()) {
+        Some(found) => found.map_err(|error| error.to_string()),
+        None => Err(format!("no user number from {} on is free", number_after(first, 0))),
+    }
+}
+
+fn first_number(directory: &Path) -> u32 {
+    let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
+    u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+}
+
+fn number_after(first: u32, step: u32) -> u32 {
+    let count = NUMBERS.end() - NUMBERS.start() + 1;
+    NUMBERS.start() + (first % count + step) % count
+}
+
+/// The user with that number, if it is nobody's.
+fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
+    let user = ProcessUser::find_by_name(&number.to_string())?;
+    // Only a user without a name is named after the number.
+    let is_listed = user.name != number.to_string();
+    let is_given_out = Path::new(GIVEN_OUT).join(number.to_string()).exists();
+    Ok(Some(user).filter(|_| !is_listed && !is_given_out))
+}
+
+/// Opens the directory for a server that runs as this process does. If an earlier server had a user of its own, the directory goes back
+/// to the owner of the one above.
+pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error> {
+    let shown = directory.display().to_string();
+    let owner = fs::metadata(directory).map_err(world_error(&shown))?.uid();
+    let held = HeldDirectory::open(directory).map_err(|error| Error::NotReady(error.to_string()))?;
+    if !is_server_user(owner) {
+        return Ok(held);
+    }
+    let above = directory.canonicalize().and_then(|path| fs::metadata(path.parent().unwrap_or(&path)));
+    let above = above.map_err(world_error(&shown))?;
+    let user = ProcessUser { uid: above.uid(), gid: above.gid(), name: above.uid().to_string() };
+    match held.give_to(&user) {
+        Ok(()) => Ok(held),
+        Err(_) => Err(Error::World { what: shown, source: foreign_error(directory, owner, &user) }),
+    }
+}
+
+fn is_server_user(uid: u32) -> bool {
+    NUMBERS.contains(&uid) || ProcessUser::find_by_name(NAME).is_ok_and(|user| user.uid == uid)
+}
+
+fn foreign_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
+    let text = format!(
+        "it belongs to user {owner}, as whom root ran nats-server; start as root again, or let root run `chown -R {user} {}`",
+        directory.display()
+    );
+    io::Error::new(ErrorKind::PermissionDenied, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_directories_differ_and_stay_in_the_range() {
+        let [one, other] = ["/root/a/broker", "/root/b/broker"].map(|path| first_number(Path::new(path)));
+        assert_ne!(number_after(one, 0), number_after(other, 0));
+        for first in [0, 4335, 4336, u32::MAX, one, other] {
+            assert!((0..TRIES).all(|step| NUMBERS.contains(&number_after(first, step))), "{first}");
+        }
+        assert_eq!([number_after(4335, 0), number_after(4335, 1)], [65_519, 61_184]);
+    }
+}
