@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::output::print_remark;
 use packetrig_engine::capture::record::RecordCounts;
 use packetrig_flow_io::metrics::MetricsResponder;
-use packetrig_link_io::tap::{TapAccounts, TapLossCause};
+use packetrig_link_io::tap::{TapAccounts, TapDirection, TapLossCause};
 use packetrig_units::exposition::MetricsText;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -61,18 +61,17 @@ pub(super) fn tap_metrics(name: &str, accounts: &TapAccounts) -> String {
     text.write_metric("info", "The name of the tap.", |samples| samples.add_sample(&[("name", name)], 1_u64));
     text.write_value("elapsed_seconds", "Time since it began.", accounts.elapsed.as_secs_f64());
     let directions = &accounts.directions;
-    text.write_metric("received_frames_total", "Frames that arrived at a side.", |samples| {
-        directions.iter().for_each(|way| samples.add_sample(&[("from", &way.from)], way.received));
-    });
-    text.write_metric("received_bytes_total", "Bytes of these frames, without FCS.", |samples| {
-        directions.iter().for_each(|way| samples.add_sample(&[("from", &way.from)], way.received_bytes));
-    });
-    text.write_metric("made_frames_total", "Additional frames that an impairment made.", |samples| {
-        directions.iter().for_each(|way| samples.add_sample(&[("from", &way.from)], way.made));
-    });
-    text.write_metric("forwarded_frames_total", "Frames that the other side's driver took.", |samples| {
-        directions.iter().for_each(|way| samples.add_sample(&[("from", &way.from)], way.forwarded));
-    });
+    let mut write = |name: &str, help: &str, value: &dyn Fn(&TapDirection) -> Option<u64>| {
+        text.write_metric(name, help, |samples| {
+            for way in directions {
+                samples.add_sample(&[("from", &way.from)], value(way));
+            }
+        });
+    };
+    write("received_frames_total", "Frames that arrived at a side.", &|way| Some(way.received));
+    write("received_bytes_total", "Bytes of these frames, without FCS.", &|way| Some(way.received_bytes));
+    write("made_frames_total", "Additional frames that an impairment made.", &|way| Some(way.made));
+    write("forwarded_frames_total", "Frames that the other side's driver took.", &|way| way.forwarded);
     text.write_metric("dropped_frames_total", "Frames that were not forwarded, by cause.", |samples| {
         for way in directions {
             // Causes that have not occurred are listed, too: a rate needs a first value to begin from.
@@ -99,7 +98,6 @@ pub(super) fn tap_metrics(name: &str, accounts: &TapAccounts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_link_io::tap::TapDirection;
 
     #[test]
     fn tap_metrics_name_every_cause_and_omit_unknown_counts() {

@@ -109,10 +109,10 @@ impl RunCatalogue {
         let methods = self.methods_with_prefix(prefix)?.into_iter().map(StoredSummary::Method);
         // Both kinds together, because a prefix that fits one of each is ambiguous.
         let found: Vec<_> = runs.chain(methods).collect();
-        match found.is_empty() {
-            true => self.newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned())),
-            false => only_match(prefix, found, StoredSummary::id),
+        if found.is_empty() {
+            return self.newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned()));
         }
+        only_match(prefix, found, StoredSummary::id)
     }
 
     fn newest_named(&self, name: &str) -> Result<Option<StoredSummary>, Error> {

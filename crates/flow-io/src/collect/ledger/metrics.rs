@@ -113,7 +113,7 @@ impl CollectLedger {
         for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.groups.is_empty()) {
             text.write_metric(&format!("group_{name}"), help, |samples| {
                 self.groups.iter().for_each(|group| {
-                    samples.add_sample(&[("group", &group.group)], group.named_counts()[at].2)
+                    samples.add_sample(&[("group", &group.group)], group.named_counts()[at].2);
                 });
             });
         }
