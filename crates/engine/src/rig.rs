@@ -171,11 +171,11 @@ impl TestRig {
 
     /// Returns the local ports in plan order, with their indices in the plan and their descriptions.
     pub fn ports(&self) -> Vec<(usize, PortInfo)> {
-        self.running_ports.iter().map(|bench| (bench.port_index(), bench.info().clone())).collect()
+        self.running_ports.iter().map(|running| (running.port_index(), running.info().clone())).collect()
     }
 
     fn running(&mut self, port: usize) -> Option<&mut RunningPort> {
-        self.running_ports.iter_mut().find(|bench| bench.port_index() == port)
+        self.running_ports.iter_mut().find(|running| running.port_index() == port)
     }
 
     /// Returns the plan with its schedules.
@@ -192,8 +192,8 @@ impl TestRig {
     /// Starts to watch the interfaces of the ports that have one.
     fn start_watcher(&mut self) -> Result<(), Error> {
         let mut ports = Vec::with_capacity(self.running_ports.len());
-        for bench in &self.running_ports {
-            ports.extend(bench.site()?.map(|site| (bench.port_index(), site)));
+        for running in &self.running_ports {
+            ports.extend(running.site()?.map(|site| (running.port_index(), site)));
         }
         self.watcher = Some(PortWatcher::start(ports)?);
         Ok(())
@@ -201,7 +201,7 @@ impl TestRig {
 
     /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
-        let is_here = |port: &usize| self.running_ports.iter().any(|bench| bench.port_index() == *port);
+        let is_here = |port: &usize| self.running_ports.iter().any(|running| running.port_index() == *port);
         self.sent_here().any(|stream| !self.plan.plan.streams[stream].rx.iter().all(is_here))
     }
 
@@ -213,8 +213,8 @@ impl TestRig {
     /// Ends the senders and adds their streams to the result; returns their other results, port by port.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.running_ports.len());
-        for bench in &mut self.running_ports {
-            let mut sent = bench.finish_sender(&self.clock)?;
+        for running in &mut self.running_ports {
+            let mut sent = running.finish_sender(&self.clock)?;
             if sent.has_failed && self.steered_streams.is_none() && !self.interrupted {
                 // The sender was to send everything, and nobody stopped it.
                 sent.streams.iter_mut().for_each(|sent| plan_whole_stream(sent, &self.specs));
@@ -258,16 +258,16 @@ fn set_up_ports(
     places: &PortPlaces,
 ) -> Result<Vec<RunningPort>, Error> {
     let running = open.into_iter().map(|(port, open)| RunningPort::new(port, open, plan));
-    let mut benches: Vec<RunningPort> = running.collect();
+    let mut ports: Vec<RunningPort> = running.collect();
     // Shared by all ports: two of them may want the same file name.
     let mut files = Vec::new();
-    for running in &mut benches {
+    for running in &mut ports {
         running.set_up_captures(plan, options, &mut files)?;
     }
-    for bench in &mut benches {
-        bench.set_up_host(plan, options, places.permit())?;
+    for running in &mut ports {
+        running.set_up_host(plan, options, places.permit())?;
     }
-    Ok(benches)
+    Ok(ports)
 }
 
 impl Drop for TestRig {

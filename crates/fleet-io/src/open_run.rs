@@ -100,11 +100,9 @@ impl OpenRun {
         let text =
             format!("its results came {seconds} s after the report was first written, and are in it now");
         self.notes.push(late_caveat(node, text.clone(), false));
-        // The result has come since, so its reason is no longer that it is missing.
-        let missing = format!("node {node}: {RESULT_MISSING}");
         if let RunOutcome::Partial { reasons, .. } = &mut self.outcome {
-            for reason in reasons.iter_mut().filter(|reason| **reason == missing) {
-                *reason = format!("node {node}: {text}");
+            for reason in reasons {
+                replace_missing(reason, node, &text);
             }
         }
         // Losses within the results matter for the verdict; that they came late does not.
@@ -132,6 +130,37 @@ impl OpenRun {
     }
 }
 
+/// Replaces the reason that a node's result is missing: it has come since. What the reason adds, such as that the machine was
+/// overloaded, stays.
+fn replace_missing(reason: &mut String, node: &NodeName, text: &str) {
+    let missing = format!("node {node}: {RESULT_MISSING}");
+    if let Some(added) =
+        reason.strip_prefix(&missing).filter(|added| added.is_empty() || added.starts_with(';'))
+    {
+        *reason = format!("node {node}: {text}{added}");
+    }
+}
+
 fn late_caveat(node: &NodeName, text: String, matters: bool) -> Caveat {
     Caveat { doubt: CaveatKind::CameLate, subject: format!("node {node}"), text, matters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_result_replaces_reason_and_keeps_what_it_adds() {
+        let after = |reason: &str| {
+            let mut reason = reason.to_owned();
+            replace_missing(&mut reason, &NodeName("s2".to_owned()), "its results came");
+            reason
+        };
+        assert_eq!(after("node s2: its result did not come"), "node s2: its results came");
+        let overloaded = "node s2: its result did not come; its machine is overloaded";
+        assert_eq!(after(overloaded), "node s2: its results came; its machine is overloaded");
+        for other in ["node s3: its result did not come", "node s2: its lease expired"] {
+            assert_eq!(after(other), other);
+        }
+    }
 }

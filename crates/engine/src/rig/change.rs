@@ -250,8 +250,8 @@ impl TestRig {
         // Removed streams keep their index and their counts: numbers in tags and results never change their meaning.
         self.halt_streams(&gone, false)?;
         let known = self.specs.len();
-        for bench in &mut self.running_ports {
-            bench.add_streams(&plan.plan, &specs, known)?;
+        for running in &mut self.running_ports {
+            running.add_streams(&plan.plan, &specs, known)?;
         }
         let all = specs.len();
         self.plan = plan;
@@ -286,8 +286,8 @@ impl TestRig {
     fn continue_streams(&mut self, segments: Vec<(usize, StreamSegment)>) -> Result<(), Error> {
         let numbered: Vec<(u16, StreamSegment)> =
             segments.iter().map(|(stream, take)| (self.specs[*stream].number, take.clone())).collect();
-        for bench in &mut self.running_ports {
-            bench.begin_segments(&numbered)?;
+        for running in &mut self.running_ports {
+            running.begin_segments(&numbered)?;
         }
         for (stream, take) in segments {
             self.steered_streams_mut()[stream] = SteeredStreamState { segment: Some(take), paused: None };

@@ -119,13 +119,13 @@ impl TestRig {
     }
 
     fn last_found(&self) -> BTreeMap<DeviceNeighbour, Option<Mac>> {
-        let latest = self.running_ports.iter().filter_map(|bench| bench.host.as_ref()?.latest_counts());
+        let latest = self.running_ports.iter().filter_map(|running| running.host.as_ref()?.latest_counts());
         latest.flat_map(|latest| latest.neighbours).collect()
     }
 
     /// On: interfaces answer and ask for their neighbours. Off: they do neither, and forget the neighbours they found.
     pub fn switch_protocols(&mut self, on: bool) -> Result<(), Error> {
-        for host in self.running_ports.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+        for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
             host.run_on_worker(move |host| host.switch_interfaces(on))?;
         }
         Ok(())
@@ -134,7 +134,7 @@ impl TestRig {
     /// Permits emulated interfaces to find their neighbours before the first lease, for as long as
     /// getting ready may take.
     pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
-        for host in self.running_ports.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+        for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
             host.run_on_worker(|host| host.allow_for(RESOLVE_TIMEOUT + FIRST_LEASE))?;
         }
         Ok(())
@@ -147,7 +147,7 @@ impl TestRig {
         let Some(PingSource { port, interface, address }) = self.ping_source(source, to) else {
             return Ok(None);
         };
-        let Some(host) = self.running(port).and_then(|bench| bench.host.as_mut()) else {
+        let Some(host) = self.running(port).and_then(|running| running.host.as_mut()) else {
             return Ok(None);
         };
         let number = host.run_on_worker(move |host| host.start_ping(interface, address, to, PING_TIMEOUT))?;
@@ -169,7 +169,7 @@ impl TestRig {
 
     /// Returns the state of a ping. A finished ping is forgotten after this call and then counts as failed.
     pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
-        let host = self.running(ping.port).and_then(|bench| bench.host.as_mut());
+        let host = self.running(ping.port).and_then(|running| running.host.as_mut());
         let state =
             host.map_or(Ok(None), |host| host.run_on_worker(move |host| host.ping_state(ping.number)))?;
         Ok(state.unwrap_or(PingState::Failed))
@@ -210,9 +210,9 @@ impl TestRig {
         awaited: &[(usize, DeviceNeighbour)],
     ) -> Result<BTreeMap<DeviceNeighbour, Mac>, Error> {
         let mut found = BTreeMap::new();
-        for bench in &mut self.running_ports {
-            let port = bench.port_index();
-            let Some(host) = bench.host.as_mut() else { continue };
+        for running in &mut self.running_ports {
+            let port = running.port_index();
+            let Some(host) = running.host.as_mut() else { continue };
             let interfaces = &self.plan.plan.interfaces;
             let neighbours = awaited.iter().map(|(_, neighbour)| *neighbour);
             // A set, because many streams may await the same neighbour.

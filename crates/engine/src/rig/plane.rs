@@ -77,13 +77,13 @@ impl DataPlane for TestRig {
         }
         // Noted before the receivers start, so that they recognise frames of earlier runs from the first one on.
         let earlier_runs = crate::recent_runs::remember_run(&self.run, self.key);
-        for bench in &mut self.running_ports {
-            bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
+        for running in &mut self.running_ports {
+            running.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
-        for bench in &mut self.running_ports {
+        for running in &mut self.running_ports {
             // All senders of a node share one lease.
             let gate = self.gate.clone();
-            bench.arm_sender(self.key, &self.specs, steered, gate)?;
+            running.arm_sender(self.key, &self.specs, steered, gate)?;
         }
         self.start_watcher()
     }
@@ -91,11 +91,11 @@ impl DataPlane for TestRig {
     fn start_at(&mut self, at: MonoTime) {
         self.started = Some(at);
         // Receivers first: no frame may arrive before its receiver has the start.
-        for bench in &self.running_ports {
-            bench.control_receiver(StreamControl::StartAt(at));
+        for running in &self.running_ports {
+            running.control_receiver(StreamControl::StartAt(at));
         }
-        for bench in &self.running_ports {
-            bench.control_sender(StreamControl::StartAt(at));
+        for running in &self.running_ports {
+            running.control_sender(StreamControl::StartAt(at));
         }
     }
 
@@ -115,8 +115,8 @@ impl DataPlane for TestRig {
         }
         // Receivers at no later instant, so that no frame is counted as received but not as sent.
         let mut latency = DelaySummary::default();
-        for bench in &mut self.running_ports {
-            bench.sample_receiver(&mut sample, &mut latency, sent_by)?;
+        for running in &mut self.running_ports {
+            running.sample_receiver(&mut sample, &mut latency, sent_by)?;
         }
         sample.latency = latency.mean().map(|mean| (latency.min, mean, latency.max));
         sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
@@ -153,8 +153,8 @@ impl DataPlane for TestRig {
     fn stop_senders(&mut self) {
         // A stop after the last frame changes nothing, so it is no interruption.
         self.interrupted |= !self.senders_done();
-        for bench in &self.running_ports {
-            bench.control_sender(StreamControl::Stop);
+        for running in &self.running_ports {
+            running.control_sender(StreamControl::Stop);
         }
     }
 
@@ -170,8 +170,8 @@ impl DataPlane for TestRig {
         let ports = self.finish_receivers(sent, &totals, &mut result)?;
         result.ended = self.clock.now();
         let mut captured = Vec::new();
-        for bench in &mut self.running_ports {
-            captured.extend(bench.finish_captures());
+        for running in &mut self.running_ports {
+            captured.extend(running.finish_captures());
         }
         // A steered run has no end of its own to be stopped before.
         let interrupted = self.interrupted && self.steered_streams.is_none();
@@ -207,16 +207,16 @@ impl TestRig {
         let mut ports = Vec::with_capacity(self.running_ports.len());
         // All at once: each may be waiting for frames and looks at its orders only then.
         self.running_ports.iter().for_each(RunningPort::begin_finish_receiver);
-        for (bench, sent) in self.running_ports.iter_mut().zip(sent) {
-            let received = bench.finish_receiver(&self.clock, totals)?;
+        for (running, sent) in self.running_ports.iter_mut().zip(sent) {
+            let received = running.finish_receiver(&self.clock, totals)?;
             result.receive.extend(received.frames.streams);
             result.misdelivered.extend(received.frames.misdelivered);
             result.other_runs.extend(received.frames.other_runs);
-            let mut events = events.remove(&bench.port_index()).unwrap_or_default();
+            let mut events = events.remove(&running.port_index()).unwrap_or_default();
             events.extend(sent.record.stalls);
             ports.push(account::PortOutcome {
-                port: bench.port_index(),
-                info: bench.info().clone(),
+                port: running.port_index(),
+                info: running.info().clone(),
                 tx: sent.counters,
                 rx: received.counters,
                 clock_bound: received.clock_bound,
@@ -224,9 +224,9 @@ impl TestRig {
                 peaks: sent.record.peaks,
                 sent_ahead: sent.record.ahead,
                 untagged_contents: received.frames.untagged_contents,
-                caveats: bench.caveats(),
+                caveats: running.caveats(),
                 sender_fault: sent.record.fault,
-                faults: bench.take_faults(),
+                faults: running.take_faults(),
             });
         }
         Ok(ports)

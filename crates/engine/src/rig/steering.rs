@@ -79,17 +79,17 @@ impl TestRig {
     /// Returns those of these streams that are being sent.
     pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
         let mut sending = BTreeSet::new();
-        for bench in &mut self.running_ports {
-            sending.extend(bench.sending_streams(streams)?);
+        for running in &mut self.running_ports {
+            sending.extend(running.sending_streams(streams)?);
         }
         Ok(sending)
     }
 
     pub(super) fn hold_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeMap<usize, u64>, Error> {
         let mut next = BTreeMap::new();
-        for bench in &mut self.running_ports {
+        for running in &mut self.running_ports {
             next.extend(
-                bench.hold_streams(streams)?.into_iter().map(|(stream, number)| (stream.into(), number)),
+                running.hold_streams(streams)?.into_iter().map(|(stream, number)| (stream.into(), number)),
             );
         }
         Ok(next)

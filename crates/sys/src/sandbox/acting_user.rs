@@ -40,9 +40,9 @@ pub fn keep_acting_user(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::caps::ThreadRights;
     use crate::child;
     use crate::sandbox::{ThreadStatus, threads_of};
+    use rustix::thread::CapabilitySet;
     use std::os::unix::process::ExitStatusExt;
     use std::process::Stdio;
     use std::sync::mpsc::channel;
@@ -51,9 +51,10 @@ mod tests {
 
     /// Runs `work` on a thread that acts as a user without a name. `None` without the rights for that.
     fn acting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let rights = ThreadRights::current();
+        let effective = rustix::thread::capabilities(None).unwrap().effective;
         let user = ProcessUser::find_by_name(&UID.to_string());
-        let (Ok(user), true) = (user, rights.user == 0 && rights.has_capability("CAP_SETUID")) else {
+        let is_root = geteuid() == Uid::ROOT && effective.contains(CapabilitySet::SETUID);
+        let (Ok(user), true) = (user, is_root) else {
             println!("skipped: only root can act as another user");
             return None;
         };
