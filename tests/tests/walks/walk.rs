@@ -23,7 +23,7 @@ const INCONCLUSIVE: i32 = 7;
 /// What packetrig says if this machine was too busy to measure: no fault of the page.
 const TOO_BUSY: [&str; 6] = [
     "frames left up to",
-    "the rig could not hold",
+    "the rig could not sustain",
     "were not sent in time",
     "perhaps by the rig",
     "the values may be wrong",

@@ -64,40 +64,49 @@ pub(crate) fn run_message_server(
     place.write_addresses(&addresses)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
     output.write_line(format_args!("Fleet in {}", place.directory().display()));
-    // Said only for a guess: the user must see it before a node fails to reach it.
+    // Printed only for a guess: the user must see it before a node fails to reach it.
     if arguments.address.is_none() {
         output.write_line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
     }
-    output.write_line(format_args!(
-        "Messages at {}, nodes join at {}",
-        addresses.servers.join(", "),
-        enrolment.address()
-    ));
+    let servers = addresses.servers.join(", ");
+    output.write_line(format_args!("Messages at {servers}, nodes join at {}", enrolment.address()));
     print_first_invitation(
         arguments,
         &make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?,
         output,
     );
-    // The servers of `--cluster` are not ours to watch or restart.
-    let health = lock_mutex(&broker).is_some().then(|| watch_health(&place)).transpose()?;
     let _presence = PresenceWatch::start_thread(&place)?;
+    watch_until_signal(&place, &authority, &broker, &mut certificate, &enrolment)?;
+    // First: threads that wait for a server that hangs get an answer when it ends.
+    drop(lock_mutex(&broker).take());
+    Ok(CommandExit::Ok)
+}
+
+/// Checks the nodes, the certificate and the server's store until a signal comes.
+fn watch_until_signal(
+    place: &FleetPlace,
+    authority: &FleetAuthority,
+    broker: &Mutex<Option<MessageServer>>,
+    certificate: &mut ServerCertificateKeeper,
+    enrolment: &EnrolServer,
+) -> Result<(), Error> {
+    // The servers of `--cluster` are not ours to watch or restart.
+    let health = lock_mutex(broker).is_some().then(|| watch_health(place)).transpose()?;
     let mut nodes = AnnouncedNodes::default();
     // Zero: the first pass of the loop checks the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
         // Polled and not notified: `fleet remove` is another process, and changes only files.
-        nodes.check_server(&place, &broker, &authority);
+        nodes.check_server(place, broker, authority);
         if monotonic_now() >= renew_at {
-            renew_at = keep_certificate_valid(&mut certificate, &broker, &enrolment);
+            renew_at = keep_certificate_valid(certificate, broker, enrolment);
         }
         if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest) {
-            apply_health(&found, &place, &broker);
+            apply_health(&found, place, broker);
         }
     }
-    // First: threads that wait for a server that hangs get an answer when it ends.
-    drop(lock_mutex(&broker).take());
-    Ok(CommandExit::Ok)
+    Ok(())
 }
 
 fn print_first_invitation(arguments: &UpArgs, line: &JoinLine, output: &mut CommandOutput) {
