@@ -2,7 +2,7 @@
 //! storing many is in proportion to their number.
 
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;

@@ -1,7 +1,7 @@
 //! A node's spool on a disk that is really full.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_store::spool::{
     Error, JournalEntry, RecoveredParts, ResultSegment, ResultSpool, SegmentKind, SpoolLimits,
 };

@@ -3,7 +3,7 @@
 use crate::commands::{nodes_json, open_catalogue_to_read, render_stored_page};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
-use packetrig_fleet::report::{PortReport, StreamReport};
+use packetrig_report::{PortReport, StreamReport};
 use packetrig_server::{FactSource, ResultArchive, ResultPage, ResultQuery, ResultSummary, ViewRefusal};
 use packetrig_stats::figure::FigureLimits;
 use packetrig_store::results::{ComparableResult, ComparisonReport};

@@ -14,14 +14,13 @@
 use crate::args;
 use crate::error::Error;
 use crate::output::print_warning;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_fleet::members::MemberRow;
-use packetrig_fleet::report::RunReport;
 use packetrig_fleet_io::fleet::{FleetRoster, KnownNodes};
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::broker::BrokerHealth;
 use packetrig_nats::{NatsFabric, ServerAccess};
+use packetrig_report::{NodeName, RunReport};
 use packetrig_store::NodeHistory;
 use packetrig_sys::clock::{self, state};
 use packetrig_sys::private_files;

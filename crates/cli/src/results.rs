@@ -11,7 +11,7 @@ mod whole;
 use crate::identity;
 use crate::output::TextStyle;
 use merged::{ReportRemark, merge_remarks};
-use packetrig_fleet::report::{RunReport, RunVerdict};
+use packetrig_report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
 /// Largest number of rows of a table; the CSV has all rows.

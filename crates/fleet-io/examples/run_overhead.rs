@@ -8,10 +8,9 @@
 //! all arrive is an error, so that nothing is fast because it does less.
 #![expect(clippy::print_stdout, reason = "an example that prints")]
 
-use packetrig_fleet::RunId;
-use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_on};
+use packetrig_report::outcome::RunState;
+use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;

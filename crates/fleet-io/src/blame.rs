@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::fleet::FetchError;
-use packetrig_fleet::outcome::NodeFault;
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 
 impl Error {

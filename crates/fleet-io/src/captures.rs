@@ -4,11 +4,11 @@
 //! here and through the spool together. A file is read one range at a time.
 
 use crate::error::{Error, best_effort};
-use packetrig_fleet::RunId;
 use packetrig_fleet::captures::{
     CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish, RANGE,
 };
 use packetrig_fleet::fabric;
+use packetrig_report::RunId;
 use packetrig_store::spool::CaptureAllowance;
 use packetrig_units::{Nanos, clamp_to_u64};
 use sha2::{Digest, Sha256};

@@ -15,8 +15,8 @@ pub use responder::{ClockResponder, for_node};
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::NodeName;
     use packetrig_fleet::message::{ClockKey, ClockServer};
+    use packetrig_report::NodeName;
     use packetrig_units::Nanos;
 
     fn node(name: &str) -> NodeName {

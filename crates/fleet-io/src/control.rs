@@ -6,13 +6,12 @@
 use crate::agent::now;
 use crate::clock;
 use crate::error::{Error, best_effort};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunRecord};
-use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::{self, Endpoint};
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeReply};
-use packetrig_fleet::report::RunTimes;
+use packetrig_report::event::{RunEvent, RunEventKind};
+use packetrig_report::{NodeName, RunTimes};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};

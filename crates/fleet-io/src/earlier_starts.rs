@@ -4,8 +4,7 @@
 use crate::error::Error;
 use crate::open_run::OpenRun;
 use crate::operator::RunOperator;
-use packetrig_fleet::RunId;
-use packetrig_fleet::report::RunReport;
+use packetrig_report::{RunId, RunReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 
 /// Most starts of a plan.

@@ -1,10 +1,11 @@
 //! Errors that leave a run without a report.
 
 use packetrig_engine::Error as EngineError;
+use packetrig_fleet::fabric;
 use packetrig_fleet::lead::NodeLead;
-use packetrig_fleet::outcome::NodeFault;
-use packetrig_fleet::{NodeName, RunId, fabric};
 use packetrig_plan::PlanProblems;
+use packetrig_report::outcome::NodeFault;
+use packetrig_report::{NodeName, RunId};
 use packetrig_store::spool;
 use std::collections::BTreeMap;
 

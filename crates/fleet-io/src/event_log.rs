@@ -2,9 +2,9 @@
 //! machines.
 
 use packetrig_fleet::agent::{AgentAction, AgentEvent};
-use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::message::{MessageHead, NodeCommand};
-use packetrig_fleet::outcome::RunOutcome;
+use packetrig_report::event::{RunEvent, RunEventKind};
+use packetrig_report::outcome::RunOutcome;
 use tracing::{debug, info, warn};
 
 /// Logs an event of the controller.

@@ -7,7 +7,7 @@
 use crate::control::OnEvent;
 use crate::error::Error;
 use crate::event_log;
-use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_report::event::{RunEvent, RunEventKind};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, scope};
@@ -122,8 +122,8 @@ impl EventQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::outcome::RunOutcome;
-    use packetrig_fleet::{NodeName, RunId};
+    use packetrig_report::outcome::RunOutcome;
+    use packetrig_report::{NodeName, RunId};
     use packetrig_stats::result::CountSample;
     use packetrig_units::MonoTime;
     use std::sync::mpsc::channel;

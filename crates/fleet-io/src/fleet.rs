@@ -52,12 +52,11 @@ use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunPolicies, Run
 use packetrig_fleet::fabric::{Endpoint as _, Fabric, RecordStore, StoredRecord};
 use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
-use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::places::{self, PlaceSettlement};
-use packetrig_fleet::report::RunFacts;
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{NodeName, RunFacts, RunId};
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
 use shares::{NodeShares, StreamSenders};

@@ -8,14 +8,15 @@ use crate::open_run::OpenRun;
 use crate::plane::{EnginePlane, PlaneSource};
 use packetrig_fleet::agent::AgentMachine;
 use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunLimits};
-use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageHead, RunPreparation};
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble_report};
-use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, PlanDocument, ReadOptions};
+use packetrig_report::event::RunEvent;
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{
+    AcceptanceCriteria, NodeName, PlanHash, RunFacts, RunId, RunReport, RunTimes, assemble_report,
+};
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};

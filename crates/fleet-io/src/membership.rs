@@ -14,12 +14,12 @@ use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
 use packetrig_engine::gate::{SendGate, slept_so_far};
 use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{
     ChangeStep, ClockServer, MessageHead, NodeCommand, Nonce, RunPreparation, StoredWatermark,
 };
 use packetrig_plan::Plan;
+use packetrig_report::NodeName;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;

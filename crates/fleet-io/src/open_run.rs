@@ -2,12 +2,11 @@
 
 use crate::error::Error;
 use crate::local::EndedRun;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::RESULT_MISSING;
-use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::packed;
-use packetrig_fleet::report::{ReportCoverage, RunFacts, RunReport, RunTimes, assemble_report};
 use packetrig_plan::{Plan, ReadOptions};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{NodeName, ReportCoverage, RunFacts, RunReport, RunTimes, assemble_report};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;

@@ -1,8 +1,8 @@
 //! The user's side of runs that are opened, ended and kept here.
 
 use crate::fleet::{HeldNodes, WaitChoice};
-use packetrig_fleet::report::RunReport;
 use packetrig_fleet::term::TermState;
+use packetrig_report::RunReport;
 use packetrig_store::KeptRun;
 use std::fmt;
 use std::sync::Arc;

@@ -3,9 +3,8 @@
 //! Pure. It takes in a changed plan as soon as that is decided, so that the latency of an added stream is measured from its first frame.
 
 use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::NodeName;
-use packetrig_fleet::message::PortPlace;
 use packetrig_plan::{Plan, Stream};
+use packetrig_report::{NodeName, PortPlace};
 use packetrig_stats::clock::ClockFit;
 use packetrig_units::MonoTime;
 

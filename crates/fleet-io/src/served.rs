@@ -9,9 +9,9 @@ pub use on_fleet::{FleetRuns, ReopenFleet};
 
 use crate::error::Error;
 use crate::local::RunOptions;
-use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::served::OpenFailure;
 use packetrig_plan::{Plan, PlanDocument};
+use packetrig_report::outcome::NodeFault;
 use packetrig_store::ReportSize;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};

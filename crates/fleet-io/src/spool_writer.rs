@@ -7,8 +7,8 @@
 //! Invariant: at most one sample waits. A newer one takes its place, because it counts the same frames and more.
 
 use crate::error::{Error, best_effort};
-use packetrig_fleet::RunId;
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
+use packetrig_report::RunId;
 use packetrig_stats::result::CountSample;
 use packetrig_store::spool::{self, NodeJournal, ResultSpool};
 use std::collections::BTreeMap;

@@ -4,15 +4,14 @@ use crate::{Error, LocalExecutor, PlaneSource, PreparedPlane, RunOptions, RunSes
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::agent::AgentMachine;
-use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
-use packetrig_fleet::outcome::{RunOutcome, RunState};
-use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet::served::SteeredRun as _;
-use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
+use packetrig_report::event::{RunEvent, RunEventKind};
+use packetrig_report::outcome::{RunOutcome, RunState};
+use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, RunId, RunReport};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{CountSample, NodeResult, ReceiveResult, SendResult};

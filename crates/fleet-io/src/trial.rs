@@ -1,11 +1,11 @@
 //! Turns the report of a run into the result of a trial: figures of the device, and the faults of the rig that make them worthless.
 
-use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::{
+use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialOrder, TrialResult};
+use packetrig_report::outcome::RunState;
+use packetrig_report::{
     ErrorDistribution, FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames,
     StreamReport,
 };
-use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialOrder, TrialResult};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
 

@@ -12,7 +12,7 @@ use crate::error::{Error, best_effort};
 use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterPlaces};
 use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::{NodeJournal, PendingSegment, ResultSpool};
 use packetrig_units::{MonoTime, Nanos};
@@ -309,7 +309,7 @@ impl UplinkThread {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::PlanHash;
+    use packetrig_report::PlanHash;
     use packetrig_stats::result::CaptureResult;
     use packetrig_store::spool;
 

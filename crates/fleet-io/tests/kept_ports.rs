@@ -6,11 +6,10 @@
 )]
 
 use packetrig_engine::packet::lock_name;
-use packetrig_fleet::RunId;
-use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::outcome::{RunOutcome, RunState};
-use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::{EnginePlane, Error, LocalExecutor, RunOptions, run_on};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{RunOutcome, RunState};
+use packetrig_report::{AcceptanceCriteria, RunId, RunReport};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::caps::ThreadRights;
@@ -157,7 +156,7 @@ fn run_after_stopped_run_counts_own_frames() {
     for number in [1, 3] {
         let is_running = AtomicBool::new(false);
         let long = document(&lab, 1_000_000, None);
-        let mut note = |event: &packetrig_fleet::event::RunEvent| {
+        let mut note = |event: &packetrig_report::event::RunEvent| {
             let begins = event.kind == RunEventKind::StateChanged(RunState::Running);
             is_running.fetch_or(begins, Ordering::Relaxed);
         };

@@ -10,11 +10,12 @@ use packetrig_engine::rig::{
 };
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
-use packetrig_fleet::message::{NodeName, PlanHash, RunId};
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunVerdict, assemble_report};
 use packetrig_plan::{
     GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblems, PortLocation, ReadOptions,
+};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{
+    AcceptanceCriteria, NodeName, PlanHash, RunFacts, RunId, RunReport, RunVerdict, assemble_report,
 };
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::result::{NodeResult, ReceiveResult, SentTotal};

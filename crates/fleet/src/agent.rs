@@ -26,9 +26,9 @@ use crate::message::{
     ChangeOrder, ChangeStep, LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, RunId, RunPreparation,
     SentTotal, StopReason,
 };
-use crate::outcome::NodeFault;
 use changes::{ChangeProgress, LastChange};
 use packetrig_plan::HeldStream;
+use packetrig_report::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};

@@ -38,10 +38,10 @@ pub use limits::RunLimits;
 pub use policy::{OnLoss, RunPolicies, StartPolicy};
 pub use record::RunRecord;
 
-use crate::event::RunEventKind;
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation};
-use crate::outcome::{RunOutcome, RunState};
 use packetrig_plan::PlanChange;
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{RunOutcome, RunState};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use peer::{ControllerPeer, PeerProgress};

@@ -5,7 +5,7 @@
 use crate::hello::{ClockFacts, NodeHello, OfferedPort};
 use crate::members::LOST;
 use crate::message::{NodeName, RunId};
-use crate::report::{NodeReport, RunReport};
+use packetrig_report::{NodeReport, RunReport};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -1,8 +1,7 @@
-//! Run lifecycle: state machines of controller and agent, events, messages and the final report.
+//! Run lifecycle: state machines of controller and agent, their messages and the fabric.
 //!
 //! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They talk in
-//! [`message`]s over a [`fabric`] (in one process: [`local`]). Events of a run are one stream of [`event`]s; its result
-//! is a [`report`], which a pure function makes from the node results.
+//! [`message`]s over a [`fabric`] (in one process: [`local`]). The events of a run and its report are in the crate `report`.
 //!
 //! This crate reads no clock, starts no thread and has no data plane: `fleet-io` executes the actions of the agent.
 //!
@@ -18,7 +17,6 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod controller;
-pub mod event;
 pub mod fabric;
 #[cfg(feature = "conformance")]
 pub mod faulty;
@@ -31,12 +29,8 @@ pub mod lease;
 pub mod local;
 pub mod members;
 pub mod message;
-pub mod outcome;
 pub mod packed;
 pub mod permit;
 pub mod places;
-pub mod report;
 pub mod served;
 pub mod term;
-
-pub use message::{NodeName, PlanHash, RunId};

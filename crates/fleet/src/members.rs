@@ -315,7 +315,7 @@ mod tests {
             run: RunId("r".into()),
             attempt: 1,
             epoch: 4,
-            plan: crate::PlanHash::from_document(""),
+            plan: crate::message::PlanHash::from_document(""),
         };
         members.on_hello(&a, NodeHello { busy: Some(head.clone()), ..hello(7) }, at(0));
         let restarted = MemberChange::Restarted { node: a.clone(), lost: Some(head) };
@@ -363,7 +363,7 @@ mod tests {
             run: RunId("r1".into()),
             attempt: 1,
             epoch: 1,
-            plan: crate::PlanHash::from_document(""),
+            plan: crate::message::PlanHash::from_document(""),
         };
         members.on_hello(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
         assert_eq!(members.member_rows(at(0))[0].hindrance_for(None), None, "nobody leads it");

@@ -4,16 +4,15 @@
 //! replies may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
-mod names;
 mod sparse_places;
 
 pub use change::{ChangeOrder, ChangeStep};
-pub use names::{NodeName, PlanHash, RunId};
+pub use packetrig_report::{NodeName, PlanHash, PortPlace, RunId};
 pub use packetrig_stats::result::SentTotal;
 
 use crate::hello::NodeHello;
-use crate::outcome::NodeFault;
 use packetrig_plan::{HeldStream, SentDocument};
+use packetrig_report::outcome::NodeFault;
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -94,26 +93,6 @@ pub struct ClockKey(pub [u8; 32]);
 impl fmt::Debug for ClockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ClockKey(..)")
-    }
-}
-
-/// Place of a port.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct PortPlace {
-    pub node: NodeName,
-    /// The interface there, as a location of that machine.
-    pub interface: String,
-}
-
-impl PortPlace {
-    /// Placeholder for a place that does not concern the receiving node.
-    pub const fn elsewhere() -> Self {
-        Self { node: NodeName(String::new()), interface: String::new() }
-    }
-
-    /// True if it is [`Self::elsewhere`].
-    pub const fn is_elsewhere(&self) -> bool {
-        self.node.0.is_empty()
     }
 }
 

@@ -2,9 +2,9 @@
 //!
 //! The API's crate and the crate that opens runs do not depend on each other; both use these traits.
 
-use crate::event::RunEvent;
-use crate::outcome::NodeFault;
 use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanProblems, ReadOptions};
+use packetrig_report::event::RunEvent;
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::MonoTime;
 use std::sync::Arc;
 

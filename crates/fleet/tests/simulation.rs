@@ -2,11 +2,10 @@
 
 use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine, CONFIRM_MARGIN};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
-use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{
-    MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation, SentTotal,
-};
-use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_fleet::message::{MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;

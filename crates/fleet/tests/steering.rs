@@ -5,12 +5,11 @@ use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
 use packetrig_fleet::controller::{
     ControllerAction, ControllerEvent, ControllerMachine, OnLoss, RunLimits, RunPolicies,
 };
-use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{
-    ChangeStep, MessageHead, NodeCommand, NodeName, NodeReply, PlanHash, RunId, RunPreparation,
-};
-use packetrig_fleet::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_fleet::message::{ChangeStep, MessageHead, NodeCommand, NodeReply, RunPreparation};
 use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
 use packetrig_units::Blame;

@@ -52,7 +52,7 @@ pub enum Error {
     #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
     Version { program: String, found: String },
     /// The text is not a valid node name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::RULE)]
     Name(String),
     /// A file or the process failed.
     #[error("{what}: {source}")]

@@ -44,7 +44,7 @@ pub enum Error {
     )]
     Line,
     /// The text is not a valid node name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::RULE)]
     Name(String),
     /// Another server answers at that address, or the line belongs to another fleet.
     #[error("the server at {0} does not belong to the fleet of this join line")]

@@ -3,8 +3,8 @@
 use crate::catalogue::{RunShare, describe_holder};
 use crate::spool::segment::BrokenSegment;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_method::journal::JournalError;
+use packetrig_report::{NodeName, RunId};
 use rusqlite::ErrorCode;
 use std::path::PathBuf;
 use std::sync::Arc;

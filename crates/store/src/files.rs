@@ -19,12 +19,12 @@ pub use trend::{trend_csv, trend_markdown};
 
 use crate::{Error, disk};
 use compact::CompactArrays;
-use packetrig_fleet::report::RunReport;
-use packetrig_fleet::report::columns::{
+use packetrig_page::report::{RunPage, render_run};
+use packetrig_report::RunReport;
+use packetrig_report::columns::{
     NodeTable, OutageTable, PortTable, ProbeTable, QualityTable, ReceiverTable, ReportTable, SeriesTable,
     StreamTable,
 };
-use packetrig_page::report::{RunPage, render_run};
 use serde::Serialize;
 use std::path::Path;
 

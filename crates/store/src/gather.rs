@@ -12,7 +12,7 @@ use crate::spool::value::unpack_value;
 use crate::spool::{PartManifest, ResultSegment, SegmentCounts, SegmentKind};
 use captures::NodeCaptures;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
 use std::path::{Path, PathBuf};
 

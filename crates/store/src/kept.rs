@@ -11,7 +11,7 @@ use crate::files::REPORT;
 use crate::room::ROOM;
 use crate::segments::SEGMENTS;
 use crate::{Error, disk};
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_sys::{private_files, process};
 use serde::Serialize;
 use std::fs::{self, File, TryLockError};

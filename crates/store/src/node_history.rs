@@ -9,8 +9,8 @@
 
 use crate::Error;
 use crate::segments::check_node;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::history::NodeEntry;
+use packetrig_report::NodeName;
 use packetrig_sys::private_files;
 use std::fs;
 use std::io::{self, ErrorKind, Write as _};

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::catalogue::RUN;
-use packetrig_fleet::report::{RunReport, SCHEMA_VERSION, run_figures};
+use packetrig_report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
     ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure,
     compare_figures, figure_trends, median_figures,

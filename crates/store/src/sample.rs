@@ -1,11 +1,10 @@
 //! A report for tests: one measured stream with an awkward name, one without metrics, one port.
 
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{
-    AcceptanceCriteria, ArrivedFrames, FrameLoss, LatencyError, LatencyReport, LossPlaces, PortReport,
-    ReportCoverage, RunReport, RunVerdict, SCHEMA_VERSION, SentFrames, StreamReport,
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{
+    AcceptanceCriteria, ArrivedFrames, FrameLoss, LatencyError, LatencyReport, LossPlaces, PlanHash,
+    PortReport, ReportCoverage, RunId, RunReport, RunVerdict, SCHEMA_VERSION, SentFrames, StreamReport,
 };
-use packetrig_fleet::{PlanHash, RunId};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::FrameLedger;

@@ -13,7 +13,7 @@ use crate::catalogue::RunCatalogue;
 use crate::draft::RunDraft;
 use crate::spool::SegmentKey;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use std::path::{Path, PathBuf};
 
 /// Directory of segments in a run's directory.

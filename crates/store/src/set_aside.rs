@@ -60,7 +60,7 @@ fn count_kept(directory: &Path) -> std::io::Result<KeptFiles> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::{NodeName, RunId};
+    use packetrig_report::{NodeName, RunId};
 
     #[test]
     fn node_set_aside_room_is_bounded_and_deduplicated() {

@@ -27,7 +27,7 @@ pub(crate) use reserve::is_full_disk_kind;
 pub use segment::{ResultSegment, SegmentKey, SegmentKind};
 
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_sys::private_files;
 use part::{OpenedPart, PendingEnd, SpoolPart};
 use reserve::DiskReserve;

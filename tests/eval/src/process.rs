@@ -1,7 +1,7 @@
 //! What the kernel says of processes, and ends to them; the lines of runs.
 
 use anyhow::{Context, bail};
-use packetrig_fleet::outcome::RunState;
+use packetrig_report::outcome::RunState;
 use packetrig_sys::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Child, ExitStatus};

@@ -1,8 +1,8 @@
 //! The OTG API as a client meets it, without sockets: any bytes are a request, or are refused.
 
-use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
 use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_report::outcome::NodeFault;
 use packetrig_server::{InMemoryServer, LocalUsers, ServerOptions, TestConsole};
 use packetrig_units::{Blame, MonoTime};
 use std::collections::BTreeMap;

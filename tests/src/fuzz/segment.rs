@@ -1,6 +1,6 @@
 //! Segments of a node's results: bytes of a stranger, compressed by him.
 
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::segment::PAYLOAD_ROOM;
 use packetrig_store::spool::{PartManifest, ResultSegment, SegmentKey, SegmentKind, value};

@@ -8,11 +8,12 @@ use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{
     ChangeOrder, ChangeStep, ClockKey, ClockServer, LeaseGrant, MessageBody, MessageHead, NodeCommand,
-    NodeName, NodeReply, PlanHash, PortPlace, RunId, RunPreparation,
+    NodeReply, RunPreparation,
 };
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::{NatsFabric, ServerAccess};
 use packetrig_plan::{HeldStream, PingRequest, PlanChange};
+use packetrig_report::{NodeName, PlanHash, PortPlace, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;

@@ -2,13 +2,13 @@
 
 use crate::lab::{Fleet, Wish, await_that, pid};
 use crate::run::Judged;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{Endpoint, Fabric, ResultOutlet, SegmentId};
 use packetrig_fleet::hello::NodeHello;
-use packetrig_fleet::message::{MessageBody, RunId};
+use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::packed;
 use packetrig_nats::enrol::enrol_node;
 use packetrig_nats::{NatsEndpoint, NatsFabric};
+use packetrig_report::{NodeName, RunId};
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;

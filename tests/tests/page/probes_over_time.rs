@@ -1,8 +1,7 @@
 //! What runs with probes measured, on the page of a catalogue: all pairs of the newest run, and one pair over time.
 
 use crate::sample;
-use packetrig_fleet::RunId;
-use packetrig_fleet::report::RunReport;
+use packetrig_report::{RunId, RunReport};
 use packetrig_store::RunCatalogue;
 use packetrig_tests::browser::Browser;
 use packetrig_tests::program::Running;

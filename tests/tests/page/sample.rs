@@ -1,7 +1,7 @@
 //! Pages of made-up runs: their numbers are known, and nothing had to be sent.
 
-use packetrig_fleet::report::RunReport;
 use packetrig_page::report::{FILE, RunPage, render_run};
+use packetrig_report::RunReport;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! What a reader does with a page: open, compare with the data, sort, search, point, scroll.
 
 use crate::sample::{self, SamplePage};
-use packetrig_fleet::report::StreamReport;
+use packetrig_report::StreamReport;
 use packetrig_tests::browser::Browser;
 use serde_json::{Value, json};
 

@@ -3,11 +3,11 @@
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::packet::lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
-use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble_report};
+use packetrig_fleet::message::{RunPreparation, SentTotal};
 use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, ReadOptions};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::{clock, lock};

@@ -3,10 +3,11 @@
 use crate::halves::{Generous, NODES, places, wait_ms};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::DataPlane;
-use packetrig_fleet::message::{NodeName, RunPreparation};
+use packetrig_fleet::message::RunPreparation;
 use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_probe::ProbePermit;
+use packetrig_report::NodeName;
 use packetrig_stats::probe::{ProbeLineEnd, ProbeNodeResult};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;

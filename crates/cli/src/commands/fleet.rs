@@ -19,10 +19,10 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetAddresses, FleetPlace};
 use crate::output::CommandOutput;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::enrol::{JoinLine, join_line};
+use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 

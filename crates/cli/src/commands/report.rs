@@ -19,7 +19,7 @@ use crate::numbers::format_count;
 use crate::output::{CommandOutput, TextStyle};
 use crate::table::fitted_table;
 use crate::{identity, results};
-use packetrig_fleet::report::columns::StreamTable;
+use packetrig_report::columns::StreamTable;
 use packetrig_store::{Error as StoreError, RunCatalogue, RunSummary, StoredSummary, files};
 use std::path::Path;
 

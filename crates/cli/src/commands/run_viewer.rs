@@ -7,8 +7,8 @@
 use super::serve::access;
 use crate::archive::CatalogueArchive;
 use crate::identity;
-use packetrig_fleet::event::RunEvent;
 use packetrig_plan::Plan;
+use packetrig_report::event::RunEvent;
 use packetrig_server::{BoundAddresses, ServedRig, ServerOptions, WatchedRun, run_server};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, process, runtime_directory};

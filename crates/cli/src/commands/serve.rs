@@ -16,12 +16,11 @@ use crate::identity;
 use crate::measured::measured_parts;
 use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
-use packetrig_fleet::RunId;
-use packetrig_fleet::report::AcceptanceCriteria;
 use packetrig_fleet::served::RunSource;
 use packetrig_fleet_io::RunOptions;
 use packetrig_fleet_io::served::{MachineRuns, ServedTerms};
 use packetrig_program::check_allowed_users;
+use packetrig_report::{AcceptanceCriteria, RunId};
 use packetrig_server::{
     BoundAddresses, FactSource, IdentityFiles, RejectionObserver, ServedRig, ServerOptions, TestConsole,
 };

@@ -4,7 +4,7 @@ use super::{ALL_COLUMNS, MOST_ROWS, left_out_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
 use crate::table::fitted_table;
-use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
+use packetrig_report::columns::{CellValue, ColumnKind, ReportTable};
 use packetrig_units::Nanos;
 
 /// Text of a cell with an unknown value.

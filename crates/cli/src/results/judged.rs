@@ -4,7 +4,7 @@
 use super::{left_out_line, shorten_name};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
-use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
+use packetrig_report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
 /// Largest number of outages shown; the report file has more.
 const MOST_OUTAGES: usize = 10;

@@ -2,7 +2,7 @@
 //! JSON report has every remark on its own.
 
 use crate::numbers::format_count;
-use packetrig_fleet::report::RunReport;
+use packetrig_report::RunReport;
 
 /// Largest number of remarks of one kind on separate lines, and number of subjects that a merged line names.
 const FEW: usize = 3;

@@ -4,9 +4,9 @@ use super::MOST_ROWS;
 use super::columns::{ShownColumn, always_shown, report_table, shown_if_fits};
 use crate::numbers::{format_percent, format_scaled};
 use crate::output::TextStyle;
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::columns::{NodeTable, ReportTable};
-use packetrig_fleet::report::{LoadFactor, RunReport, SkewReport};
+use packetrig_report::columns::{NodeTable, ReportTable};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{LoadFactor, RunReport, SkewReport};
 
 const NODES: &[ShownColumn] = &[
     always_shown("node", "node"),

@@ -4,8 +4,8 @@
 
 use super::{MOST_ROWS, left_out_line, shorten_name};
 use crate::table::format_table;
-use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
 use packetrig_program::numbers::format_scaled;
+use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
 use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -312,7 +312,7 @@ fn missing_lines(probes: &ProbesReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::report::ClockRelationSource;
+    use packetrig_report::ClockRelationSource;
     use packetrig_stats::probe::{ProbeCounts, ProbeLineEnd};
 
     fn found(p50_ns: i64, lost_there: u64) -> ProbeFindings {

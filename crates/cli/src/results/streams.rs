@@ -2,8 +2,8 @@
 
 use super::columns::{ShownColumn, always_shown, report_table, shown_if_fits};
 use crate::output::TextStyle;
-use packetrig_fleet::report::columns::{ReportTable, StreamTable};
-use packetrig_fleet::report::{RunReport, StreamReport};
+use packetrig_report::columns::{ReportTable, StreamTable};
+use packetrig_report::{RunReport, StreamReport};
 
 const COUNTS: &[ShownColumn] = &[
     always_shown("stream", "stream"),

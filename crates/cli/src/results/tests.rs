@@ -1,10 +1,8 @@
 use super::*;
-use packetrig_fleet::RunId;
-use packetrig_fleet::message::PlanHash;
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{
     AcceptanceCriteria, ArrivedFrames, FrameLoss, LoadFactor, LossPlaces, NodeClock, NodeReport, NodeStart,
-    ReportCoverage, SCHEMA_VERSION, SentFrames, SkewReport, SkewVerdict, StreamReport,
+    PlanHash, ReportCoverage, RunId, SCHEMA_VERSION, SentFrames, SkewReport, SkewVerdict, StreamReport,
 };
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::clock::{ClockRecord, FitSource};

@@ -9,8 +9,8 @@ use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{ChangeOrder, ChangeStep};
-use packetrig_fleet::outcome::NodeFault;
 use packetrig_plan::{PlanChange, PlanGrowth, PlanProblems};
+use packetrig_report::outcome::NodeFault;
 
 impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn apply_change(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {

@@ -6,7 +6,7 @@ use crate::pulse::{ProcessPulse, doubt_of};
 use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, RunPreparation, SentTotal};
-use packetrig_fleet::outcome::NodeFault;
+use packetrig_report::outcome::NodeFault;
 use packetrig_stats::result::NodeResult;
 use std::sync::Arc;
 

@@ -12,8 +12,8 @@
 //! Each node has a key of its own, made of the controller's and the node's name: the key of one node cannot move the clock of another.
 
 use hmac::{Hmac, KeyInit, Mac};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::message::ClockKey;
+use packetrig_report::NodeName;
 use packetrig_units::MonoTime;
 use sha2::{Digest, Sha256};
 

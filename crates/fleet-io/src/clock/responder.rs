@@ -3,8 +3,8 @@
 use super::probe::{ClockProbe, key_number, key_number_of, numbered_key};
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::message::{ClockKey, ClockServer};
+use packetrig_report::NodeName;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::MonoTime;

@@ -15,7 +15,7 @@ use crate::error::{Error, best_effort};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use packetrig_fleet::fabric::{self, RecordStore, ResultInlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::message::StoredWatermark;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::Nanos;
 use reading::RunReading;

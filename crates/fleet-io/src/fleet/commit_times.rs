@@ -4,8 +4,8 @@
 //! A lead that turns out too short costs another attempt with twice the lead, and no run.
 
 use packetrig_fleet::controller::RunLimits;
-use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::report::RunTimes;
+use packetrig_report::RunTimes;
+use packetrig_report::outcome::RunState;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
@@ -57,7 +57,7 @@ impl CommitTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::report::StateTime;
+    use packetrig_report::StateTime;
 
     fn limits() -> RunLimits {
         RunLimits::for_fleet(Nanos::from_millis(2), Nanos::ZERO)

@@ -268,8 +268,8 @@ fn ask_once(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::RunId;
     use packetrig_fleet::captures::CaptureQuestion;
+    use packetrig_report::RunId;
     use sha2::{Digest, Sha256};
 
     /// A node with one capture, over a connection that may lose answers or break.

@@ -5,10 +5,10 @@
 
 use crate::agent::now;
 use crate::error::{Error, best_effort};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
 use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
 use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
+use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -212,10 +212,10 @@ fn settle_refresh(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::RunId;
     use packetrig_fleet::fabric::Fabric as _;
     use packetrig_fleet::lead::NodeLead;
     use packetrig_fleet::local::{LocalFabric, LocalRecords};
+    use packetrig_report::RunId;
     use packetrig_units::Nanos;
 
     /// Counts what is written, by key.

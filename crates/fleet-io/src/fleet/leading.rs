@@ -18,8 +18,8 @@ use packetrig_fleet::lead::{
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::places::{self, PlaceSettlement};
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{Plan, PlanProblems};
+use packetrig_report::{NodeName, RunId};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};

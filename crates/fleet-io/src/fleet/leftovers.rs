@@ -7,10 +7,10 @@ use crate::error::Error;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunRecord};
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _, StoredRecord};
 use packetrig_fleet::lead::TakenLead;
-use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::places::PlaceSettlement;
 use packetrig_fleet::term::TermState;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::outcome::RunState;
+use packetrig_report::{NodeName, RunId};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -12,8 +12,7 @@ use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::message::StoredWatermark;
-use packetrig_fleet::report::RunReport;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_store::files::PageChoice;
 use packetrig_store::{
     Error, GatheredPart, KeptRun, ReportSize, RunCatalogue, RunDraft, RunQuota, RunShare, SegmentBatch,

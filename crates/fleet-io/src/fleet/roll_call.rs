@@ -5,10 +5,10 @@
 
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::members::{FleetMembers, NodePresence, SUSPECT};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, Nonce};
+use packetrig_report::NodeName;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,9 @@
 //! The nodes that belong to the fleet, present or not: the enrolled ones, with the last report of each.
 
-use packetrig_fleet::NodeName;
 use packetrig_fleet::known::KnownNode;
 use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::members::FleetMembers;
+use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use std::collections::{BTreeMap, BTreeSet};
 

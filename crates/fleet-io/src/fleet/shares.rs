@@ -3,9 +3,9 @@
 //! If every node were sent everything, the traffic would grow with the square of the fleet: each of 10 000 nodes would read about 10 000
 //! ports, streams and clocks. Invariant: a node gets all that it takes part in. Placeholders stand for the rest, so that indices stay.
 
-use packetrig_fleet::message::{NodeReply, PortPlace, RunPreparation, SentTotal};
-use packetrig_fleet::{NodeName, PlanHash};
+use packetrig_fleet::message::{NodeReply, RunPreparation, SentTotal};
 use packetrig_plan::{Plan, PlanPart, PlanParts};
+use packetrig_report::{NodeName, PlanHash, PortPlace};
 use packetrig_stats::clock::ClockFit;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::lock_unpoisoned;
 use crate::operator::SharedOperator;
-use packetrig_fleet::report::RunReport;
+use packetrig_report::RunReport;
 use packetrig_store::{RunCatalogue, RunDraft};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;

@@ -7,12 +7,11 @@ use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, Run
 use crate::local::{RunExecutor, RunOptions};
 use crate::operator::{SharedOperator, waiting_policy};
 use crate::session::{RunKeeper, RunSession, SharedExecutor};
-use packetrig_fleet::RunId;
 use packetrig_fleet::fabric::Fabric;
-use packetrig_fleet::outcome::NodeFault;
-use packetrig_fleet::report::RunReport;
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
 use packetrig_plan::{Plan, PlanDocument, ReadOptions};
+use packetrig_report::outcome::NodeFault;
+use packetrig_report::{RunId, RunReport};
 use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
 

@@ -4,8 +4,8 @@
 
 use super::{AgentAction, AgentMachine, AgentState};
 use crate::message::{ChangeOrder, ChangeStep, NodeReply};
-use crate::outcome::NodeFault;
 use packetrig_plan::HeldStream;
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 use std::cmp::Ordering;
 

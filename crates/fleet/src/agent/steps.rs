@@ -3,7 +3,7 @@
 use super::changes::LastChange;
 use super::{AgentAction, AgentMachine, AgentState, KeptResult, REFIT};
 use crate::message::{MessageHead, NodeReply, PlanHash, RunPreparation, SentTotal, StopReason};
-use crate::outcome::NodeFault;
+use packetrig_report::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};

@@ -1,9 +1,9 @@
 //! End of a run: by its plan, by the user, or by a fault.
 
 use super::{ControllerMachine, ControllerPhase};
-use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName};
-use crate::outcome::{NodeFault, RunOutcome};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, RunOutcome};
 use packetrig_units::MonoTime;
 
 impl ControllerMachine {

@@ -2,9 +2,9 @@
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
-use crate::event::RunEventKind;
 use crate::message::NodeName;
-use crate::outcome::SPLIT_START;
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::SPLIT_START;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 

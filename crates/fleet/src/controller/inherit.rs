@@ -2,9 +2,9 @@
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase, RunLimits, RunRecord};
-use crate::event::RunEventKind;
 use crate::message::{NodeName, RunPreparation};
-use crate::outcome::{NodeFault, RunOutcome, RunState};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, RunOutcome, RunState};
 use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::BTreeSet;

@@ -2,9 +2,9 @@
 
 use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
-use crate::event::RunEventKind;
 use crate::message::{NodeCommand, NodeName};
-use crate::outcome::{NodeFault, SPLIT_START};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, SPLIT_START};
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;

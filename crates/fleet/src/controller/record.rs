@@ -2,7 +2,7 @@
 
 use super::{ControllerAction, ControllerMachine, ControllerPhase};
 use crate::message::{MessageHead, NodeName, RunId};
-use crate::outcome::RunState;
+use packetrig_report::outcome::RunState;
 use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

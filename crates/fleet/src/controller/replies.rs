@@ -2,10 +2,10 @@
 
 use super::peer::PeerProgress;
 use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
-use crate::event::RunEventKind;
 use crate::hello::describe_starvation;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
-use crate::outcome::SPLIT_START;
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::SPLIT_START;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{Blame, MonoTime, Nanos};
 use std::sync::Arc;

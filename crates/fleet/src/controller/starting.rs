@@ -2,8 +2,8 @@
 
 use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
-use crate::event::RunEventKind;
-use crate::outcome::{NodeFault, RunState};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Maximum lead. Ports that take longer to arm say nothing about messages.

@@ -6,10 +6,10 @@
 //! later undoes nothing, because the others have made the change. The loss of the node is reported separately.
 
 use super::{ControllerMachine, ControllerPhase};
-use crate::event::RunEventKind;
 use crate::message::{ChangeOrder, ChangeStep, NodeCommand, NodeName};
-use crate::outcome::NodeFault;
 use packetrig_plan::{HeldStream, PlanChange};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};

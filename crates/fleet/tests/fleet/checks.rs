@@ -1,7 +1,7 @@
 //! Invariants that hold in every world.
 
 use crate::node::Node;
-use packetrig_fleet::outcome::RunOutcome;
+use packetrig_report::outcome::RunOutcome;
 use packetrig_stats::result::NodeResult;
 use std::collections::BTreeSet;
 

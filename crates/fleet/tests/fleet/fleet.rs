@@ -2,14 +2,14 @@
 
 use crate::node::Node;
 use crate::world::{Clock, MS, Random, World};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::controller::{
     ControllerAction, ControllerEvent, ControllerMachine, RunLimits, RunRecord,
 };
-use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, PlanHash, RunId, RunPreparation};
-use packetrig_fleet::outcome::{RunOutcome, RunState};
+use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, RunPreparation};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::{RunOutcome, RunState};
+use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};

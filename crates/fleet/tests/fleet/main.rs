@@ -10,7 +10,7 @@ mod world;
 
 use fleet::{Ended, Fleet};
 use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
-use packetrig_fleet::outcome::{RunOutcome, RunState};
+use packetrig_report::outcome::{RunOutcome, RunState};
 use std::ops::Range;
 use world::{Random, World};
 

@@ -1,10 +1,10 @@
 //! A node as the simulator sees it: an agent, senders behind a gate, a disk, a clock.
 
 use crate::world::{Clock, MS};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
+use packetrig_report::NodeName;
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;

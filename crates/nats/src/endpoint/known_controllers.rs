@@ -73,8 +73,8 @@ impl KnownControllers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::PlanHash;
     use packetrig_fleet::hello::NodeHello;
+    use packetrig_fleet::message::PlanHash;
     use packetrig_fleet::message::{MessageHead, NodeCommand, NodeReply};
 
     fn head(run: &str, epoch: u64) -> MessageHead {

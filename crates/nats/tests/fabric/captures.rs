@@ -4,10 +4,10 @@ use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
 use crate::stranger::Stranger;
 use async_nats::{HeaderMap, Message};
-use packetrig_fleet::RunId;
 use packetrig_fleet::captures::{
     CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureQuestions, CaptureWish,
 };
+use packetrig_fleet::message::RunId;
 use packetrig_units::Nanos;
 
 const PATIENCE: Nanos = Nanos::from_secs(20);

@@ -6,7 +6,7 @@
 use super::ledger_picture;
 use crate::markup::Markup;
 use crate::quantity::{format_count, format_percent, short_percent};
-use packetrig_fleet::report::LossPlaces;
+use packetrig_report::LossPlaces;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
 
 /// The place of a part of the flow.

@@ -4,7 +4,7 @@ use super::elements::{Cell, Heading, Sign, number_column, prose_column, word_col
 use super::probes::{ProbeRow, line_name, unanswered_count};
 use super::verdict::sign_of;
 use crate::quantity;
-use packetrig_fleet::report::ProbeFindings;
+use packetrig_report::ProbeFindings;
 use packetrig_stats::probe::{ProbeCounts, ProbeTimes};
 
 /// An exact value of the list.

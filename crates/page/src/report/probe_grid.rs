@@ -7,7 +7,7 @@ use super::probes::unanswered_count;
 use super::verdict::sign_of;
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport};
+use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport};
 use packetrig_stats::probe::{ProbeLineEnd, ProbeTimes};
 use std::collections::{HashMap, HashSet};
 

@@ -3,7 +3,7 @@
 use crate::draw::ranges::{TimeRange, draw_ranges};
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{ProbeFindings, ProbesReport};
+use packetrig_report::{ProbeFindings, ProbesReport};
 use packetrig_stats::probe::ProbeTimes;
 use std::cmp::Reverse;
 

@@ -5,7 +5,7 @@ use super::probe_columns::{COLUMNS, ProbeColumn, ProbeValue};
 use super::{probe_grid, probe_ranges};
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{CriterionResult, ProbeFindings, ProbeLineReport, ProbesReport};
+use packetrig_report::{CriterionResult, ProbeFindings, ProbeLineReport, ProbesReport};
 use packetrig_stats::probe::ProbeCounts;
 use std::cmp::Reverse;
 

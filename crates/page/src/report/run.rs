@@ -5,7 +5,7 @@ use super::shell::{self, PageParts};
 use super::{caveats, probes, setup, streams, verdict as verdict_part};
 use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
 use crate::markup::Markup;
-use packetrig_fleet::report::RunReport;
+use packetrig_report::RunReport;
 
 /// The contents of the page of a run.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use super::elements::{
 };
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{NodeReport, PortReport, RunReport, SkewReport};
+use packetrig_report::{NodeReport, PortReport, RunReport, SkewReport};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{PortInfo, StampKind};
 use packetrig_units::Nanos;

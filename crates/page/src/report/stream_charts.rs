@@ -7,7 +7,7 @@ use crate::draw::columns::Columns;
 use crate::draw::scale::Scale;
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{LatencyReport, OutageReport, RunReport, StreamReport};
+use packetrig_report::{LatencyReport, OutageReport, RunReport, StreamReport};
 use packetrig_stats::series::{QualitySecond, RateSeries};
 use packetrig_units::Nanos;
 

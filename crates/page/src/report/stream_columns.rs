@@ -2,8 +2,8 @@
 
 use super::elements::{Cell, Heading, number_column, word_column};
 use crate::quantity;
-use packetrig_fleet::report::StreamReport;
-use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportColumn, ReportTable, StreamTable};
+use packetrig_report::StreamReport;
+use packetrig_report::columns::{CellValue, ColumnKind, ReportColumn, ReportTable, StreamTable};
 use packetrig_units::Nanos;
 use serde::Serialize;
 

@@ -8,7 +8,7 @@ use super::stream_charts;
 use super::stream_columns::{StreamColumn, StreamDatum, stream_columns};
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::report::{RunReport, StreamReport};
+use packetrig_report::{RunReport, StreamReport};
 use serde::Serialize;
 use std::cmp::Reverse;
 

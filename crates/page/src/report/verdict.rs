@@ -7,8 +7,8 @@ use super::elements::{
 use super::probes;
 use crate::markup::Markup;
 use crate::quantity;
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
 
 /// Most reasons that are shown unfolded.
 const REASONS: usize = 12;
@@ -97,7 +97,7 @@ fn run_figures(report: &RunReport) -> Vec<Figure> {
 }
 
 fn stream_figures(report: &RunReport) -> Vec<Figure> {
-    let sum = |of: fn(&packetrig_fleet::report::StreamReport) -> Option<u64>| {
+    let sum = |of: fn(&packetrig_report::StreamReport) -> Option<u64>| {
         let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
         // Without a single report there is no sum: zero would be a measured value.
         (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))

@@ -3,10 +3,10 @@
 //! A clone is cheap: samples are shared. A viewer works on a clone, so that the events of the run do not wait for it.
 
 use super::history::TotalsHistory;
-use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::{RunOutcome, RunState};
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::Plan;
+use packetrig_report::event::{RunEvent, RunEventKind};
+use packetrig_report::outcome::{RunOutcome, RunState};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::CountSample;
@@ -305,7 +305,7 @@ fn port_totals(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::RunId;
+    use packetrig_report::RunId;
 
     #[test]
     fn node_counts_are_merged_by_controller_clock() {

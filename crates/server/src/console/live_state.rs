@@ -8,9 +8,9 @@ use crate::tester::{LatencyFigures, TransmitState};
 use crate::viewing::{
     LiveLosses, LivePort, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
 };
-use packetrig_fleet::report::LossPlaces;
 use packetrig_fleet::served::RunSource;
 use packetrig_plan::{Plan, Stream};
+use packetrig_report::LossPlaces;
 use packetrig_stats::counts::{DelaySummary, StreamTxCounts};
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::live_loss::LiveLoss;

@@ -1,9 +1,9 @@
 //! Texts for clients when a configuration or a change is refused, or accepted with warnings.
 
 use crate::tester::{RefusalKind, TesterRefusal};
-use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::served::OpenFailure;
 use packetrig_plan::{Plan, PlanProblem, PlanProblems, ProblemSeverity};
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 
 impl From<PlanProblems> for TesterRefusal {

@@ -2,12 +2,11 @@
 
 use super::*;
 use crate::tester::{RefusalKind, TransmitState};
-use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::outcome::NodeFault;
-use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::served::{EventSink, OpenFailure};
-use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{GrowingPlan, PlanDocument, ReadOptions};
+use packetrig_report::event::{RunEvent, RunEventKind};
+use packetrig_report::outcome::{NodeFault, RunOutcome};
+use packetrig_report::{NodeName, RunId};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;

@@ -3,8 +3,8 @@
 use super::live_state::{ViewedRun, combined_revision};
 use super::names::ConfigurationNames;
 use crate::viewing::{LiveSource, LiveState};
-use packetrig_fleet::event::RunEvent;
 use packetrig_plan::Plan;
+use packetrig_report::event::RunEvent;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The run in progress of one command. A method makes one run after the other.

@@ -3,8 +3,8 @@
 
 use super::LiveColumn;
 use crate::viewing::LivePort;
-use packetrig_fleet::report::columns::CellValue::{self, Count, Float, YesNo as Flag};
-use packetrig_fleet::report::columns::ColumnKind::{
+use packetrig_report::columns::CellValue::{self, Count, Float, YesNo as Flag};
+use packetrig_report::columns::ColumnKind::{
     BitsPerSecond, Bytes, BytesPerSecond, Frames, FramesPerSecond, Number, Text, YesNo,
 };
 use packetrig_stats::port::{PortInfo, RxCounters};

@@ -3,8 +3,8 @@
 use super::LiveColumn;
 use crate::tester::LatencyFigures;
 use crate::viewing::LiveTotals;
-use packetrig_fleet::report::columns::CellValue::{self, Count, Float};
-use packetrig_fleet::report::columns::ColumnKind::{
+use packetrig_report::columns::CellValue::{self, Count, Float};
+use packetrig_report::columns::ColumnKind::{
     Bytes, BytesPerSecond, Frames, FramesPerSecond, Nanoseconds, Number,
 };
 

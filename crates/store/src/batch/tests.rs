@@ -5,7 +5,7 @@ use crate::sample::sample;
 use crate::segments::SEGMENTS;
 use crate::spool::{ResultSpool, SpoolLimits};
 use crate::{RunQuota, UnfinishedRun};
-use packetrig_fleet::NodeName;
+use packetrig_report::NodeName;
 
 type Sent = Vec<(SegmentId, Vec<u8>)>;
 

@@ -6,7 +6,7 @@
 use super::{RunCatalogue, read_count};
 use crate::segments::STRAY;
 use crate::{Error, migrations};
-use packetrig_fleet::NodeName;
+use packetrig_report::NodeName;
 use serde::Serialize;
 use std::fs;
 use std::io;

@@ -7,7 +7,7 @@
 use super::{RunCatalogue, read_count};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 

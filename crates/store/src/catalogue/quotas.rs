@@ -6,7 +6,7 @@ use super::parts::{SegmentAdmission, on_disk};
 use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use crate::packs::SegmentPlace;
 use crate::segments::StoreOutcome;
 use crate::spool::SegmentKind;
 use packetrig_fleet::fabric::SegmentId;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_report::{NodeName, RunId};
 use packetrig_units::{clamp_to_i64, clamp_to_usize};
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 

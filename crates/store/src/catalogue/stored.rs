@@ -5,7 +5,7 @@ use crate::Error;
 use crate::files::REPORT;
 use crate::methods::RESULT;
 use crate::results::{self, ComparableResult};
-use packetrig_fleet::report::{RunReport, run_figures};
+use packetrig_report::{RunReport, run_figures};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 

@@ -4,7 +4,7 @@ use super::{RunCatalogue, read_count};
 use crate::Error;
 use crate::draft::RunDraft;
 use crate::room::ReportSize;
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_units::clamp_to_i64;
 use rusqlite::{OptionalExtension as _, Row, params};
 use std::path::PathBuf;

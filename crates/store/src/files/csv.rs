@@ -1,9 +1,7 @@
 //! The tables of a report as CSV by RFC 4180, and their description as CSV on the Web metadata (W3C).
 
-use packetrig_fleet::report::RunReport;
-use packetrig_fleet::report::columns::{
-    ColumnDescription, ColumnKind, ReportColumn, ReportTable, TableDescription,
-};
+use packetrig_report::RunReport;
+use packetrig_report::columns::{ColumnDescription, ColumnKind, ReportColumn, ReportTable, TableDescription};
 use serde_json::{Map, Value, json};
 
 /// A table of `report`: a header line with the names of the columns, then its rows. An unknown value is an empty cell, not zero.

@@ -1,6 +1,6 @@
 //! JUnit XML, so that a build server shows a run as tests: one test case per stream and one for the whole run.
 
-use packetrig_fleet::report::{CriterionResult, RunReport, RunVerdict, StreamReport};
+use packetrig_report::{CriterionResult, RunReport, RunVerdict, StreamReport};
 use std::fmt::Write as _;
 
 /// The run as a test suite. A stream that fails its criteria is a failure, and one that was not measured is skipped. An

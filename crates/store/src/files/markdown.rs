@@ -1,7 +1,7 @@
 //! The report of a run as Markdown, for pages of build servers and merge requests.
 
 use super::comparison::{markdown_cell, table_row};
-use packetrig_fleet::report::{RunReport, StreamReport};
+use packetrig_report::{RunReport, StreamReport};
 use packetrig_units::{Nanos, Ratio};
 
 /// A heading with the verdict, the reasons, and a table with one row per stream.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::sample::report;
-use packetrig_fleet::report::columns::TableDescription;
-use packetrig_fleet::report::{NodeReport, RunVerdict};
+use packetrig_report::columns::TableDescription;
+use packetrig_report::{NodeReport, RunVerdict};
 use std::fs;
 
 /// Fields of a line without quotes inside.

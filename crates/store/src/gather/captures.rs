@@ -5,7 +5,7 @@ use crate::catalogue::RunCatalogue;
 use crate::kept::CAPTURES;
 use crate::spool::ResultSegment;
 use crate::{Error, disk};
-use packetrig_fleet::NodeName;
+use packetrig_report::NodeName;
 use packetrig_sys::private_files;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;

@@ -6,7 +6,7 @@ use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
 use crate::spool::segment::{BrokenSegment, PAYLOAD_ROOM};
 use crate::spool::{JournalEntry, NodeJournal, ResultSegment, ResultSpool, SpoolLimits};
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_stats::result::CaptureResult;
 use proptest::prelude::*;
 use std::fs;

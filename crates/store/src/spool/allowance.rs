@@ -10,7 +10,7 @@
 
 use super::error::Error;
 use crate::disk;
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;

@@ -2,7 +2,7 @@
 
 use super::reserve::is_full_disk_kind;
 use super::segment::{BrokenSegment, SegmentKind};
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use std::io;
 use std::path::PathBuf;
 

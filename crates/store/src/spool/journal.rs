@@ -5,7 +5,7 @@ use super::error::Error;
 use super::part::SpoolPart;
 use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
 use super::value::pack_value;
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::clamp_to_usize;
 use std::fs::File;

@@ -12,7 +12,7 @@ use super::error::Error;
 use super::manifest::{PartManifest, ReleasedSegments, SegmentTally};
 use super::segment::{BrokenSegment, ResultSegment, SegmentHash, SegmentKey, SegmentKind};
 use crate::disk;
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_sys::private_files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -6,8 +6,8 @@
 //!
 //! Invariant: bytes that were truncated, altered, or belong to another run, attempt or number are never accepted as the segment.
 
-use packetrig_fleet::RunId;
 use packetrig_fleet::fabric::SEGMENT_ROOM;
+use packetrig_report::RunId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 

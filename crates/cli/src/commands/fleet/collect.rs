@@ -10,9 +10,9 @@ use crate::fleet_place::FleetPlace;
 use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::results;
 use packetrig_fleet::controller::RunPolicies;
-use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::members::UncollectedPart;
 use packetrig_fleet_io::fleet::{CompletedReports, GatheredResults};
+use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 

@@ -7,13 +7,13 @@ use crate::identity;
 use crate::output::print_warning;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::message::ClockKey;
-use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::term::{Identity, TermTimes};
 use packetrig_fleet_io::fleet::{
     ControlledFleet, ControllerConfig, ControllerPresence, FleetExecutor, PresenceDirectory, RunResultStore,
 };
 use packetrig_fleet_io::served::{FleetRuns, ServedTerms};
 use packetrig_nats::NatsFabric;
+use packetrig_report::outcome::NodeFault;
 use packetrig_store::RunCatalogue;
 use packetrig_sys::clock::state;
 use packetrig_sys::{kernel, process, sched};

@@ -7,9 +7,9 @@ use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::identity;
 use crate::output::CommandOutput;
 use crate::table::format_table;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_nats::authority::EnrolledNode;
+use packetrig_report::NodeName;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,8 +5,8 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::output::{CommandOutput, print_remark};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
+use packetrig_report::NodeName;
 
 pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;

@@ -2,10 +2,10 @@
 
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{Fabric as _, RecordStore};
 use packetrig_fleet::lead::{NodeLead, shown_leads};
 use packetrig_nats::NatsRecords;
+use packetrig_report::NodeName;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -90,8 +90,8 @@ impl<R: RecordStore> ShownLeads<R> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::RunId;
     use packetrig_fleet::fabric::{self, StoredRecord};
+    use packetrig_report::RunId;
     use std::cell::Cell;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::{Arc, Mutex};

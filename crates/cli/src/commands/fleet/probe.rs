@@ -296,9 +296,9 @@ fn usual_address(port: &OfferedPort) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::NodeName;
     use packetrig_fleet::hello::NodeHello;
     use packetrig_fleet::members::NodePresence;
+    use packetrig_report::NodeName;
 
     fn port(interface: &str, labels: &[&str], addresses: &[&str]) -> OfferedPort {
         OfferedPort {

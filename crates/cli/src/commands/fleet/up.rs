@@ -286,7 +286,7 @@ fn start_enrolment(
     let known = Arc::clone(authority);
     let broker = Arc::clone(broker);
     let place = place.clone();
-    let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
+    let on_join = Arc::new(move |node: &packetrig_report::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
         // Before the node gets its answer: an admitted node logs in at once.
         if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {

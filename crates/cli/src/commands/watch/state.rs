@@ -4,7 +4,7 @@ use super::facts::{LiveFacts, RunFacts, StreamRow, make_printable};
 use super::follow::WatchEvent;
 use super::orders::{OrderedChange, StreamOrder};
 use super::rates::RateHistory;
-use packetrig_fleet::report::columns::ColumnKind;
+use packetrig_report::columns::ColumnKind;
 use packetrig_server::STREAM_COLUMNS;
 use packetrig_server::client::ServerEvent;
 use packetrig_units::Rate;

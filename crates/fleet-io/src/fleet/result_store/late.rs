@@ -4,7 +4,7 @@
 
 use super::{PartKey, ResultStoreState};
 use crate::open_run::OpenRun;
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use packetrig_store::{Error, GatheredPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 use super::*;
-use packetrig_fleet::PlanHash;
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{AcceptanceCriteria, PlanHash, RunFacts};
 use packetrig_stats::result::NodeResult;
 use packetrig_store::spool::{ResultSpool, SpoolLimits};
 use std::fs;

@@ -8,8 +8,8 @@ use packetrig_fleet::fabric::{Error as FabricError, RecordStore, StoredRecord};
 use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::lead::{ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, shown_leads};
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
-use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
+use packetrig_report::outcome::RunState;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn name(node: &str) -> NodeName {

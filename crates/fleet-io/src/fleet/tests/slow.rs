@@ -4,7 +4,7 @@ use super::*;
 use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
 use packetrig_fleet::local::LocalEndpoint;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeCommand};
-use packetrig_fleet::outcome::RunState;
+use packetrig_report::outcome::RunState;
 use std::collections::VecDeque;
 
 /// An endpoint that receives everything later, and confirmations of starts perhaps not at all.

@@ -52,7 +52,7 @@ impl PlaneSource for SimulatedRigs {
         preparation: &RunPreparation,
         plan: Arc<Plan>,
     ) -> Result<PreparedPlane, EngineError> {
-        let here = |place: &packetrig_fleet::message::PortPlace| {
+        let here = |place: &packetrig_report::PortPlace| {
             (place.node.0 == self.node).then(|| place.interface.parse::<PortLocation>().unwrap())
         };
         let options = RigOptions {

@@ -1,10 +1,10 @@
 //! A node writes the deadline of its senders for its supervisor, and 0 while it has none at work.
 
 use super::*;
-use packetrig_fleet::PlanHash;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::local::LocalEndpoint;
-use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeReply, PortPlace};
+use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeReply};
+use packetrig_report::{PlanHash, PortPlace};
 
 /// A controller that does only what the test says.
 struct ByHand {

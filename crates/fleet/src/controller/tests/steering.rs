@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::message::ChangeStep;
-use crate::outcome::NodeFault;
 use packetrig_plan::HeldStream;
+use packetrig_report::outcome::NodeFault;
 use packetrig_units::Blame;
 
 /// A steered run of `names` under way.

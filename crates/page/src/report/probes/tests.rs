@@ -1,5 +1,5 @@
 use super::*;
-use packetrig_fleet::report::ClockRelationSource;
+use packetrig_report::ClockRelationSource;
 use packetrig_stats::probe::{CapacityRange, MeasuredCapacity, ProbeLineEnd, ProbeTimes};
 use packetrig_units::Nanos;
 

@@ -2,7 +2,7 @@ use super::*;
 use crate::catalogue::MethodState;
 use crate::sample::report;
 use crate::{MethodOutcome, NewMethod};
-use packetrig_fleet::RunId;
+use packetrig_report::RunId;
 use serde_json::Value;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {

@@ -2,7 +2,6 @@
 //! counters rise. It is a process of its own so that the kernel can say what the controller's side costs.
 
 use anyhow::{Context, ensure};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine, AgentPast};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::hello::{NodeHello, PROTOCOL};
@@ -10,6 +9,7 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{MessageBody, NodeCommand, Nonce};
 use packetrig_nats::authority::{FleetAuthority, NodeAdmission, NodeKeys};
 use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, SealKeys, ServerAccess};
+use packetrig_report::NodeName;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::CountSample;

@@ -6,7 +6,6 @@ use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{AgentMachine, AgentPast};
 use packetrig_fleet::fabric::{Fabric, ResultOutlet};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
@@ -18,6 +17,7 @@ use packetrig_fleet_io::{
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_with_retries};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
+use packetrig_report::NodeName;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_store::spool::{ResultSpool, SpoolLimits};

@@ -10,13 +10,13 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
 use packetrig_fleet::members::FleetMembers;
 use packetrig_fleet::message::{
-    MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, PortPlace,
-    RunId, RunPreparation, SentTotal, StopReason,
+    MessageBody, MessageEnvelope, MessageHead, NodeCommand, NodeReply, Nonce, RunPreparation, SentTotal,
+    StopReason,
 };
-use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble_report};
 use packetrig_fleet::{packed, places};
 use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
+use packetrig_report::outcome::RunOutcome;
+use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use rustix::time::{ClockId, clock_gettime};

@@ -6,16 +6,16 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::process::{processor_time, resident_mib, wait};
 use packetrig_eval::{Effort, median, plot};
 use packetrig_fleet::controller::{ControllerAction, ControllerEvent, ControllerMachine, RunLimits};
-use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::message::{
     MessageBody, MessageEnvelope, MessageHead, NodeCommand, Nonce, RunPreparation,
 };
-use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_nats::authority::FleetAuthority;
 use packetrig_nats::broker::{BrokerSetup, MessageServer};
 use packetrig_nats::{NatsEndpoint, NatsFabric, ServerAccess};
+use packetrig_report::event::RunEventKind;
+use packetrig_report::outcome::RunState;
+use packetrig_report::{NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;

@@ -3,8 +3,8 @@
 use anyhow::ensure;
 use packetrig_eval::output::{Output, Table};
 use packetrig_eval::{Effort, median};
-use packetrig_fleet::report::RunReport;
 use packetrig_page::report::{RunPage, render_run};
+use packetrig_report::RunReport;
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};

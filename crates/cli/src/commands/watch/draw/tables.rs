@@ -7,7 +7,7 @@ use super::super::facts::{
 use super::super::state::{Pane, StreamControl, WatchState};
 use super::{ScreenRows, Theme, draw_line};
 use crate::numbers;
-use packetrig_fleet::report::columns::ColumnKind;
+use packetrig_report::columns::ColumnKind;
 use packetrig_server::{LiveColumn, PORT_COLUMNS, STREAM_COLUMNS, WatchColumn};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};

@@ -1,10 +1,10 @@
 use super::super::{ReceivedSegment, StoredBatch};
 use super::*;
 use crossbeam_channel::{Sender, unbounded};
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentDelivery, SegmentId};
 use packetrig_fleet::local::{LocalFabric, LocalIncoming, LocalRecords};
 use packetrig_fleet::term::{Identity, TermTimes};
+use packetrig_report::NodeName;
 use std::sync::{Mutex, MutexGuard};
 
 /// Requests to a fabric.

@@ -1,7 +1,7 @@
 use super::super::{RunFacts, RunReport, RunVerdict, assemble_report};
 use super::*;
-use crate::message::{PlanHash, RunId};
 use crate::outcome::RunOutcome;
+use crate::{PlanHash, RunId};
 use packetrig_plan::ReadOptions;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::probe::{FirstProbe, ProbeNodeResult, WallClockOffset};

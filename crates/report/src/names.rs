@@ -1,14 +1,17 @@
-//! Names of runs, nodes and plans in messages. A name from a message is one line of bounded length.
+//! Names of runs, nodes, plans and places of ports. A name from a message is one line of bounded length.
 
-use crate::bounded::line;
+use packetrig_units::text::deserialize_line;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 
+/// Longest name from a message, in characters.
+const LONGEST_NAME: usize = 300;
+
 /// Name of a run; sorts by the time at which it began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct RunId(#[serde(deserialize_with = "line")] pub String);
+pub struct RunId(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME, _>")] pub String);
 
 impl fmt::Display for RunId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -19,7 +22,7 @@ impl fmt::Display for RunId {
 /// Name of a node; on one machine there is only [`NodeName::local`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct NodeName(#[serde(deserialize_with = "line")] pub String);
+pub struct NodeName(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME, _>")] pub String);
 
 impl NodeName {
     /// Rule for names of nodes, for error messages.
@@ -36,8 +39,7 @@ impl NodeName {
     pub fn controller() -> Self {
         Self(Self::CONTROLLER.to_owned())
     }
-    /// Endpoint of one controller among several. It receives messages of the nodes
-    /// that it [listens to](crate::fabric::Endpoint::listen_to).
+    /// Endpoint of one controller among several. It receives messages of the nodes that it listens to.
     pub fn controller_of(controller: &str) -> Self {
         Self(format!("{}-{controller}", Self::CONTROLLER))
     }
@@ -62,7 +64,7 @@ impl fmt::Display for NodeName {
 /// SHA-256 of the plan's text, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct PlanHash(#[serde(deserialize_with = "line")] String);
+pub struct PlanHash(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME, _>")] String);
 
 impl PlanHash {
     /// Hashes `document`.
@@ -78,6 +80,26 @@ impl PlanHash {
 impl fmt::Display for PlanHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
+    }
+}
+
+/// Place of a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PortPlace {
+    pub node: NodeName,
+    /// The interface there, as a location of that machine.
+    pub interface: String,
+}
+
+impl PortPlace {
+    /// Placeholder for a place that does not concern the receiving node.
+    pub const fn elsewhere() -> Self {
+        Self { node: NodeName(String::new()), interface: String::new() }
+    }
+
+    /// True if it is [`Self::elsewhere`].
+    pub const fn is_elsewhere(&self) -> bool {
+        self.node.0.is_empty()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Runs over several nodes, each with a clock of its own.
 
 use super::*;
-use crate::report::{NodeReport, SkewReport, SkewVerdict};
+use crate::{NodeReport, SkewReport, SkewVerdict};
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 
 /// T on the controller's clock.

@@ -5,7 +5,7 @@
 //! that is larger than its whole, or a count that no port can reach, would make figures of the whole run wrong. Such
 //! rows are left out, counted and forbid PASS. Sums saturate all the same: unchecked counts must not wrap around.
 
-use crate::message::PortPlace;
+use crate::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};

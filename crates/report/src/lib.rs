@@ -5,6 +5,9 @@
 //!
 //! A stream has one row, even with several receivers, so that a sum over rows never counts a frame twice; the split by
 //! receiving port is inside the row.
+//!
+//! What a run says before its report is here too: its [`event`]s as one stream, and its [`outcome`].
+#![forbid(unsafe_code)]
 
 mod assemble;
 mod claims;
@@ -12,6 +15,7 @@ mod clocks;
 pub mod columns;
 mod comparable;
 mod doubt;
+pub mod event;
 mod figures;
 mod frame_loss;
 mod histogram;
@@ -20,9 +24,11 @@ mod limits;
 mod load;
 mod lookup;
 mod losses;
+mod names;
 mod nodes;
 mod out_of_order;
 mod outages;
+pub mod outcome;
 mod ports;
 mod probes;
 mod sent_ahead;
@@ -42,6 +48,7 @@ pub use histogram::LatencyBucket;
 pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 pub use load::LoadFactor;
 pub use losses::{ContentReport, MisdeliveryReport};
+pub use names::{NodeName, PlanHash, PortPlace, RunId};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use outages::{OutageReport, OutageRow};
 pub use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause, LatencyFigure, LatencyLimit};
@@ -51,7 +58,6 @@ pub use streams::{ArrivedFrames, PortShare, SentFrames, StreamReport};
 pub use times::{RunTimes, StateTime};
 pub use verdict::RunVerdict;
 
-use crate::message::{NodeName, PlanHash, PortPlace, RunId};
 use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::Caveat;
 use packetrig_stats::ledger::{FrameLedger, LedgerImbalance};

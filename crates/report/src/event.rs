@@ -1,7 +1,7 @@
 //! Events of a run, as one stream. Progress bars, the catalogue and metrics read it; there is no second way to ask.
 
-use crate::message::{NodeName, RunId};
 use crate::outcome::{NodeFault, RunOutcome, RunState};
+use crate::{NodeName, RunId};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::CountSample;
 use packetrig_units::MonoTime;

@@ -98,7 +98,7 @@ impl fmt::Display for NodeFault {
 
 impl NodeFault {
     /// Fault of a run without a start time that suited all nodes. Nothing was sent.
-    pub(crate) fn no_common_start(attempts: u32, late: &str) -> Self {
+    pub fn no_common_start(attempts: u32, late: &str) -> Self {
         Self { blame: Blame::Peer, text: format!("{NO_START} in {attempts} attempts{late}") }
     }
 
@@ -110,7 +110,7 @@ impl NodeFault {
 
 const NO_START: &str = "no start time was accepted by all nodes";
 /// Marks each reason of a node that did not start with the others.
-pub(crate) const SPLIT_START: &str = "(split_start)";
+pub const SPLIT_START: &str = "(split_start)";
 
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

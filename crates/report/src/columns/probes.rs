@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{BitsPerSecond, Frames, Nanoseconds, SignedNanoseconds, Text};
 use super::{CellValue, ReportColumn, ReportTable, variant_name};
-use crate::report::{ProbeFindings, ProbeLineReport, RunReport};
+use crate::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
 
 /// The columns of `probes.csv`, in order.

@@ -5,7 +5,7 @@ use super::ColumnKind::{
     Seconds, Text,
 };
 use super::{CellValue, ReportColumn, ReportTable};
-use crate::report::{
+use crate::{
     ArrivedFrames, ErrorDistribution, FrameLoss, LatencyReport, MeanRate, MisdeliveryReport, RunReport,
     SentFrames, StreamReport,
 };

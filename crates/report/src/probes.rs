@@ -9,7 +9,7 @@
 use super::judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 use super::lookup::ResultLookup;
 use super::nodes::clock_lead;
-use crate::message::{NodeName, PortPlace};
+use crate::{NodeName, PortPlace};
 use packetrig_plan::Plan;
 use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeEnd, ProbePlan};
 use packetrig_stats::probe::{

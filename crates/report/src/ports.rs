@@ -6,7 +6,7 @@ use super::figures::{MeanRate, sum_of};
 use super::frame_loss::FrameLoss;
 use super::lookup::ResultLookup;
 use super::out_of_order::OutOfOrderLosses;
-use crate::message::NodeName;
+use crate::NodeName;
 use packetrig_plan::Plan;
 use packetrig_plan::criteria::CarrierLossCause;
 use packetrig_stats::ledger::FrameLedger;

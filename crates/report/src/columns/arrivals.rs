@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{Bytes, Frames, Nanoseconds, Number, Text};
 use super::{CellValue, ReportColumn, ReportTable, nodes_of_ports};
-use crate::report::{FrameLoss, LatencyReport, OutageRow, PortShare, RunReport, StreamReport};
+use crate::{FrameLoss, LatencyReport, OutageRow, PortShare, RunReport, StreamReport};
 use packetrig_stats::series::QualitySecond;
 use packetrig_units::Nanos;
 

@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
 use super::{CellValue, ReportColumn, ReportTable, variant_name};
-use crate::report::{NodeReport, PortReport, RunReport};
+use crate::{NodeReport, PortReport, RunReport};
 
 /// `ports.csv`.
 #[derive(Clone, Copy, Debug)]

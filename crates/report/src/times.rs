@@ -39,7 +39,7 @@ impl RunTimes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::RunId;
+    use crate::RunId;
 
     #[test]
     fn run_times_count_from_first_event() {

@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{Bytes, Frames, Number, Text};
 use super::{CellValue, ReportColumn, ReportTable};
-use crate::report::RunReport;
+use crate::RunReport;
 use packetrig_stats::series::RateSeries;
 
 /// `series.csv`.
