@@ -8,12 +8,14 @@ mod ports;
 mod probes;
 mod series;
 mod streams;
+mod terminal;
 
 pub use arrivals::{OutageTable, QualityTable, ReceiverTable};
 pub use ports::{NodeTable, PortTable};
 pub use probes::ProbeTable;
 pub use series::SeriesTable;
 pub use streams::StreamTable;
+pub use terminal::{ALWAYS_SHOWN, TerminalPlace, TerminalTable};
 
 use super::RunReport;
 use packetrig_units::Nanos;
@@ -42,9 +44,13 @@ pub trait ReportTable: Sized + 'static {
         columns
     }
 
-    /// Finds the column with this name.
-    fn find_column(name: &str) -> Option<&'static ReportColumn<Self>> {
-        Self::COLUMNS.iter().find(|column| column.name == name)
+    /// The columns of a table on a terminal, in its order.
+    fn terminal_columns(table: TerminalTable) -> Vec<(TerminalPlace, &'static ReportColumn<Self>)> {
+        let placed = Self::COLUMNS.iter().filter_map(|column| Some((column.terminal?, column)));
+        let mut columns: Vec<_> =
+            placed.filter(|(place, _)| [table, TerminalTable::Every].contains(&place.table)).collect();
+        columns.sort_by_key(|(place, _)| place.position);
+        columns
     }
 }
 
@@ -58,6 +64,8 @@ pub struct ReportColumn<T: ReportTable> {
     pub meaning: &'static str,
     /// Its place in the table of the report page, if it is shown there.
     pub page: Option<PagePlace>,
+    /// Its place in a table on a terminal, if it is shown there.
+    pub terminal: Option<TerminalPlace>,
     value: fn(&T::Row<'_>) -> Option<CellValue>,
 }
 
@@ -76,7 +84,7 @@ impl<T: ReportTable> ReportColumn<T> {
         meaning: &'static str,
         value: fn(&T::Row<'_>) -> Option<CellValue>,
     ) -> Self {
-        Self { name, kind, meaning, page: None, value }
+        Self { name, kind, meaning, page: None, terminal: None, value }
     }
 
     const fn on_page(self, position: u8, heading: &'static str) -> Self {
@@ -88,8 +96,14 @@ impl<T: ReportTable> ReportColumn<T> {
         (self.value)(row)
     }
 
-    const fn describe_column(&self) -> ColumnDescription {
-        ColumnDescription { name: self.name, kind: self.kind, meaning: self.meaning }
+    fn describe_column(&self) -> ColumnDescription {
+        ColumnDescription {
+            name: self.name,
+            kind: self.kind,
+            meaning: self.meaning,
+            terminal: self.terminal.map(|place| place.heading),
+            page: self.page.map(|place| place.heading),
+        }
     }
 }
 
@@ -230,6 +244,10 @@ pub struct ColumnDescription {
     pub kind: ColumnKind,
     /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
+    /// Its heading on a terminal, if it is shown there.
+    pub terminal: Option<&'static str>,
+    /// Its heading on the report page, if it is shown there.
+    pub page: Option<&'static str>,
 }
 
 impl TableDescription {
@@ -267,6 +285,21 @@ mod tests {
         let positions: BTreeSet<u8> = columns.iter().map(|(place, _)| place.position).collect();
         assert_eq!(positions.len(), columns.len());
         assert_eq!(columns.first().map(|(_, column)| column.name), Some("stream"), "it names the row");
+    }
+
+    #[test]
+    fn terminal_columns_have_own_places_and_name_their_rows() {
+        for table in [TerminalTable::Counts, TerminalTable::Sending, TerminalTable::Latency] {
+            assert_places(&StreamTable::terminal_columns(table), "stream");
+        }
+        assert_places(&PortTable::terminal_columns(TerminalTable::Counts), "port");
+        assert_places(&NodeTable::terminal_columns(TerminalTable::Counts), "node");
+    }
+
+    fn assert_places<T: ReportTable>(columns: &[(TerminalPlace, &ReportColumn<T>)], names_row: &str) {
+        let positions: BTreeSet<u8> = columns.iter().map(|(place, _)| place.position).collect();
+        assert_eq!(positions.len(), columns.len(), "{}", T::FILE);
+        assert_eq!(columns.first().map(|(_, column)| column.name), Some(names_row));
     }
 
     #[test]

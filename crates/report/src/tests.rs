@@ -196,7 +196,7 @@ fn frames_of_earlier_run_are_not_counted() {
     node.ports[1].rx =
         RxCounters { seen: 1011, foreign: 5, protocol: 3, other_runs: 2, ..RxCounters::default() };
     let report = report_of(vec![node]);
-    let column = PortTable::find_column("rx_of_run").unwrap();
+    let column = PortTable::COLUMNS.iter().find(|column| column.name == "rx_of_run").unwrap();
     assert_eq!(column.value_in(&PortTable::report_rows(&report)[1]), Some(CellValue::Count(1001)));
 }
 

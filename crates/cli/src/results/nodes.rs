@@ -1,25 +1,12 @@
 //! Results of a run over several nodes: their clocks, the skew of their starts, the share of the load that arrived.
 
 use super::MOST_ROWS;
-use super::columns::{ShownColumn, always_shown, report_table, shown_if_fits};
+use super::columns::report_table;
 use crate::numbers::{format_percent, format_scaled};
 use crate::output::TextStyle;
-use packetrig_report::columns::{NodeTable, ReportTable};
+use packetrig_report::columns::{NodeTable, ReportTable, TerminalTable};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{LoadFactor, RunReport, SkewReport};
-
-const NODES: &[ShownColumn] = &[
-    always_shown("node", "node"),
-    always_shown("reported", "reported"),
-    shown_if_fits("ports", "ports", 0),
-    always_shown("sent", "sent"),
-    always_shown("received", "received"),
-    always_shown("clock_source", "clock"),
-    shown_if_fits("clock_offset_ns", "offset", 2),
-    shown_if_fits("clock_bound_ns", "bound", 1).with_prefix("± "),
-    shown_if_fits("start_skew_ns", "start", 3),
-    shown_if_fits("start_skew_bound_ns", "bound", 1).with_prefix("± "),
-];
 
 /// A row per node, then coverage and start skew; empty for a run on one node.
 pub(super) fn nodes_text(report: &RunReport, style: TextStyle) -> String {
@@ -27,7 +14,8 @@ pub(super) fn nodes_text(report: &RunReport, style: TextStyle) -> String {
     if report.nodes.len() < 2 {
         return String::new();
     }
-    let mut text = report_table::<NodeTable>(NODES, &NodeTable::report_rows(report), "nodes", style);
+    let columns = NodeTable::terminal_columns(TerminalTable::Counts);
+    let mut text = report_table(&columns, &NodeTable::report_rows(report), "nodes", style);
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
     if let RunOutcome::Partial { reasons, .. } = &report.outcome {

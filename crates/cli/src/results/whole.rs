@@ -1,39 +1,23 @@
 //! Results of the run as a whole: ports, the ledger, captures, caveats.
 
-use super::columns::{ShownColumn, always_shown, report_table, shown_if_fits};
+use super::columns::report_table;
 use super::merged::{ReportRemark, merge_remarks};
 use super::{MOST_ROWS, left_out_line};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
-use packetrig_report::columns::{PortTable, ReportTable};
+use packetrig_report::columns::{PortTable, ReportTable, TerminalTable};
 use packetrig_report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::result::CaptureResult;
 use packetrig_units::text::one_line;
 use std::collections::BTreeSet;
 
-const PORTS: &[ShownColumn] = &[
-    always_shown("port", "port"),
-    always_shown("node", "node"),
-    shown_if_fits("location", "location", 4),
-    shown_if_fits("back_end", "back end", 2),
-    shown_if_fits("driver", "driver", 0),
-    always_shown("tx_handed_over", "sent"),
-    shown_if_fits("tx_l2_bps", "tx rate", 3),
-    always_shown("rx_of_run", "received"),
-    shown_if_fits("rx_l2_bps", "rx rate", 3),
-    shown_if_fits("rx_foreign", "foreign", 5),
-    always_shown("rx_ring_dropped", "ring drops"),
-    shown_if_fits("tx_stamp", "tx stamp", 1),
-    shown_if_fits("rx_stamp", "rx stamp", 1),
-];
-
 /// Table of the ports' counts, and the reasons for their back ends.
 pub(super) fn ports_text(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
-    let columns: Vec<ShownColumn> =
-        PORTS.iter().filter(|column| is_fleet || column.name() != "node").copied().collect();
-    let mut text = report_table::<PortTable>(&columns, &PortTable::report_rows(report), "ports", style);
+    let mut columns = PortTable::terminal_columns(TerminalTable::Counts);
+    columns.retain(|(_, column)| is_fleet || column.name != "node");
+    let mut text = report_table(&columns, &PortTable::report_rows(report), "ports", style);
     // On a fleet, most ports have the same back end for the same reason.
     let mut reasons: Vec<String> = report.ports.iter().map(back_end_reason).collect();
     let mut shown = BTreeSet::new();

@@ -1,7 +1,8 @@
 //! One row per port, and one per node.
 
 use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
-use super::{CellValue, ReportColumn, ReportTable, variant_name};
+use super::TerminalTable::{Counts, Every};
+use super::{ALWAYS_SHOWN, CellValue, ReportColumn, ReportTable, variant_name};
 use crate::{NodeReport, PortReport, RunReport};
 
 /// `ports.csv`.
@@ -22,23 +23,31 @@ impl ReportTable for PortTable {
 type PortColumn = ReportColumn<PortTable>;
 
 const PORT_COLUMNS: &[PortColumn] = &[
-    PortColumn::new("port", Text, "Name of the port.", |row| Some(CellValue::from(&row.info.name))),
-    PortColumn::new("node", Text, "The node that the port is on.", |row| Some(CellValue::from(&row.node))),
+    PortColumn::new("port", Text, "Name of the port.", |row| Some(CellValue::from(&row.info.name)))
+        .on_terminal(Every, 0, "port", ALWAYS_SHOWN),
+    PortColumn::new("node", Text, "The node that the port is on.", |row| Some(CellValue::from(&row.node)))
+        .on_terminal(Counts, 10, "node", ALWAYS_SHOWN),
     PortColumn::new("location", Text, "Interface, with its network namespace.", |row| {
         Some(CellValue::from(&row.info.location))
-    }),
-    PortColumn::new("back_end", Text, "The back end that ran.", |row| variant_name(row.info.back_end)),
+    })
+    .on_terminal(Counts, 20, "location", 4),
+    PortColumn::new("back_end", Text, "The back end that ran.", |row| variant_name(row.info.back_end))
+        .on_terminal(Counts, 30, "back end", 2),
     PortColumn::new("driver", Text, "Driver of the interface.", |row| {
         Some(CellValue::from(&row.info.driver))
-    }),
+    })
+    .on_terminal(Counts, 40, "driver", 0),
     PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
         Some(row.info.speed?.bits_per_second().into())
     }),
-    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| variant_name(row.info.tx_stamp)),
-    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| variant_name(row.info.rx_stamp)),
+    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| variant_name(row.info.tx_stamp))
+        .on_terminal(Counts, 110, "tx stamp", 1),
+    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| variant_name(row.info.rx_stamp))
+        .on_terminal(Counts, 120, "rx stamp", 1),
     PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
-    }),
+    })
+    .on_terminal(Counts, 50, "sent", ALWAYS_SHOWN),
     PortColumn::new("tx_refused", Frames, "Frames that the kernel refused.", |row| {
         Some(CellValue::Count(row.tx.refused))
     }),
@@ -53,7 +62,8 @@ const PORT_COLUMNS: &[PortColumn] = &[
     }),
     PortColumn::new("tx_l2_bps", BitsPerSecond, "Mean rate sent on layer 2, over all streams.", |row| {
         Some(row.tx_rate?.l2.bits_per_second().into())
-    }),
+    })
+    .on_terminal(Counts, 60, "tx rate", 3),
     PortColumn::new("rx_arrived", Frames, "Frames that the interface says arrived.", |row| {
         row.rx.arrived.map(CellValue::Count)
     }),
@@ -62,7 +72,8 @@ const PORT_COLUMNS: &[PortColumn] = &[
     }),
     PortColumn::new("rx_ring_dropped", Frames, "Frames for which the receive ring had no room.", |row| {
         Some(CellValue::Count(row.rx.ring_dropped))
-    }),
+    })
+    .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN),
     PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
         Some(CellValue::Count(row.rx.seen))
     }),
@@ -71,7 +82,8 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Frames,
         "Frames that belong to no run that is known, and not to a protocol.",
         |row| Some(CellValue::Count(row.rx.foreign)),
-    ),
+    )
+    .on_terminal(Counts, 90, "foreign", 5),
     PortColumn::new(
         "rx_unnumbered",
         Frames,
@@ -83,7 +95,8 @@ const PORT_COLUMNS: &[PortColumn] = &[
     }),
     PortColumn::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2, over all streams.", |row| {
         Some(row.rx_rate?.l2.bits_per_second().into())
-    }),
+    })
+    .on_terminal(Counts, 80, "rx rate", 3),
     PortColumn::new(
         "clock_bound_ns",
         Nanoseconds,
@@ -96,7 +109,8 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_of_run", Frames, "Frames of this run, misdelivered ones included.", |row| {
         let others = row.rx.foreign.saturating_add(row.rx.protocol).saturating_add(row.rx.other_runs);
         Some(CellValue::Count(row.rx.seen.saturating_sub(others)))
-    }),
+    })
+    .on_terminal(Counts, 70, "received", ALWAYS_SHOWN),
 ];
 
 /// `nodes.csv`.
@@ -117,43 +131,59 @@ impl ReportTable for NodeTable {
 type NodeColumn = ReportColumn<NodeTable>;
 
 const NODE_COLUMNS: &[NodeColumn] = &[
-    NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node))),
+    NodeColumn::new("node", Text, "Name of the node.", |row| Some(CellValue::from(&row.node))).on_terminal(
+        Every,
+        0,
+        "node",
+        ALWAYS_SHOWN,
+    ),
     NodeColumn::new("reported", YesNo, "Whether its result is here; if not, nothing else is known.", |row| {
         Some(CellValue::YesNo(row.reported))
-    }),
+    })
+    .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN),
     NodeColumn::new("ports", Number, "Ports of the plan on it.", |row| {
         row.reported.then_some(CellValue::Count(row.ports as u64))
-    }),
+    })
+    .on_terminal(Counts, 20, "ports", 0),
     NodeColumn::new("sent", Frames, "Frames that its senders handed over.", |row| {
         row.sent.map(CellValue::Count)
-    }),
+    })
+    .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN),
     NodeColumn::new(
         "received",
         Frames,
         "Frames of the run that its receivers counted, copies included.",
         |row| row.received.map(CellValue::Count),
-    ),
+    )
+    .on_terminal(Counts, 40, "received", ALWAYS_SHOWN),
     NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
         Some(CellValue::from(row.clock?.source.name()))
-    }),
+    })
+    .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN),
     NodeColumn::new(
         "clock_offset_ns",
         SignedNanoseconds,
         "Its clock less the controller's, at the start.",
         |row| row.clock?.offset_ns.map(CellValue::Signed),
-    ),
+    )
+    .on_terminal(Counts, 60, "offset", 2),
     NodeColumn::new("clock_bound_ns", Nanoseconds, "How far off that offset may be.", |row| {
         row.clock?.bound.map(CellValue::from)
-    }),
+    })
+    .on_terminal(Counts, 70, "bound", 1)
+    .prefixed("± "),
     NodeColumn::new(
         "start_skew_ns",
         SignedNanoseconds,
         "First departure less its due time, by the controller's clock.",
         |row| row.start?.skew_ns.map(CellValue::Signed),
-    ),
+    )
+    .on_terminal(Counts, 80, "start", 3),
     NodeColumn::new("start_skew_bound_ns", Nanoseconds, "How far off that skew may be.", |row| {
         row.start?.bound.map(CellValue::from)
-    }),
+    })
+    .on_terminal(Counts, 90, "bound", 1)
+    .prefixed("± "),
     NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
         variant_name(row.start?.stamp?)
     }),

@@ -208,18 +208,19 @@ fn csv_metadata_describes_every_table_and_column() {
 #[test]
 fn the_book_describes_every_column() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/result-columns.md");
-    let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs\n([CSV on the Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\n".to_owned();
+    let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs\n([CSV on the Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\nTables on a terminal and on the report page have some of the columns, with shorter headings.\n".to_owned();
     for table in TableDescription::all_tables() {
         text.extend([
             "\n## ",
             table.file,
             "\n\n",
             table.about,
-            "\n\n| Column | Unit | Meaning |\n|---|---|---|\n",
+            "\n\n| Column | Unit | Meaning | Terminal | Report page |\n|---|---|---|---|---|\n",
         ]);
         for column in &table.columns {
             let unit = column.kind.unit().unwrap_or("");
-            text.extend(["| `", column.name, "` | ", unit, " | ", column.meaning, " |\n"]);
+            let shown = [column.terminal, column.page].map(Option::unwrap_or_default).join(" | ");
+            text.extend(["| `", column.name, "` | ", unit, " | ", column.meaning, " | ", &shown, " |\n"]);
         }
     }
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -1,0 +1,64 @@
+//! Places of columns in the tables that a terminal shows.
+
+use super::{ReportColumn, ReportTable};
+
+/// Importance of a column that is never left out of a table.
+pub const ALWAYS_SHOWN: u8 = u8::MAX;
+
+/// A table on a terminal. Streams have several, because their columns do not fit side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TerminalTable {
+    /// The name of the row is in each table.
+    Every,
+    Counts,
+    Sending,
+    Latency,
+}
+
+/// Place of a column in a table on a terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct TerminalPlace {
+    pub table: TerminalTable,
+    /// Columns are ordered by it.
+    pub position: u8,
+    pub heading: &'static str,
+    /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first, and
+    /// those that are [`ALWAYS_SHOWN`] never.
+    pub importance: u8,
+    /// Text before every value.
+    pub prefix: &'static str,
+    /// True to hide the column if no row has a value.
+    pub is_hidden_when_unknown: bool,
+}
+
+impl<T: ReportTable> ReportColumn<T> {
+    pub(super) const fn on_terminal(
+        self,
+        table: TerminalTable,
+        position: u8,
+        heading: &'static str,
+        importance: u8,
+    ) -> Self {
+        let place =
+            TerminalPlace { table, position, heading, importance, prefix: "", is_hidden_when_unknown: false };
+        Self { terminal: Some(place), ..self }
+    }
+
+    /// Puts `prefix` before every value on a terminal.
+    pub(super) const fn prefixed(self, prefix: &'static str) -> Self {
+        match self.terminal {
+            Some(place) => Self { terminal: Some(TerminalPlace { prefix, ..place }), ..self },
+            None => self,
+        }
+    }
+
+    /// Hides the column on a terminal if no row has a value.
+    pub(super) const fn hidden_when_unknown(self) -> Self {
+        match self.terminal {
+            Some(place) => {
+                Self { terminal: Some(TerminalPlace { is_hidden_when_unknown: true, ..place }), ..self }
+            }
+            None => self,
+        }
+    }
+}
