@@ -130,6 +130,7 @@ impl<R> LiveColumn<R> {
             ColumnKind::Nanoseconds => "time",
             ColumnKind::BitsPerSecond => "bit_rate",
             ColumnKind::BytesPerSecond => "byte_rate",
+            ColumnKind::FramesPerSecond => "frame_rate",
             _ => "count",
         }
     }
@@ -143,7 +144,11 @@ impl<R> fmt::Debug for LiveColumn<R> {
 
 /// The columns that the live page shows, in their order.
 pub(crate) fn page_columns() -> Value {
-    json!({ "streams": headed_columns(STREAM_COLUMNS), "ports": headed_columns(PORT_COLUMNS) })
+    json!({
+        "streams": headed_columns(STREAM_COLUMNS),
+        "ports": headed_columns(PORT_COLUMNS),
+        "totals": headed_columns(TOTAL_COLUMNS),
+    })
 }
 
 fn headed_columns<R>(columns: &[LiveColumn<R>]) -> Vec<Value> {
@@ -221,7 +226,7 @@ mod tests {
             "# Columns of a run in progress\n\nThe [API of the live page](page-api.md) has these figures. The live page and `packetrig watch` show some of them, and\nsome are [metrics](metrics.md#a-run-in-progress). `null` means *not known*, which is not zero.\n",
             &describe_table("Streams", "`streams`: counters since the stream last started.", "", STREAM_COLUMNS),
             &describe_table("Ports", "`ports`: `tx` and `rx` count since the run was opened.", "port", PORT_COLUMNS),
-            &describe_table("Totals", "`totals`: over all streams, since the run was opened.", "run", TOTAL_COLUMNS),
+            &describe_table("Totals", "`totals`: over all streams, since the run was opened. `packetrig watch` has them in its first lines.", "run", TOTAL_COLUMNS),
         ]
         .concat();
         if std::env::var_os("UPDATE_GOLDEN").is_some() {

@@ -99,6 +99,7 @@ const bitRate = (bits) => scaled(bits, "bit/s");
 /** How values of a column are shown, by the word that the server has for it. */
 export const FORMS = {
   text: (text) => text ?? ABSENT, count, percent, time: nanoseconds, bit_rate: bitRate, byte_rate: (bytes) => bitRate(isAbsent(bytes) ? null : bytes * 8),
+  frame_rate: (frames) => scaled(frames, "fps"),
 };
 
 /** The class of cells with values in this form. */

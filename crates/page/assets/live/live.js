@@ -2,7 +2,7 @@
 
 import { configure, follow, post } from "./api.js";
 import { announce, card, el, setText, table } from "./dom.js";
-import { ABSENT, FORMS, classOf, count, duration, moment, nanoseconds, scaled, share } from "./format.js";
+import { ABSENT, FORMS, classOf, count, duration, moment, scaled, share } from "./format.js";
 import { LedgerDrawing } from "./ledger.js";
 import { TimePlot, ratesOf } from "./plot.js";
 import { StreamTable } from "./streams.js";
@@ -242,20 +242,13 @@ class LiveView {
 
   drawFigures(run) {
     const { totals, losses } = run;
-    const latency = totals.latency_ns;
-    const figures = {
-      "Sent, frames": count(totals.frames_tx),
-      "Received, frames": count(totals.frames_rx),
-      "Lost, frames": `${count(losses.lost)}${Number(losses.lost) ? ` (${share(losses.lost, totals.frames_tx)})` : ""}`,
-      "In flight or lost, frames": count(losses.in_flight_or_lost),
-      "Sending, layer 2 with FCS": scaled(totals.bytes_tx_rate * 8, "bit/s"),
-      "Receiving, layer 2 with FCS": scaled(totals.bytes_rx_rate * 8, "bit/s"),
-      "Sending, frames": scaled(totals.frames_tx_rate, "fps"),
-      "Receiving, frames": scaled(totals.frames_rx_rate, "fps"),
-      "Latency, least / mean / largest": latency ? [latency.min, latency.mean, latency.max].map(nanoseconds).join(" / ") : ABSENT,
-      "Time since the first counters": duration(run.elapsed_ms),
-    };
-    for (const [name, text] of Object.entries(figures)) {
+    const figures = [
+      ["Lost, frames", `${count(losses.lost)}${Number(losses.lost) ? ` (${share(losses.lost, totals.frames_tx)})` : ""}`],
+      ["In flight or lost, frames", count(losses.in_flight_or_lost)],
+      ...this.context.server.columns.totals.map(({ name, heading, form }) => [heading, FORMS[form](member(totals, name))]),
+      ["Time since the first counters", duration(run.elapsed_ms)],
+    ];
+    for (const [name, text] of figures) {
       if (!this.figureCells.has(name)) {
         const cell = el("dd");
         this.figureCells.set(name, cell);

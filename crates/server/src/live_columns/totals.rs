@@ -15,10 +15,12 @@ pub(crate) const TOTAL_COLUMNS: &[Column] = &[
     Column::new("frames_tx", Frames, "Frames of all streams sent.", |totals| {
         Some(Count(totals.counts.frames_tx))
     })
+    .on_page("Sent, frames")
     .with_metric("sent_frames_total"),
     Column::new("frames_rx", Frames, "Frames of all streams received.", |totals| {
         Some(Count(totals.counts.frames_rx))
     })
+    .on_page("Received, frames")
     .with_metric("received_frames_total"),
     Column::new("bytes_tx", Bytes, "Bytes of all streams sent, FCS included.", |totals| {
         Some(Count(totals.counts.bytes_tx))
@@ -34,16 +36,20 @@ pub(crate) const TOTAL_COLUMNS: &[Column] = &[
     .with_metric("sequence_gaps_total"),
     Column::new("frames_tx_rate", FramesPerSecond, "Frames sent per second.", |totals| {
         Some(Float(totals.frames_tx_rate))
-    }),
+    })
+    .on_page("Sending, frames"),
     Column::new("frames_rx_rate", FramesPerSecond, "Frames received per second.", |totals| {
         Some(Float(totals.frames_rx_rate))
-    }),
+    })
+    .on_page("Receiving, frames"),
     Column::new("bytes_tx_rate", BytesPerSecond, "Bytes sent per second, FCS included.", |totals| {
         Some(Float(totals.bytes_tx_rate))
-    }),
+    })
+    .on_page("Sending, layer 2 with FCS"),
     Column::new("bytes_rx_rate", BytesPerSecond, "Bytes received per second, FCS included.", |totals| {
         Some(Float(totals.bytes_rx_rate))
-    }),
+    })
+    .on_page("Receiving, layer 2 with FCS"),
     Column::new("started", Number, "Streams that transmit.", |totals| Some(Count(totals.started as u64)))
         .with_metric("started_streams"),
     Column::new("paused", Number, "Streams that are paused.", |totals| Some(Count(totals.paused as u64)))
@@ -51,14 +57,17 @@ pub(crate) const TOTAL_COLUMNS: &[Column] = &[
     Column::new("latency_ns.min", Nanoseconds, "Least latency since the streams last started.", |totals| {
         latency(totals, |times| times.minimum)
     })
+    .on_page("Least latency")
     .with_metric("latency_min_seconds"),
     Column::new("latency_ns.mean", Nanoseconds, "Mean latency since the streams last started.", |totals| {
         latency(totals, |times| times.average)
     })
+    .on_page("Mean latency")
     .with_metric("latency_mean_seconds"),
     Column::new("latency_ns.max", Nanoseconds, "Largest latency since the streams last started.", |totals| {
         latency(totals, |times| times.maximum)
     })
+    .on_page("Largest latency")
     .with_metric("latency_max_seconds"),
 ];
 
