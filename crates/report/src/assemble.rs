@@ -10,8 +10,8 @@ use super::probes;
 use super::streams::StreamFindings;
 use super::verdict::{VerdictEvidence, judge_run};
 use super::{
-    CarrierLossCause, FrameLoss, LoadFactor, LossPlaces, PortReport, ProbesReport, ReportCoverage, RunFacts,
-    RunReport, SCHEMA_VERSION, SkewReport, StreamReport,
+    CarrierLossCause, FrameLoss, LoadFactor, LossPlaces, NodeReport, PortReport, ProbesReport,
+    ReportCoverage, RunFacts, RunReport, SCHEMA_VERSION, SkewReport, StreamReport,
 };
 use crate::outcome::RunOutcome;
 use packetrig_plan::Plan;
@@ -29,24 +29,12 @@ pub fn assemble_report(
     outcome: RunOutcome,
 ) -> RunReport {
     let results = plausible_results(facts, plan, results);
-    // The users of a steered run decide when its streams begin, so no schedule says when a frame was due.
-    let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, &results) };
-    let lookup = ResultLookup::from_results(&results);
-    let criteria = &facts.criteria;
-    let findings =
-        StreamFindings { plan, results: &results, lookup: &lookup, criteria, timelines: &timelines };
-    let StreamRows { streams, lost } = stream_rows(findings);
+    let RunRows { streams, lost, ports, nodes, probes, load, caveats } =
+        run_rows(facts, plan, &results, &outcome);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.find_imbalances();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
-    let ports = port_rows(plan, &results, facts.criteria.carrier_loss);
-    let nodes = nodes::node_rows(&node_names(facts, &results), &lookup, &timelines);
-    let skew = SkewReport::from_nodes(&nodes, criteria.max_skew);
-    let probes = probes::probes_report(plan, &facts.places, &results, &lookup);
-    let mut caveats =
-        collect_caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), &outcome));
-    caveats.extend(limits::near_limit_caveats(&ports, &streams, &facts.limits, lost));
-    let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
+    let skew = SkewReport::from_nodes(&nodes, facts.criteria.max_skew);
     let evidence = VerdictEvidence {
         streams: &streams,
         imbalances: &imbalances,
@@ -57,7 +45,8 @@ pub fn assemble_report(
         skew: skew.as_ref(),
         probes: probes.as_ref(),
     };
-    let judgement = judge_run(&evidence, criteria);
+    let judgement = judge_run(&evidence, &facts.criteria);
+    let captures = results.iter().flat_map(|node| node.captures.clone()).collect();
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -74,7 +63,7 @@ pub fn assemble_report(
         coverage,
         nodes,
         skew,
-        load: LoadFactor::from_streams(plan, &streams, &timelines),
+        load,
         unchecked: ledger.unchecked_rules().into_iter().map(str::to_owned).collect(),
         rig_limits: limits::of_ports(&ports, &facts.limits),
         ports,
@@ -87,6 +76,34 @@ pub fn assemble_report(
         caveats,
         outcome,
     }
+}
+
+/// The rows of a run and the doubts about them.
+struct RunRows {
+    streams: Vec<StreamReport>,
+    lost: LossPlaces,
+    ports: Vec<PortReport>,
+    nodes: Vec<NodeReport>,
+    probes: Option<ProbesReport>,
+    load: Option<LoadFactor>,
+    caveats: Vec<Caveat>,
+}
+
+fn run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &RunOutcome) -> RunRows {
+    // The users of a steered run decide when its streams begin, so no schedule says when a frame was due.
+    let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, results) };
+    let lookup = ResultLookup::from_results(results);
+    let findings =
+        StreamFindings { plan, results, lookup: &lookup, criteria: &facts.criteria, timelines: &timelines };
+    let StreamRows { streams, lost } = stream_rows(findings);
+    let ports = port_rows(plan, results, facts.criteria.carrier_loss);
+    let nodes = nodes::node_rows(&node_names(facts, results), &lookup, &timelines);
+    let probes = probes::probes_report(plan, &facts.places, results, &lookup);
+    let mut caveats =
+        collect_caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), outcome));
+    caveats.extend(limits::near_limit_caveats(&ports, &streams, &facts.limits, lost));
+    let load = LoadFactor::from_streams(plan, &streams, &timelines);
+    RunRows { streams, lost, ports, nodes, probes, load, caveats }
 }
 
 /// The rows of all streams, and the places of their losses.

@@ -40,11 +40,7 @@ impl ControllerMachine {
         let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
-                // It refuses a start in a later epoch than the one of its commit, so it can never start, and has no result.
-                self.mark_gone(node);
-                self.on_unfinished(node);
-                self.send_command(node.clone(), NodeCommand::Abort);
-                self.on_trouble(node, Blame::Peer, "did not start", now);
+                self.on_missed_start(node, now);
             }
             // Its acknowledgement of the confirmation arrived after T.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
@@ -90,6 +86,15 @@ impl ControllerMachine {
                 self.on_trouble(node, fault.blame, &fault.text, now);
             }
         }
+    }
+
+    /// Gives up a node that an earlier leader prepared. It refuses a start in a later epoch than the one of its commit, so
+    /// it can never start, and has no result.
+    fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
+        self.mark_gone(node);
+        self.on_unfinished(node);
+        self.send_command(node.clone(), NodeCommand::Abort);
+        self.on_trouble(node, Blame::Peer, "did not start", now);
     }
 
     fn raise_progress_of(&mut self, node: &NodeName, progress: PeerProgress, now: MonoTime) {

@@ -55,8 +55,12 @@ const fn iana_field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: 0, length }
 }
 
-fn one_scope(id: u16, fields: &[SectionField]) -> OptionsTemplate {
-    OptionsTemplate { id, scopes: 1, fields: fields.to_vec() }
+fn iana_fields(fields: &[(u16, u16)]) -> Vec<SectionField> {
+    fields.iter().map(|(id, length)| iana_field(*id, *length)).collect()
+}
+
+const fn own_field(id: u16, length: u16) -> SectionField {
+    SectionField { id, enterprise: ENTERPRISE, length }
 }
 
 fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemplate> {
@@ -65,67 +69,28 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     let description = if nine { DESCRIPTION } else { VARIABLE };
     // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306). METERING,
     // RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
-    let mut templates = vec![
-        one_scope(id::INTERFACES, &[iana_field(10, 4), iana_field(82, name), iana_field(83, description)]),
-        one_scope(
-            id::SAMPLING,
-            &[
-                iana_field(149, 4),
-                iana_field(34, 4),
-                iana_field(35, 1),
-                iana_field(304, 2),
-                iana_field(305, 4),
-                iana_field(306, 4),
-            ],
-        ),
-        one_scope(
-            id::METERING,
-            &[
-                iana_field(143, 4),
-                iana_field(323, 8),
-                iana_field(40, 8),
-                iana_field(41, 8),
-                iana_field(42, 8),
-            ],
-        ),
-        one_scope(
-            id::RELIABILITY,
-            &[iana_field(143, 4), iana_field(323, 8), iana_field(164, 8), iana_field(135, 8)],
-        ),
-        one_scope(
-            id::EXPORTING,
-            &[
-                iana_field(144, 4),
-                iana_field(323, 8),
-                iana_field(166, 8),
-                iana_field(167, 8),
-                iana_field(168, 8),
-            ],
-        ),
-    ];
+    let mut templates: Vec<_> = [
+        (id::INTERFACES, iana_fields(&[(10, 4), (82, name), (83, description)])),
+        (id::SAMPLING, iana_fields(&[(149, 4), (34, 4), (35, 1), (304, 2), (305, 4), (306, 4)])),
+        (id::METERING, iana_fields(&[(143, 4), (323, 8), (40, 8), (41, 8), (42, 8)])),
+        (id::RELIABILITY, iana_fields(&[(143, 4), (323, 8), (164, 8), (135, 8)])),
+        (id::EXPORTING, iana_fields(&[(144, 4), (323, 8), (166, 8), (167, 8), (168, 8)])),
+    ]
+    .into_iter()
+    .map(|(id, fields)| OptionsTemplate { id, scopes: 1, fields })
+    .collect();
     // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
     if !nine {
-        let accounts =
-            ACCOUNTS.iter().map(|account| SectionField { id: account.id, enterprise: ENTERPRISE, length: 8 });
-        templates.push(OptionsTemplate {
-            id: id::LEDGER,
-            scopes: 1,
-            fields: [iana_field(143, 4), iana_field(323, 8)].into_iter().chain(accounts).collect(),
-        });
-        let types = vec![
-            iana_field(346, 4),
-            iana_field(303, 2),
-            iana_field(339, 1),
-            iana_field(344, 1),
-            iana_field(341, VARIABLE),
-        ];
-        templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields: types });
+        let mut fields = iana_fields(&[(143, 4), (323, 8)]);
+        fields.extend(ACCOUNTS.iter().map(|account| own_field(account.id, 8)));
+        templates.push(OptionsTemplate { id: id::LEDGER, scopes: 1, fields });
+        let fields = iana_fields(&[(346, 4), (303, 2), (339, 1), (344, 1), (341, VARIABLE)]);
+        templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields });
     }
     if has_history {
-        let own = |id, length| SectionField { id, enterprise: ENTERPRISE, length };
-        let numbers = (own::TERM..=own::COPY).map(|id| own(id, 8));
-        let fields = [own(own::GROUP, 8), own(own::METER, 4)].into_iter().chain(numbers);
-        templates.push(OptionsTemplate { id: id::MEMBERSHIP, scopes: 2, fields: fields.collect() });
+        let mut fields = vec![own_field(own::GROUP, 8), own_field(own::METER, 4)];
+        fields.extend((own::TERM..=own::COPY).map(|id| own_field(id, 8)));
+        templates.push(OptionsTemplate { id: id::MEMBERSHIP, scopes: 2, fields });
     }
     templates
 }

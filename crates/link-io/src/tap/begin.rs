@@ -48,13 +48,7 @@ impl RunningTap {
     ) -> Result<Self, Error> {
         let name = tap_name(spec)?;
         check_spec(spec, &name)?;
-        // A mirror only sends, so it need not be promiscuous.
-        let mirrors = spec.mirrors.iter().map(|mirror| take_interface(spec, &mirror.at, false));
-        let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-        let sides =
-            [take_interface(spec, &spec.sides[0], true)?, take_interface(spec, &spec.sides[1], true)?];
-        let held = HeldInterfaces { sides, mirrors };
-        check_same_namespace(&held)?;
+        let held = take_interfaces(spec)?;
         let links: Vec<_> = held.iter_all().map(|held| &held.link).collect();
         let choice = choose_method(
             spec,
@@ -108,6 +102,16 @@ impl RunningTap {
             clock: Box::new(clock),
         })
     }
+}
+
+fn take_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
+    // A mirror only sends, so it need not be promiscuous.
+    let mirrors = spec.mirrors.iter().map(|mirror| take_interface(spec, &mirror.at, false));
+    let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
+    let sides = [take_interface(spec, &spec.sides[0], true)?, take_interface(spec, &spec.sides[1], true)?];
+    let held = HeldInterfaces { sides, mirrors };
+    check_same_namespace(&held)?;
+    Ok(held)
 }
 
 /// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the user does not

@@ -102,20 +102,7 @@ fn read_flow<'a>(
             _ => end_item?.add_error("a replay goes from one interface to one other, not back"),
         },
         (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
-            for pair in &pairs {
-                let stream = shared.make_pair_stream(item, pair, &recipe, known, streams)?;
-                let name = format!(
-                    "{}: {} > {}",
-                    shared.name,
-                    known.endpoint_name(pair.from),
-                    known.endpoint_name(pair.to)
-                );
-                streams.push(if pairs.len() == 1 { stream } else { Stream { name, ..stream } });
-                // The caller reports it. Building the other pairs would only take memory.
-                if streams.len() > MOST_STREAMS {
-                    break;
-                }
-            }
+            shared.push_pair_streams(item, &pairs, &recipe, known, streams)?;
         }
     }
     Some(())
@@ -202,6 +189,30 @@ impl FlowBasis {
             duration: source.duration,
             metrics: self.metrics,
         }
+    }
+
+    /// Adds a stream for each pair of interfaces.
+    fn push_pair_streams(
+        &self,
+        item: &DocumentItem<'_>,
+        pairs: &[EndpointPair],
+        recipe: &FlowRecipe,
+        known: &NamedEnds<'_>,
+        streams: &mut Vec<Stream>,
+    ) -> Option<()> {
+        for pair in pairs {
+            let mut stream = self.make_pair_stream(item, pair, recipe, known, streams)?;
+            if pairs.len() > 1 {
+                let (from, to) = (known.endpoint_name(pair.from), known.endpoint_name(pair.to));
+                stream.name = format!("{}: {from} > {to}", self.name);
+            }
+            streams.push(stream);
+            // The caller reports it. Building the other pairs would only take memory.
+            if streams.len() > MOST_STREAMS {
+                break;
+            }
+        }
+        Some(())
     }
 
     /// The stream of a pair of interfaces, after these in the plan.
