@@ -1,21 +1,22 @@
 //! Numbers in the form that people read, always with their unit. The page's script writes the same forms (`assets/report.js`).
 
 use packetrig_units::Nanos;
+pub use packetrig_units::number::format_decimals;
+use packetrig_units::number::{NumberForm, trim_zeros};
 
 /// Narrow space that does not break: between groups of digits, and between a number and its unit.
 const THIN: char = '\u{202f}';
 
+const FORM: NumberForm = NumberForm { space: THIN };
+
 /// A count with its digits in groups of three.
 pub fn format_count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() * 2);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(THIN);
-        }
-        text.push(digit);
-    }
-    text
+    FORM.format_count(value)
+}
+
+/// A number as text, with its digits in groups of three.
+pub fn group_digits(number: &str) -> String {
+    FORM.group_digits(number)
 }
 
 /// A count with its unit; the unit is plural unless the count is 1.
@@ -66,29 +67,18 @@ pub fn frame_rate(milli: u64) -> String {
     if milli >= 1_000_000 || fraction == 0 {
         return format!("{whole} frames/s");
     }
-    let fraction = format!("{fraction:03}");
-    format!("{whole}.{} frames/s", fraction.trim_end_matches('0'))
+    let number = format!("{whole}.{fraction:03}");
+    format!("{} frames/s", trim_zeros(&number))
 }
 
 /// A value with the prefix that leaves at most three digits before the point.
 pub fn format_scaled(value: f64, unit: &str) -> String {
-    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
-    let (scale, prefix) = fitting.unwrap_or((1.0, ""));
-    format!("{}{THIN}{prefix}{unit}", format_decimals(value / scale, 3))
+    FORM.format_scaled(value, unit)
 }
 
 /// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
 pub fn format_percent(part: u64, whole: u64) -> String {
-    if part == 0 || whole == 0 {
-        return format!("0{THIN}%");
-    }
-    let percent = part as f64 * 100.0 / whole as f64;
-    match percent {
-        percent if percent < 0.0001 => format!("<{THIN}0.0001{THIN}%"),
-        percent if part < whole && percent > 99.9999 => format!(">{THIN}99.9999{THIN}%"),
-        percent => format!("{}{THIN}%", format_decimals(percent, 4)),
-    }
+    FORM.format_percent(part, whole)
 }
 
 /// A [`format_percent`] with fewer digits if the part is large, for drawings.
@@ -107,12 +97,6 @@ pub fn format_bytes(value: u64) -> String {
         10_000..10_000_000 => format!("{}{THIN}kB", format_decimals(value as f64 / 1e3, 1)),
         _ => format!("{}{THIN}MB", format_decimals(value as f64 / 1e6, 1)),
     }
-}
-
-/// A number with at most this many decimals, and no zeros at the end.
-pub fn format_decimals(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$}");
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Nanoseconds since 1970 as a UTC time to the second, in the form of ISO 8601 that machines read; `None` beyond the year 9999.

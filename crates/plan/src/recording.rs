@@ -6,6 +6,7 @@
 //! It opens no file. The code that opens it must check that it is still the surveyed one.
 
 use crate::timeline::SendPattern;
+use packetrig_units::number::trim_zeros;
 use packetrig_units::{FrameRate, FrameSize, Nanos, clamp_to_u64};
 use packetrig_wire::FrameTemplate;
 use packetrig_wire::foreign::FrameRewrite;
@@ -156,7 +157,7 @@ impl ReplaySpeed {
 impl fmt::Display for ReplaySpeed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = format!("{}.{:06}", self.millionths / 1_000_000, self.millionths % 1_000_000);
-        f.pad(&format!("{}x", text.trim_end_matches('0').trim_end_matches('.')))
+        f.pad(&format!("{}x", trim_zeros(&text)))
     }
 }
 

@@ -1,18 +1,13 @@
 //! Formats numbers for people. Display only: exact counts are in the report's JSON.
 
 use packetrig_units::Nanos;
+use packetrig_units::number::{NumberForm, format_decimals};
+
+const FORM: NumberForm = NumberForm { space: ' ' };
 
 /// Formats a count with its digits in threes: `1 234 567`.
 pub fn format_count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    FORM.format_count(value)
 }
 
 /// Formats a signed count like [`format_count`].
@@ -22,13 +17,7 @@ pub fn format_signed(value: i64) -> String {
 
 /// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
 pub fn format_scaled(value: f64, unit: &str) -> String {
-    // A value just below a limit can round up to `1000`, which is still right.
-    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
-    let (scale, prefix) = fitting.unwrap_or((1.0, ""));
-    let number = format!("{:.3}", value / scale);
-    let number = number.trim_end_matches('0').trim_end_matches('.');
-    format!("{number} {prefix}{unit}").trim_end().to_owned()
+    FORM.format_scaled(value, unit)
 }
 
 /// Formats a value with at most three digits and the prefix that fits, for screens that change: `1.5 Mbit/s`.
@@ -49,12 +38,12 @@ pub fn format_short_time(ns: f64) -> String {
 }
 
 fn three_digits(value: f64) -> String {
-    let places = match value.abs() {
-        size if size >= 100.0 => return format!("{value:.0}"),
+    let decimals = match value.abs() {
+        size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
         _ => 2,
     };
-    format!("{value:.places$}").trim_end_matches('0').trim_end_matches('.').to_owned()
+    format_decimals(value, decimals)
 }
 
 /// Events per second; zero if no time passed.
@@ -65,19 +54,7 @@ pub fn per_second(events: u64, length: Nanos) -> f64 {
 
 /// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
 pub fn format_percent(part: u64, whole: u64) -> String {
-    if part == 0 || whole == 0 {
-        return "0 %".into();
-    }
-    let percent = part as f64 * 100.0 / whole as f64;
-    // Four decimals alone would round a small share to 0 % and a large one to 100 %.
-    match percent {
-        p if p < 0.0001 => "< 0.0001 %".into(),
-        p if part < whole && p > 99.9999 => "> 99.9999 %".into(),
-        p => {
-            let text = format!("{p:.4}");
-            format!("{} %", text.trim_end_matches('0').trim_end_matches('.'))
-        }
-    }
+    FORM.format_percent(part, whole)
 }
 
 /// Formats a time, or a dash if there is none.
@@ -90,32 +67,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_come_in_threes() {
-        for (value, text) in
-            [(0, "0"), (999, "999"), (1_000, "1 000"), (12_345, "12 345"), (1_234_567, "1 234 567")]
-        {
-            assert_eq!(format_count(value), text);
-        }
+    fn signed_counts_keep_their_sign() {
         assert_eq!(format_signed(-1_234), "-1 234");
-        assert_eq!(format_count(u64::MAX), "18 446 744 073 709 551 615");
-    }
-
-    #[test]
-    fn prefixes_follow_size() {
-        assert_eq!(format_scaled(0.0, "bit/s"), "0 bit/s");
-        assert_eq!(format_scaled(999.0, "bit/s"), "999 bit/s");
-        assert_eq!(format_scaled(1_234_567.0, "bit/s"), "1.235 Mbit/s");
-        assert_eq!(format_scaled(200_000.0, ""), "200 k");
-    }
-
-    #[test]
-    fn a_share_never_looks_like_none_or_all() {
-        assert_eq!(format_percent(0, 10), "0 %");
-        assert_eq!(format_percent(0, 0), "0 %");
-        assert_eq!(format_percent(1, 10_000_000), "< 0.0001 %");
-        assert_eq!(format_percent(9_999_999, 10_000_000), "> 99.9999 %");
-        assert_eq!(format_percent(10, 10), "100 %");
-        assert_eq!(format_percent(1, 3), "33.3333 %");
     }
 
     #[test]

@@ -28,19 +28,6 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Most bytes of an answer: the state of a run with all rows.
 const MOST_ANSWER_BYTES: usize = 64 << 20;
 
-/// Writes a text as a part of a path or a query, so that no character of it has a meaning there.
-pub fn encode_part(text: &str) -> String {
-    text.bytes().fold(String::new(), |mut encoded, byte| {
-        // Of the unreserved characters (RFC 3986, section 2.3), those that need no list; every other byte may be encoded.
-        if byte.is_ascii_alphanumeric() {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.extend(["%".to_owned(), format!("{byte:02X}")]);
-        }
-        encoded
-    })
-}
-
 /// Address of the server, the certificates it may have, and the caller's token.
 #[derive(Clone, Debug)]
 pub struct ApiClient {

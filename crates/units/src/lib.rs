@@ -11,6 +11,7 @@ mod blame;
 mod clamp;
 pub mod exposition;
 mod network;
+pub mod number;
 mod parse;
 mod rate;
 mod ratio;

@@ -1,5 +1,6 @@
 //! Rates. A frame rate is an exact fraction, so that the millionth frame of a stream is as punctual as the first.
 
+use crate::number::format_decimals;
 use crate::{FrameSize, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -164,8 +165,7 @@ impl FrameRate {
 
 impl fmt::Display for FrameRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = format!("{:.3}", self.as_f64());
-        f.pad(&format!("{} frames/s", text.trim_end_matches('0').trim_end_matches('.')))
+        f.pad(&format!("{} frames/s", format_decimals(self.as_f64(), 3)))
     }
 }
 

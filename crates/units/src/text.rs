@@ -44,6 +44,19 @@ pub fn is_pictured(c: char) -> bool {
     text.escape_debug().nth(1) != Some('\\')
 }
 
+/// Writes a text as a part of a path or a query, so that no character of it has a meaning there.
+pub fn encode_url_part(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        // Of the unreserved characters (RFC 3986, section 2.3), those that need no list; every other byte may be encoded.
+        if byte.is_ascii_alphanumeric() {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.extend(["%".to_owned(), format!("{byte:02X}")]);
+        }
+        encoded
+    })
+}
+
 /// Reads a text as one line, for fields that other machines fill in.
 pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(LineVisitor::<MOST>)

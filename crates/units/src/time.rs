@@ -1,6 +1,7 @@
 //! Durations and points in time. Times belong to one node's `CLOCK_MONOTONIC`; other clocks
 //! are converted at the edge.
 
+use crate::number::format_decimals;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -76,10 +77,7 @@ impl fmt::Display for Nanos {
             1_000_000..1_000_000_000 => (1_000_000, "ms"),
             _ => (1_000_000_000, "s"),
         };
-        // Three decimals are always there, so only zeros behind the point are cut.
-        let text = format!("{:.3}", self.0 as f64 / f64::from(scale));
-        let text = text.trim_end_matches('0').trim_end_matches('.');
-        f.pad(&format!("{text}{unit}"))
+        f.pad(&format!("{}{unit}", format_decimals(self.0 as f64 / f64::from(scale), 3)))
     }
 }
 

@@ -2,8 +2,7 @@
 
 use super::ClickHouseOptions;
 use crate::Error;
-use packetrig_units::text::one_line;
-use std::fmt::Write as _;
+use packetrig_units::text::{encode_url_part, one_line};
 use std::io::{self, Read, Write};
 
 const PORT: u16 = 8123;
@@ -47,7 +46,7 @@ fn send_request(
         head.push(if index == 0 { '?' } else { '&' });
         head.push_str(name);
         head.push('=');
-        append_escaped(value, &mut head);
+        head.push_str(&encode_url_part(value));
     }
     head.push_str(" HTTP/1.0\r\nHost: ");
     head.push_str(&options.address);
@@ -70,17 +69,4 @@ fn send_request(
         read?;
     }
     Ok(answer)
-}
-
-/// Appends `text` with everything but letters and digits as `%xx`.
-fn append_escaped(text: &str, into: &mut String) {
-    for byte in text.bytes() {
-        // RFC 3986, section 2.1: every byte may be percent-encoded, so no list of safe characters is needed.
-        if byte.is_ascii_alphanumeric() {
-            into.push(char::from(byte));
-        } else {
-            let written = write!(into, "%{byte:02X}");
-            debug_assert!(written.is_ok());
-        }
-    }
 }

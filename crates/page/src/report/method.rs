@@ -158,14 +158,6 @@ fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
 }
 
 fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<&str>) {
-    // A column of numbers only is aligned like a number.
-    let is_number = |column: usize| {
-        let cells = result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
-        // Empty cells were not measured, and must not make a column of numbers one of words. Without any number
-        // there is nothing to align.
-        cells.clone().count() > 0 && cells.clone().all(|cell| cell.parse::<f64>().is_ok())
-    };
-    let is_prose = |column: usize| result.rows.iter().any(|row| row[column].chars().count() > PROSE);
     let headings: Vec<Heading> = result
         .columns
         .iter()
@@ -173,28 +165,35 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
         .map(|(index, column)| Heading {
             name: column.heading,
             unit: column.unit,
-            is_number: is_number(index),
-            is_prose: is_prose(index),
+            // A column of numbers only is aligned like a number.
+            is_number: is_number_column(result, index),
+            is_prose: result.rows.iter().any(|row| row[index].chars().count() > PROSE),
         })
         .collect();
-    let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {
-        // The tables of a method write an absent value as an empty text.
-        (_, true) => Cell::absent(),
-        (true, false) => Cell::with_value(text.clone(), group_digits(text)),
-        (false, false) => Cell::text(text.clone()),
-    };
-    let rows: Vec<Vec<Cell>> =
-        result.rows.iter().take(most).map(|row| headings.iter().zip(row).map(cell).collect()).collect();
+    let rows: Vec<Vec<Cell>> = result
+        .rows
+        .iter()
+        .take(most)
+        .map(|row| headings.iter().zip(row).map(|(heading, text)| table_cell(heading, text)).collect())
+        .collect();
     tabulate_rows(part, &result.title, id, &headings, &rows);
 }
 
-/// A number as text, with its digits in groups of three.
-fn group_digits(text: &str) -> String {
-    let (whole, fraction) =
-        text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
-    // A whole part that is no plain number, such as a negative one, stays as it is.
-    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), quantity::format_count);
-    fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
+fn is_number_column(result: &ResultTable, column: usize) -> bool {
+    let mut cells =
+        result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty()).peekable();
+    // Empty cells were not measured, and must not make a column of numbers one of words. Without any number
+    // there is nothing to align.
+    cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok())
+}
+
+fn table_cell(heading: &Heading, text: &str) -> Cell {
+    match (heading.is_number, text.is_empty()) {
+        // The tables of a method write an absent value as an empty text.
+        (_, true) => Cell::absent(),
+        (true, false) => Cell::with_value(text.to_owned(), quantity::group_digits(text)),
+        (false, false) => Cell::text(text),
+    }
 }
 
 /// Most doubts of trials on a page; their number follows those.
@@ -297,11 +296,5 @@ mod tests {
         let caveats = vec![format!("doubt {number}")];
         let result = packetrig_method::TrialResult { caveats, ..packetrig_method::TrialResult::default() };
         JournalEntry { number, started_wall_ns: 0, order, result }
-    }
-
-    #[test]
-    fn table_numbers_are_grouped_and_keep_fraction() {
-        assert_eq!(group_digits("1488095.24"), "1\u{202f}488\u{202f}095.24");
-        assert_eq!(group_digits("-3"), "-3");
     }
 }

@@ -2,6 +2,9 @@
 
 use super::limit::TIME_UNIT;
 use packetrig_units::Nanos;
+use packetrig_units::number::{NumberForm, format_decimals};
+
+const FORM: NumberForm = NumberForm { space: ' ' };
 
 /// A value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
 pub fn format_figure_value(value: f64, unit: &str) -> String {
@@ -28,9 +31,9 @@ pub(super) fn format_figure_amount(amount: f64, unit: &str) -> String {
 pub fn format_signed_percent(percent: f64) -> String {
     let plus = if percent > 0.0 { "+" } else { "" };
     let number = if percent.abs() < 1000.0 {
-        trim_zeros(&format!("{percent:.2}")).to_owned()
+        format_decimals(percent, 2)
     } else {
-        group_digits(&format!("{percent:.0}"))
+        FORM.group_digits(&format!("{percent:.0}"))
     };
     format!("{plus}{number} %")
 }
@@ -50,27 +53,10 @@ fn format_number(value: f64) -> String {
         size if size < f64::MIN_POSITIVE => "0".to_owned(),
         // Four digits, so that a small loss does not look like none.
         size if size < 1e-4 => format!("{value:.3e}"),
-        size if size < 1.0 => trim_zeros(&format!("{value:.6}")).to_owned(),
-        size if size < 1000.0 => trim_zeros(&format!("{value:.3}")).to_owned(),
-        _ => group_digits(&format!("{value:.0}")),
+        size if size < 1.0 => format_decimals(value, 6),
+        size if size < 1000.0 => format_decimals(value, 3),
+        _ => FORM.group_digits(&format!("{value:.0}")),
     }
-}
-
-fn trim_zeros(number: &str) -> &str {
-    number.trim_end_matches('0').trim_end_matches('.')
-}
-
-/// Groups digits in threes.
-fn group_digits(number: &str) -> String {
-    let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
-    let mut text = sign.to_owned();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The tools: each is one call of the server's documented API (docs/book/page-api.md), or the check of a plan.
 
-use packetrig_server::client::encode_part;
+use packetrig_units::text::encode_url_part;
 use serde_json::{Map, Value, json};
 
 /// The request that a tool sends.
@@ -210,7 +210,9 @@ impl Tool {
         };
         Ok(match self.form {
             CallForm::Get(path) => ToolCall::Get(format!("{path}{}", query_text(given))),
-            CallForm::GetOf(path) => ToolCall::Get(format!("{path}{}", encode_part(&value_text(&only())))),
+            CallForm::GetOf(path) => {
+                ToolCall::Get(format!("{path}{}", encode_url_part(&value_text(&only()))))
+            }
             CallForm::PostDocument(path) => ToolCall::Post(path, only()),
             CallForm::PostMembers(path, members) => {
                 let added = members.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
@@ -253,7 +255,7 @@ impl Parameter {
 /// `?a=1&b=2`; nothing without parameters.
 fn query_text(given: &Map<String, Value>) -> String {
     let pairs: Vec<_> =
-        given.iter().map(|(name, value)| format!("{name}={}", encode_part(&value_text(value)))).collect();
+        given.iter().map(|(name, value)| format!("{name}={}", encode_url_part(&value_text(value)))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 

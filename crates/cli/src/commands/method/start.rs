@@ -119,6 +119,15 @@ fn single_device_traffic(
     DeviceTraffic::from_arguments(&TrafficRequest { arguments, fleet: &terms.fleet, size, rate })
 }
 
+fn optional_load(
+    rate: Option<Rate>,
+    traffic: &MethodTraffic,
+    terms: &MethodTerms,
+    size: Option<SizeArg>,
+) -> Result<Option<Load>, Error> {
+    rate.map(|rate| load_at(rate, traffic, terms, size)).transpose()
+}
+
 /// The load that a rate means with these senders and sizes.
 fn load_at(
     rate: Rate,
@@ -268,15 +277,11 @@ fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
         arguments.traffic.max_rate,
     )?;
     let max = device.highest_load(None)?;
-    let min = match arguments.min_rate {
-        Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?,
-        None => max.scale_by(0.001),
-    };
+    let min = optional_load(arguments.min_rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
     let goals = if arguments.goal.is_empty() { vec![Goal::NDR, Goal::PDR] } else { arguments.goal.clone() };
-    let minimum = match arguments.min_throughput {
-        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?),
-        None => None,
-    };
+    let minimum =
+        optional_load(arguments.min_throughput, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
+    let min = min.unwrap_or_else(|| max.scale_by(0.001));
     let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
     let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
     Ok(one_device(MethodOptions::Mlrsearch(options), device))
@@ -289,10 +294,8 @@ fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
         arguments.frames.size,
         arguments.traffic.max_rate,
     )?;
-    let minimum = match arguments.min_throughput {
-        Some(rate) => Some(load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?),
-        None => None,
-    };
+    let minimum =
+        optional_load(arguments.min_throughput, &arguments.traffic, &arguments.terms, arguments.frames.size)?;
     let search = BisectionPlan {
         // A load of zero always passes, so the search has a lower bound from the beginning.
         min: Load::new(0.0),

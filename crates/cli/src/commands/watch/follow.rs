@@ -3,7 +3,8 @@
 
 use super::orders::StreamOrder;
 use super::state::StreamWindow;
-use packetrig_server::client::{ApiClient, ClientError, EventStream, ServerEvent, encode_part};
+use packetrig_server::client::{ApiClient, ClientError, EventStream, ServerEvent};
+use packetrig_units::text::encode_url_part;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,7 +74,7 @@ impl EventRequest {
 
     fn request_path(&self, has_history: bool) -> String {
         let StreamWindow { sort, filter, from, rows } = &self.window;
-        let filter = encode_part(filter);
+        let filter = encode_url_part(filter);
         let Self { rate, .. } = self;
         format!(
             "/api/v1/events?rate={rate}&history={has_history}&sort={sort}&filter={filter}&from={from}&rows={rows}"
