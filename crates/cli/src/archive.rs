@@ -163,19 +163,10 @@ impl ResultArchive for CatalogueArchive {
             return Err(refusal_from_store_error(StoreError::NoResult(stored.id().to_owned())));
         }
         let report = stored.read_report().map_err(|error| refusal_to_read(error, id))?;
-        let stream = |stream: &StreamReport| {
-            json!({
-                "name": stream.name,
-                "sent": stream.sent.as_ref().map(|sent| &sent.series),
-                "received": stream.received.as_ref().map(|received| &received.series),
-                "quality": stream.received.as_ref().map(|received| &received.quality),
-            })
-        };
-        let port = |port: &PortReport| json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series });
         Ok(json!({
             "id": report.run,
-            "streams": report.streams.iter().map(stream).collect::<Vec<_>>(),
-            "ports": report.ports.iter().map(port).collect::<Vec<_>>(),
+            "streams": report.streams.iter().map(stream_series).collect::<Vec<_>>(),
+            "ports": report.ports.iter().map(port_series).collect::<Vec<_>>(),
         }))
     }
 
@@ -231,6 +222,20 @@ impl FactSource for FleetNodes {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         nodes_json(&self.0).map_err(|error| refusal_from_error(&error))
     }
+}
+
+fn stream_series(stream: &StreamReport) -> Value {
+    let received = stream.received.as_ref();
+    json!({
+        "name": stream.name,
+        "sent": stream.sent.as_ref().map(|sent| &sent.series),
+        "received": received.map(|received| &received.series),
+        "quality": received.map(|received| &received.quality),
+    })
+}
+
+fn port_series(port: &PortReport) -> Value {
+    json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series })
 }
 
 #[cfg(test)]

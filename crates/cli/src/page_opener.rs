@@ -29,10 +29,10 @@ impl PageOpener {
 
     /// Opens a page. The program starts the browser and ends.
     pub(crate) fn open_page(&self, page: &Path) -> Result<(), Error> {
-        let failed = |source| Error::Write { what: format!("to a browser: {}", page.display()), source };
         // Standard output has the results of the command; the program must not write to it.
         let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();
-        let status = status.map_err(failed)?;
+        let status = status
+            .map_err(|source| Error::Write { what: format!("to a browser: {}", page.display()), source })?;
         if status.success() {
             return Ok(());
         }

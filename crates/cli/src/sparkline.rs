@@ -9,14 +9,17 @@ pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
     let span = known().fold(f64::NEG_INFINITY, f64::max) - least;
-    let block = |value: f64| {
-        // Without a change, all values are blocks of middle height.
-        let share = if span > 0.0 { (value - least) / span } else { 0.5 };
-        // The eight blocks have the indexes 0 to 7.
-        let nearest = |(index, _): &(usize, &char)| (*index as f64 - share * 7.0).abs() <= 0.5;
-        BLOCKS.iter().enumerate().find(nearest).map_or(' ', |(_, block)| *block)
-    };
-    shown.iter().map(|value| value.filter(|value| value.is_finite()).map_or(' ', block)).collect()
+    // Without a change, all values are blocks of middle height.
+    let finite = shown.iter().map(|value| value.filter(|value| value.is_finite()));
+    let shares = finite.map(|value| value.map(|value| if span > 0.0 { (value - least) / span } else { 0.5 }));
+    shares.map(|share| share.map_or(' ', block_of)).collect()
+}
+
+/// The block for a share of the height.
+fn block_of(share: f64) -> char {
+    // The eight blocks have the indexes 0 to 7.
+    let mut blocks = BLOCKS.iter().enumerate();
+    blocks.find(|(index, _)| (*index as f64 - share * 7.0).abs() <= 0.5).map_or(' ', |(_, block)| *block)
 }
 
 #[cfg(test)]

@@ -201,8 +201,12 @@ impl TestRig {
 
     /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
-        let is_here = |port: &usize| self.running_ports.iter().any(|running| running.port_index() == *port);
-        self.sent_here().any(|stream| !self.plan.plan.streams[stream].rx.iter().all(is_here))
+        self.sent_here()
+            .any(|stream| !self.plan.plan.streams[stream].rx.iter().all(|port| self.runs_port(*port)))
+    }
+
+    fn runs_port(&self, port: usize) -> bool {
+        self.running_ports.iter().any(|running| running.port_index() == port)
     }
 
     /// Returns the streams that local ports send.

@@ -3,8 +3,7 @@
 use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialOrder, TrialResult};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{
-    ErrorDistribution, FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames,
-    StreamReport,
+    FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames, StreamReport,
 };
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
@@ -104,8 +103,8 @@ impl OutageTimes {
 /// Largest delay of a frame's departure after its due time.
 fn largest_send_delay(stream: &StreamReport) -> Nanos {
     let Some(sent) = &stream.sent else { return Nanos::ZERO };
-    let most = |error: Option<ErrorDistribution>| error.map_or(Nanos::ZERO, |error| error.max);
-    most(sent.send_error) + most(sent.stamp_bound)
+    let errors = [sent.send_error, sent.stamp_bound].into_iter().flatten();
+    errors.fold(Nanos::ZERO, |sum, error| sum + error.max)
 }
 
 /// The least that an outage lasted: from the departure of its first lost frame to that of its last, of those that are in no
@@ -225,12 +224,13 @@ fn frames_sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
     if order.event.is_some() {
         return 0;
     }
-    let late = |sent: &SentFrames| {
-        let taken = sent.first.zip(sent.last).map(|(first, last)| last.saturating_sub(first));
-        frames_beyond_time(sent.frames, taken?, sent.rate_error_ppm?)
-    };
     let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
-    sent.filter_map(late).fold(0, u64::saturating_add)
+    sent.filter_map(late_frames_of).fold(0, u64::saturating_add)
+}
+
+fn late_frames_of(sent: &SentFrames) -> Option<u64> {
+    let taken = sent.first.zip(sent.last).map(|(first, last)| last.saturating_sub(first));
+    frames_beyond_time(sent.frames, taken?, sent.rate_error_ppm?)
 }
 
 fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<u64> {

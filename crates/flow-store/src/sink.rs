@@ -82,7 +82,6 @@ impl KeptCounts {
         sum.add_records(self.lost);
         sum.add_records(self.waiting);
         let Self { offered, .. } = self;
-        let is_equal = |sum, offered| offered == u64::MAX || sum == offered;
         sum.records == offered.records
             && is_equal(sum.packets, offered.packets)
             && is_equal(sum.bytes, offered.bytes)
@@ -96,4 +95,8 @@ pub(crate) fn sum_carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>)
         sum.add_records(CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() });
     }
     sum
+}
+
+fn is_equal(sum: u64, offered: u64) -> bool {
+    offered == u64::MAX || sum == offered
 }

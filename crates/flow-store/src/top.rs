@@ -205,8 +205,10 @@ impl TopGroups<'_> {
     fn into_answer(self) -> TopAnswer {
         let Self { question, counter } = self;
         let counted = counter.into_counted();
-        let values = |key: &[u8]| question.grouping.read_values(key);
-        let groups = counted.largest.into_iter().map(|(key, has)| TopGroup { values: values(&key), has });
+        let groups = counted
+            .largest
+            .into_iter()
+            .map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has });
         TopAnswer {
             groups: groups.collect(),
             total: counted.total,

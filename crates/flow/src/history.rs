@@ -150,10 +150,10 @@ impl CountTotals {
 impl DirectionHistory {
     /// Adds the packet before a silence. Landmarks that carry the same are not alone.
     pub(crate) fn add_last(&mut self, last: Landmark) {
-        let is_same = |other: &&mut Landmark| {
+        let alike = self.landmarks.iter_mut().filter(|other| {
             other.at_ns > 0 && other.content == last.content && other.kind == LandmarkKind::Smallest
-        };
-        for other in self.landmarks.iter_mut().filter(is_same).filter(|other| other.at_ns != last.at_ns) {
+        });
+        for other in alike.filter(|other| other.at_ns != last.at_ns) {
             let apart_us = u32::try_from(other.at_ns.abs_diff(last.at_ns) / 1000).unwrap_or(u32::MAX);
             other.alone_us = other.alone_us.min(apart_us);
         }
@@ -184,15 +184,15 @@ impl FlowHistory {
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,
     ) -> Option<Self> {
-        let named = |id: u16| own::ALL.iter().find(|(own, ..)| *own == id).map_or("", |(_, name, ..)| *name);
         let mark = GroupMark {
-            group: number(named(own::GROUP))?,
-            meter: number(named(own::METER))?.try_into().ok()?,
-            lane: number(named(own::LANE))?.try_into().ok()?,
+            group: number(own_name(own::GROUP))?,
+            meter: number(own_name(own::METER))?.try_into().ok()?,
+            lane: number(own_name(own::LANE))?.try_into().ok()?,
         };
-        let digits = bytes(named(own::TRACK))?.strip_prefix("0x")?;
-        let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-        let track: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
+        let digits = bytes(own_name(own::TRACK))?.strip_prefix("0x")?;
+        let places = (0..digits.len()).step_by(2);
+        let track: Option<Vec<u8>> =
+            places.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect();
         Self::decode_track(mark, &track?)
     }
 
@@ -211,4 +211,9 @@ impl FlowHistory {
         *self = Self::decode_track(self.mark, track)
             .unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
     }
+}
+
+/// Name of one of our own elements.
+fn own_name(id: u16) -> &'static str {
+    own::ALL.iter().find(|(own, ..)| *own == id).map_or("", |(_, name, ..)| *name)
 }

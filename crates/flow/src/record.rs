@@ -110,8 +110,8 @@ impl FlowRecord {
 
     /// Returns whether a meter of a group made it, also after the collector has moved the history to the other fields.
     pub fn is_of_group(&self) -> bool {
-        let is_mark_stored = |fields: &ForeignFields| fields.others.has_element(ENTERPRISE, own::GROUP);
-        self.history.is_some() || self.foreign.as_deref().is_some_and(is_mark_stored)
+        self.history.is_some()
+            || self.foreign.as_deref().is_some_and(|fields| fields.others.has_element(ENTERPRISE, own::GROUP))
     }
 
     /// Bytes of IP of both directions.

@@ -229,9 +229,9 @@ fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
 }
 
 fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
-    let time = |frames| time_of_frames(frames, stream.rate);
-    let by_frames = time(stream.lost.least).zip(time(stream.lost.most));
-    let by_frames = by_frames.map(|(least, most)| TimeRange { least, most });
+    let [least, most] =
+        [stream.lost.least, stream.lost.most].map(|frames| time_of_frames(frames, stream.rate));
+    let by_frames = least.zip(most).map(|(least, most)| TimeRange { least, most });
     // Preferred because it also covers times in which the rig sent nothing, which lost frames do not show.
     let connectivity = stream.loss_of_connectivity.or(by_frames);
     StreamConnectivity {

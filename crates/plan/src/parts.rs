@@ -45,8 +45,7 @@ impl PlanParts {
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
         let mut rest = String::new();
         let mut named_by_rest = BTreeSet::new();
-        let is_rest = |member: &&DocumentMember<'_>| member.name != "flows" && member.name != "ports";
-        for member in members.iter().filter(is_rest) {
+        for member in members.iter().filter(|member| member.name != "flows" && member.name != "ports") {
             write_member(&mut rest, member);
             // Any text that equals a port's name counts: a missing port would make the part invalid.
             note_ports(&member.node, &numbers, &mut named_by_rest);

@@ -24,8 +24,8 @@ impl ProbeLab {
         let (near_name, near) = namespace("a")?;
         let (far_name, far) = namespace("b")?;
         let lab = Self { near: near_name, far: far_name };
-        let end = |name, netns| VethEnd { name, netns, mac: None };
-        NamespaceLinks::open_in(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
+        let (end, far_end) = (veth_end("a"), VethEnd { netns: Some(&far), ..veth_end("b") });
+        NamespaceLinks::open_in(&near).unwrap().create_veth(end, far_end).unwrap();
         for (netns, name, ip, ip6) in
             [(&near, "a", "192.0.2.1", "2001:db8::1"), (&far, "b", "192.0.2.2", "2001:db8::2")]
         {
@@ -61,8 +61,7 @@ impl LabCable {
     pub(crate) fn new() -> Option<Self> {
         let (name, netns) = namespace("cable")?;
         let mut links = NamespaceLinks::open_in(&netns).unwrap();
-        let end = |name| VethEnd { name, netns: None, mac: None };
-        links.create_veth(end("a"), end("b")).unwrap();
+        links.create_veth(veth_end("a"), veth_end("b")).unwrap();
         for name in ["a", "b"] {
             kernel::write_setting(&netns, &format!("net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
             let index = links.by_name(name).unwrap().index;
@@ -140,12 +139,16 @@ impl FrameRelease for PlainRelease {
             clock::sleep_until_ns(due.at.as_nanos());
             self.0.next_slot().unwrap()[..due.frame.len()].copy_from_slice(due.frame);
             self.0.commit_frame(due.frame.len());
-            let now = || MonoTime::from_nanos(clock::monotonic_ns());
-            let before = now();
+            let before = MonoTime::from_nanos(clock::monotonic_ns());
             self.0.kick_kernel()?;
-            let handed_over = Some(ProbeStamp::between_readings(StampSource::Program, before, now()));
+            let after = MonoTime::from_nanos(clock::monotonic_ns());
+            let handed_over = Some(ProbeStamp::between_readings(StampSource::Program, before, after));
             gone.push(DepartedFrame { handed_over, ..DepartedFrame::default() });
         }
         Ok(())
     }
+}
+
+const fn veth_end(name: &str) -> VethEnd<'_> {
+    VethEnd { name, netns: None, mac: None }
 }

@@ -46,8 +46,10 @@ impl CommandExit {
 
     /// Takes over the end of a child that is packetrig, too. A signal that killed it came from outside.
     pub fn from_child_status(status: ExitStatus) -> Self {
-        let known = |code: i32| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code);
-        status.code().and_then(known).unwrap_or(Self::World)
+        status
+            .code()
+            .and_then(|code| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code))
+            .unwrap_or(Self::World)
     }
 
     /// The number the shell sees.

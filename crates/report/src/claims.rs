@@ -9,7 +9,7 @@ use crate::PortPlace;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
-use packetrig_stats::probe::{ProbeCounts, ProbeLineResult, ProbeNodeResult};
+use packetrig_stats::probe::{ProbeCounts, ProbeNodeResult};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,12 +96,10 @@ fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
         return rows;
     };
     let lines = plan.lines.len();
-    let own_line = |row: &ProbeLineResult| {
+    keep_first(&mut probes.lines, |row| {
         let number = (row.line < lines).then_some(row.line)?;
         part.own_port(plan.lines[number].from).map(|_| number)
-    };
-    keep_first(&mut probes.lines, own_line)
-        + keep_first(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
+    }) + keep_first(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
 }
 
 /// Keeps one row about each subject; returns the number of removed rows.

@@ -88,11 +88,10 @@ struct Throughput {
 /// went as fast as it could has only the rate between its first and its last arrival, and a single frame has none.
 fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
-        let rate = |milli: u64| milli as f64 / 1000.0;
         return Some(Throughput {
-            value: rate(delivered.value),
+            value: delivered.value as f64 / 1000.0,
             // The measured rate is the least that is possible, so only the most can lie further away.
-            doubt: rate(delivered.most.saturating_sub(delivered.value)),
+            doubt: delivered.most.saturating_sub(delivered.value) as f64 / 1000.0,
         });
     }
     let received = stream.received.as_ref()?;

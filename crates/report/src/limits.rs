@@ -34,10 +34,10 @@ pub(super) fn near_limit_caveats(
 
 /// Limits that were measured with the back ends and drivers of these ports.
 pub(super) fn of_ports(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimit> {
-    let is_used = |limit: &&RigLimit| {
+    let used = limits.iter().filter(|limit| {
         ports.iter().any(|port| port.info.back_end == limit.back_end && port.info.driver == limit.driver)
-    };
-    limits.iter().filter(is_used).cloned().collect()
+    });
+    used.cloned().collect()
 }
 
 /// Load of one direction of a port.

@@ -95,10 +95,10 @@ impl LossPlaces {
         let places = Self::of_ends(total, ports.iter().map(|port| (&port.tx, &port.rx)));
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
         // Drops of a port while it was not in order are among the losses in doubt.
-        let explained = |port: &&PortResult| {
+        let at_receiver = sum_of(ports.iter().map(|port| {
             port.rx.unseen_frames() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
-        };
-        let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
+        }))
+        .min(receiver);
         let at_sender = out_of_order.all_sending().min(sender);
         // No underflow: `of_ends` bounds each of them by the rest.
         let left = total - sender - receiver;

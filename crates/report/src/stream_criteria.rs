@@ -184,18 +184,15 @@ impl StreamReport {
         let asked = u128::from(self.asked_milli.filter(|asked| *asked > 0)?);
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
         let planned_span = |frames: u64| u128::from(frames) * NANOS_MILLI / asked;
-        let span = |first: Option<Nanos>, last: Option<Nanos>| {
-            first.zip(last).map_or(0, |(first, last)| u128::from(last.saturating_sub(first).as_u64()))
-        };
         let interval = planned_span(1);
         // Never zero: the rates below divide by times that are at least this.
         let window = planned_span(sent.planned).max(1);
-        let taken = window.max(span(received.first, received.last) + interval);
-        let longer = span(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
+        let taken = window.max(span_of(received.first, received.last) + interval);
+        let longer =
+            span_of(sent.first, sent.last).saturating_sub(planned_span(sent.planned.saturating_sub(1)));
         // Copies of one frame at several receivers count as one frame.
         let copies = u128::from(loss.expected).max(1);
         let of_sent = |frames: u64| u128::from(frames) * u128::from(sent.frames) / copies;
-        let rate = |frames: u128, time: u128| clamp_to_u64(frames * NANOS_MILLI / time);
         let arrived = of_sent(loss.expected.saturating_sub(loss.lost));
         let with_doubt = of_sent(loss.expected.saturating_sub(loss.lost.saturating_sub(loss.in_doubt)));
         // The first frame may have left at its stamp, and the last one later by the stamp's bound.
@@ -204,14 +201,27 @@ impl StreamReport {
         let fastest = window.max(stamped.saturating_sub(longer));
         let counted = u128::from(taken > window);
         Some(
-            Bounded::exactly(rate(arrived, taken))
-                .or_most(rate(arrived + counted, taken), BoundReason::Counting)
-                .or_most(rate(arrived + counted, stamped), BoundReason::SendStamps)
-                .or_most(rate(arrived + counted, fastest), BoundReason::SentLate)
-                .or_most(rate(with_doubt + counted, fastest), BoundReason::RigLosses)
-                .or_most(rate(with_doubt + counted + u128::from(sent.unsent), fastest), BoundReason::Unsent),
+            Bounded::exactly(rate_of(arrived, taken))
+                .or_most(rate_of(arrived + counted, taken), BoundReason::Counting)
+                .or_most(rate_of(arrived + counted, stamped), BoundReason::SendStamps)
+                .or_most(rate_of(arrived + counted, fastest), BoundReason::SentLate)
+                .or_most(rate_of(with_doubt + counted, fastest), BoundReason::RigLosses)
+                .or_most(
+                    rate_of(with_doubt + counted + u128::from(sent.unsent), fastest),
+                    BoundReason::Unsent,
+                ),
         )
     }
+}
+
+/// Nanoseconds from the first to the last; 0 if one of them is not known.
+fn span_of(first: Option<Nanos>, last: Option<Nanos>) -> u128 {
+    first.zip(last).map_or(0, |(first, last)| last.saturating_sub(first).as_u64().into())
+}
+
+/// Frames per second, in thousandths.
+fn rate_of(frames: u128, time: u128) -> u64 {
+    clamp_to_u64(frames * NANOS_MILLI / time)
 }
 
 /// Nanoseconds in a second, in thousandths: a rate is frames times this, divided by nanoseconds.

@@ -67,13 +67,9 @@ fn find_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage, Erro
 /// The lines that have all words, each with the page to read on.
 fn matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
     let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
-    let has_words = |line: &str| {
-        let line = line.to_lowercase();
-        words.iter().all(|word| line.contains(word.as_str()))
-    };
     let mut text = String::new();
     for page in pages {
-        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| has_words(line)) {
+        for (number, line) in page.text.lines().enumerate().filter(|(_, line)| has_words(line, &words)) {
             text.extend([format!("{}:{}: {}\n", page.name, number + 1, line.trim())]);
         }
     }
@@ -81,6 +77,11 @@ fn matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
         return Err(Error::Usage(format!("no line of the book has: {}", words.join(" "))));
     }
     Ok(text)
+}
+
+fn has_words(line: &str, words: &[String]) -> bool {
+    let line = line.to_lowercase();
+    words.iter().all(|word| line.contains(word.as_str()))
 }
 
 #[cfg(test)]

@@ -321,18 +321,18 @@ impl RunningTest {
 
 /// The page of a finished test for people, made again from its result and its journal.
 pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
-    let read = |name: &str| {
-        let path = directory.join(name);
-        fs::read_to_string(&path).map_err(|error| Error::unreadable_file(&path, error))
-    };
-    // A user can edit these files, so the error names the file and does not speak of a bug.
-    let damaged = |name: &str, error: &dyn std::fmt::Display| {
-        Error::Usage(format!("{} is damaged: {error}", directory.join(name).display()))
-    };
-    let result: StoredTest = serde_json::from_str(&read(RESULT)?).map_err(|error| damaged(RESULT, &error))?;
-    let journal =
-        journal::read_journal::<MethodHead>(&read(JOURNAL)?).map_err(|error| damaged(JOURNAL, &error))?;
+    let result: StoredTest = read_own_file(&directory.join(RESULT), |text| serde_json::from_str(text))?;
+    let journal = read_own_file(&directory.join(JOURNAL), journal::read_journal::<MethodHead>)?;
     Ok(result.render_page(&journal.trials, &journal.head.setup.documents))
+}
+
+fn read_own_file<T, E: std::fmt::Display>(
+    path: &Path,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Result<T, Error> {
+    let text = fs::read_to_string(path).map_err(|error| Error::unreadable_file(path, error))?;
+    // A user can edit these files, so the error names the file and does not speak of a bug.
+    parse(&text).map_err(|error| Error::Usage(format!("{} is damaged: {error}", path.display())))
 }
 
 fn copy_files_to(out: &Path, files: &[(&str, &str)]) -> Result<(), Error> {

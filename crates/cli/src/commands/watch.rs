@@ -95,15 +95,12 @@ fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
 }
 
 fn list_runs(runs: &[AnnouncedRun]) -> String {
-    let line = |run: &AnnouncedRun| {
-        format!(
-            "\n  packetrig watch http://{}   {} (process {})",
-            run.address,
-            make_safe(&run.name),
-            run.process
-        )
-    };
-    runs.iter().map(line).collect()
+    runs.iter().map(announced_line).collect()
+}
+
+fn announced_line(run: &AnnouncedRun) -> String {
+    let name = make_safe(&run.name);
+    format!("\n  packetrig watch http://{}   {name} (process {})", run.address, run.process)
 }
 
 /// A client of the server, with the token and the trust that the user gave.

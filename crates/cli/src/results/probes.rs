@@ -91,25 +91,24 @@ fn short_name(name: &str) -> String {
 }
 
 fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
-    let delay = |found: &ProbeFindings| found.delay_there;
     // Two tables for a wider matrix: median, percentile and bound in each cell would not fit a terminal.
     let mut text = if matrix.columns.len() <= MOST_FULL_COLUMNS {
         format!(
             "\n  One-way delay from row to column: median / p99 ± bound\n{}",
-            matrix.matrix_table("from", |found| time_cell(found, delay(found), full_times))
+            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, full_times))
         )
     } else {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
-            matrix.matrix_table("from", |found| time_cell(found, delay(found), |times| length_text(
+            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| length_text(
                 times.p50_ns
             ))),
-            matrix.matrix_table("from", |found| time_cell(found, delay(found), |times| known_length(
+            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| known_length(
                 times.p99_ns
             )))
         )
     };
-    text.push_str(&bounds_text(matrix.all_findings(), delay));
+    text.push_str(&bounds_text(matrix.all_findings(), |found| found.delay_there));
     text.extend([format!(
         "\n  Lost on the way from row to column\n{}",
         matrix.matrix_table("from", |found| lost_cell(found.lost_there, found.counts.sent))
@@ -118,10 +117,9 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
 }
 
 fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
-    let rtt = |found: &ProbeFindings| found.round_trip;
     let mut text = format!(
         "\n  Round trip from row to column and back: median / p99 ± bound\n{}",
-        matrix.matrix_table("from", |found| time_cell(found, rtt(found), full_times))
+        matrix.matrix_table("from", |found| time_cell(found, found.round_trip, full_times))
     );
     text.extend([format!(
         "\n  Lost there or back\n{}",
@@ -161,10 +159,10 @@ fn capacity_list(probes: &ProbesReport) -> String {
 
 /// Formats the capacity of a pair, or the reason why there is none.
 fn capacity_text(found: &ProbeFindings) -> String {
-    let rate = |bits: u64| format_scaled(bits as f64, "bit/s");
     match found.capacity_rate() {
         Some(CapacityRange { bits_per_s, low, high, .. }) => {
-            format!("{} ({} to {})", rate(bits_per_s), rate(low), rate(high))
+            let [rate, low, high] = [bits_per_s, low, high].map(|bits| format_scaled(bits as f64, "bit/s"));
+            format!("{rate} ({low} to {high})")
         }
         None if found.counts.sent == 0 => "not sent".to_owned(),
         None if found.counts.answered == 0 => "no answer".to_owned(),
@@ -189,6 +187,10 @@ fn length_text(ns: i64) -> String {
     // Half a step is added, so the division rounds to the nearest and not down.
     let rounded = size.saturating_add(step / 2) / step * step;
     format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
+}
+
+fn text_or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| "unknown".to_owned(), text)
 }
 
 /// Formats a time of a pair, or the reason why there is none.
@@ -228,10 +230,10 @@ fn bounds_text<'a>(
             *largest = times.bound_ns.max(*largest);
         }
     }
-    let line = |(clocks, bound): (&str, u64)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound));
-    let mut text = String::new();
-    text.extend(relations.into_iter().map(line));
-    text
+    relations
+        .into_iter()
+        .map(|(clocks, bound)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)))
+        .collect()
 }
 
 /// A row for each line.
@@ -240,13 +242,12 @@ fn pairs_list(probes: &ProbesReport) -> String {
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
-        let time = |times: Option<ProbeTimes>| times.map_or_else(|| "unknown".to_owned(), full_times);
-        let direction =
-            |lost: Option<u64>| lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
         let [there, back] = match probes.method.as_str() {
             // A ping cannot tell the directions of a loss apart.
             "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
-            _ => [direction(found.lost_there), direction(found.lost_back)],
+            _ => {
+                [found.lost_there, found.lost_back].map(|lost| text_or_unknown(lost, |lost| lost.to_string()))
+            }
         };
         let delays =
             [time_cell(found, found.delay_there, full_times), time_cell(found, found.delay_back, full_times)];
@@ -258,7 +259,7 @@ fn pairs_list(probes: &ProbesReport) -> String {
             back,
             delay_there,
             delay_back,
-            time(found.round_trip),
+            text_or_unknown(found.round_trip, full_times),
         ])
     });
     let mut text = format!("\n{}", format_table(&header, rows));
@@ -273,14 +274,11 @@ fn pairs_list(probes: &ProbesReport) -> String {
 fn sending_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
-        let error = |of: fn(&ProbeTimes) -> Option<i64>| {
-            found.release_error.as_ref().map_or_else(|| "unknown".to_owned(), |times| known_length(of(times)))
-        };
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
-            error(|times| Some(times.p50_ns)),
-            error(|times| times.p99_ns),
+            text_or_unknown(found.release_error, |times| length_text(times.p50_ns)),
+            text_or_unknown(found.release_error, |times| known_length(times.p99_ns)),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
         ])
@@ -295,11 +293,11 @@ fn missing_lines(probes: &ProbesReport) -> String {
         .lines
         .iter()
         .filter_map(|line| {
-            let of_found = |found: &ProbeFindings| {
-                found.end.describe_end().or_else(|| found.capacity.as_ref()?.why_not.clone())
-            };
             // A line that is missing has no findings, so at most one of the two gives a reason.
-            let why = line.missing.clone().or_else(|| of_found(line.found.as_ref()?))?;
+            let why = line.missing.clone().or_else(|| {
+                let found = line.found.as_ref()?;
+                found.end.describe_end().or_else(|| found.capacity.as_ref()?.why_not.clone())
+            })?;
             Some(format!("{}: {}", short_name(&line.name()), why))
         })
         .collect();

@@ -235,8 +235,7 @@ impl ProcessTx {
 
     /// Checks that a ledger names every stream.
     fn check_ledger(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
-        let has = |lane: &&EngineLane| !streams.iter().any(|told| told.stream == lane.spec.number);
-        match self.lanes.iter().find(has) {
+        match self.lanes.iter().find(|lane| !streams.iter().any(|told| told.stream == lane.spec.number)) {
             None => Ok(()),
             Some(lane) => {
                 let text = format!("its ledger lacks stream {}", lane.spec.number);

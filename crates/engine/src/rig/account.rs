@@ -290,8 +290,9 @@ impl RigAccount<'_> {
 
     /// Adds one caveat for the late frames of a port: a stall makes frames of all its streams late.
     fn doubt_lateness(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
-        let of_port = |row: &&SendResult| self.plan.plan.streams[row.stream].tx == port;
-        let late: Vec<_> = sent.iter().filter(of_port).filter(|row| row.counts.late > 0).collect();
+        let streams = &self.plan.plan.streams;
+        let late: Vec<_> =
+            sent.iter().filter(|row| row.counts.late > 0 && streams[row.stream].tx == port).collect();
         let frames: u64 = late.iter().map(|row| row.counts.late).sum();
         let share = Ratio::new(frames, late.iter().map(|row| row.counts.frames).sum());
         let latest = late.iter().filter_map(|row| row.send_error.max()).max()?;

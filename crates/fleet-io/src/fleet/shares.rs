@@ -117,8 +117,9 @@ impl StreamSenders {
     pub(super) fn from_plan(plan: &Plan, places: &[PortPlace]) -> Self {
         // No node has an empty name.
         let nobody = PortPlace::elsewhere().node;
-        let sender = |port: usize| places.get(port).map_or(&nobody, |place| &place.node).clone();
-        Self(plan.streams.iter().map(|stream| sender(stream.tx)).collect())
+        let senders =
+            plan.streams.iter().map(|stream| places.get(stream.tx).map_or(&nobody, |place| &place.node));
+        Self(senders.cloned().collect())
     }
 
     /// Returns whether a node may speak about a stream. Streams that a steered run got later are not known here.

@@ -55,8 +55,9 @@ pub(super) fn own_ports(
         return Err(plan_error("x_probes", "a configuration that is served cannot have probes"));
     }
     let places = lent.own_locations(preparation)?;
-    let is_unknown = |name: &String| name.parse::<ReleaseMechanism>().is_err();
-    if let Some(name) = probes.mechanism.as_ref().filter(|name| is_unknown(name)) {
+    if let Some(name) = &probes.mechanism
+        && name.parse::<ReleaseMechanism>().is_err()
+    {
         return Err(plan_error("x_probes.mechanism", &format!("`{name}` is not a release mechanism")));
     }
     let here: Vec<(usize, PortLocation)> =

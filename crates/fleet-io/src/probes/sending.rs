@@ -230,8 +230,7 @@ impl SenderJob {
             kept.push(SentLine { number, planned: schedule.probes().len() as u64, mechanism });
             asked.push(ProbeLine { way, method: method.borrow_method(), dispatcher, schedule, shift });
         }
-        let stop = || self.must_stop();
-        let options = AskOptions { answer: self.probes.wait, stop: &stop };
+        let options = AskOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
         let mut listeners: Vec<_> = listener.into_iter().collect();
         let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
         let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
@@ -357,9 +356,13 @@ impl SenderJob {
             let ports = (own_port.port(), target_port);
             let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
             let mut aims = [ProbeAim { way, dispatcher, content }];
-            let count = |probes| self.state.count_sent(probes);
-            let stop = || self.must_stop();
-            let outcome = send::send_schedule_from(start + shift, &schedule, &mut aims, &stop, &count)?;
+            let outcome = send::send_schedule_from(
+                start + shift,
+                &schedule,
+                &mut aims,
+                &|| self.must_stop(),
+                &|probes| self.state.count_sent(probes),
+            )?;
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
             let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
             let mut row = findings::sent_line_result(line, &outcome);

@@ -272,12 +272,11 @@ impl DeliveryWatch {
             self.pending = None;
         }
         // The time is read before the count, so everything that was offered by then is counted.
-        let next = || PendingWatermark {
+        self.pending = Some(self.pending.unwrap_or_else(|| PendingWatermark {
             watermark_ns: progress.settled_ns,
             records: dispatcher.delivery_counts().offered,
             since_ns: now_ns,
-        };
-        self.pending = Some(self.pending.unwrap_or_else(next));
+        }));
     }
 }
 

@@ -97,8 +97,9 @@ impl GroupRoleHandle {
 
     /// Waits until the role is not of this generation any more, `within` at most, and returns the view of then.
     pub fn wait_for_change(&self, generation: u64, within: Duration) -> GroupView {
-        let is_same = |view: &mut GroupView| view.generation == generation;
-        let waited = self.0.changed.wait_timeout_while(lock_ignoring_poison(&self.0.view), within, is_same);
+        let waited = self.0.changed.wait_timeout_while(lock_ignoring_poison(&self.0.view), within, |view| {
+            view.generation == generation
+        });
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 

@@ -122,9 +122,11 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
         Err(Error::Nothing { .. }) => return Ok(stored),
         files => files?,
     };
-    let written = |path: &PathBuf| path.metadata().and_then(|facts| facts.modified());
     // Both times are of the file system's clock, so its offset from the system's clock does not matter.
-    files.retain(|path| written(path).is_ok_and(|written| unix_nanos(written) > at_ns));
+    files.retain(|path| {
+        let written = path.metadata().and_then(|facts| facts.modified());
+        written.is_ok_and(|written| unix_nanos(written) > at_ns)
+    });
     scan_records(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
         let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));
         for &row in rows {

@@ -10,7 +10,6 @@
 use super::sketch::GroupSketch;
 use super::{GroupSum, TopQuestion};
 use crate::key_hash::KeyHashes;
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 
@@ -162,12 +161,14 @@ impl<'a> GroupCounter<'a> {
     fn keep_largest(&mut self) {
         let TopQuestion { order, most, least_packets, least_bytes, .. } = *self.question;
         let largest = &mut self.counted.largest;
-        let shown = |has: &GroupSum| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes;
-        largest.extend(self.sums.drain().filter(|(_, has)| shown(has)));
-        let by_rank = |(one, has): &(GroupKey, GroupSum), (other, more): &(GroupKey, GroupSum)| -> Ordering {
+        largest.extend(
+            self.sums
+                .drain()
+                .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
+        );
+        largest.sort_unstable_by(|(one, has), (other, more)| {
             more.order_value(order).cmp(&has.order_value(order)).then_with(|| one.cmp(other))
-        };
-        largest.sort_unstable_by(by_rank);
+        });
         largest.truncate(most);
     }
 

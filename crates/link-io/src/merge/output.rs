@@ -103,8 +103,12 @@ impl MergedFile {
         }
         let number = clamp_to_u32(self.interfaces.len());
         self.interfaces.insert(key, number);
-        let has = |(index, name): (usize, &String)| packet.captures.has_capture(index).then(|| name.clone());
-        let names: Vec<String> = self.names.iter().enumerate().filter_map(has).collect();
+        let names: Vec<String> = self
+            .names
+            .iter()
+            .enumerate()
+            .filter_map(|(index, name)| packet.captures.has_capture(index).then(|| name.clone()))
+            .collect();
         let is_all = names.len() == self.names.len();
         let description =
             if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };

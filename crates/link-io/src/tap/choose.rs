@@ -67,8 +67,8 @@ impl TapAbilities {
             (link.name.clone(), features)
         });
         let features = features.collect();
-        let is_cable = |link: &&&Link| link.kind.as_deref() == Some("veth");
-        let cable = links.iter().take(2).find(is_cable).map(|link| link.name.clone());
+        let mut sides = links.iter().take(2);
+        let cable = sides.find(|link| link.kind.as_deref() == Some("veth")).map(|link| link.name.clone());
         Self { cable, obstacle: xdp::bpf_obstacle().map(|error| error.to_string()), features, is_treated }
     }
 }

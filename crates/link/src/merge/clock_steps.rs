@@ -118,11 +118,7 @@ fn middle_half(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
 fn exact_place(pairs: &[StampPair], about: usize) -> usize {
     let near = &pairs[about.saturating_sub(WINDOW)..pairs.len().min(about + WINDOW)];
     let begin = about.saturating_sub(WINDOW);
-    let middle = |pairs: &[StampPair]| {
-        let envelope = middle_half(pairs.iter().map(|pair| pair.ahead_ns));
-        envelope.lowest.midpoint(envelope.highest)
-    };
-    let (before, after) = (middle(&near[..about - begin]), middle(&near[about - begin..]));
+    let (before, after) = (middle_of(&near[..about - begin]), middle_of(&near[about - begin..]));
     let limit = before.midpoint(after);
     let is_after = |pair: &StampPair| (pair.ahead_ns > limit) == (after > before);
     // Each place in turn: pairs before it that look like those after it, and the other way round.
@@ -138,7 +134,6 @@ fn exact_place(pairs: &[StampPair], about: usize) -> usize {
 /// Returns true if all windows after a place lie apart from all before it, as far as the horizon, on one side of them.
 fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let (last, next) = (pairs[at - 1], pairs[at]);
-    let is_near = |pair: &&StampPair, here: StampPair| pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS;
     // Each side is measured in its own stamps, because those of the two sides differ by the step.
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
@@ -151,6 +146,16 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     // Each side by its own time: the clock that was set may be the one that this time is of.
     let (before, after) = (delay_level(&before, last.at_ns, drift), delay_level(&after, next.at_ns, drift));
     before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
+}
+
+const fn is_near(pair: &StampPair, here: StampPair) -> bool {
+    pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS
+}
+
+/// Middle of the lead of most pairs.
+fn middle_of(pairs: &[StampPair]) -> i64 {
+    let envelope = middle_half(pairs.iter().map(|pair| pair.ahead_ns));
+    envelope.lowest.midpoint(envelope.highest)
 }
 
 /// Envelope of the differences of some windows, with the drift up to one time taken out.

@@ -53,9 +53,13 @@ impl LoadTrials {
     /// True if the load is an upper bound only because of trials whose loss may be the rig's.
     pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
         // Classifies the load without the suspected losses. If it is then no upper bound, only these losses made it one.
-        let is_bad = |trial: &LoadTrial| trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault;
         self.classify_for_target(target) == BoundClass::Upper
-            && classify_sums(&TrialSums::from_trials(&self.0, target, is_bad), target) != BoundClass::Upper
+            && classify_sums(
+                &TrialSums::from_trials(&self.0, target, |trial| {
+                    trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault
+                }),
+                target,
+            ) != BoundClass::Upper
     }
 
     fn conditional_loss(&self, target: &Target) -> f64 {

@@ -185,8 +185,10 @@ impl<'a> GoalFields<'a> {
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, GoalError> {
         let text = NAMES.iter().zip(self.0).find_map(|(known, text)| text.filter(|_| *known == name));
-        let unreadable = |text: &str| GoalError::Unreadable { name, text: text.to_owned(), kind, example };
-        text.map(|text| parse(text).ok_or_else(|| unreadable(text))).transpose()
+        let Some(text) = text else { return Ok(None) };
+        let value =
+            parse(text).ok_or_else(|| GoalError::Unreadable { name, text: text.to_owned(), kind, example });
+        value.map(Some)
     }
 
     fn parse_time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {

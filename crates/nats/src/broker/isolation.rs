@@ -150,10 +150,9 @@ impl HeldProgram {
 
     /// Returns true if every user may start it.
     fn is_for_everybody(&self) -> bool {
-        let may_execute = |path: &Path| {
+        [self.path(), self.directory.path()].iter().all(|path| {
             fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE != 0)
-        };
-        may_execute(&self.path()) && may_execute(&self.directory.path())
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::markup::Markup;
 use crate::quantity;
+use packetrig_units::Nanos;
 
 /// A result that is shown by word, sign and colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +57,10 @@ impl Cell {
     pub(super) fn number(value: u64, text: String) -> Self {
         // The exact value goes with the text: the script sorts by it, and the text may be rounded.
         Self { text, value: Some(value.to_string()), ..Self::default() }
+    }
+
+    pub(super) fn time(time: Nanos) -> Self {
+        Self::number(time.as_u64(), quantity::format_time(time))
     }
 
     /// A cell whose value for sorting is already text.

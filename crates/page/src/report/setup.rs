@@ -174,7 +174,6 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
         word_column("kernel"),
         word_column("measured"),
     ];
-    let time = |time: Nanos| Cell::number(time.as_u64(), quantity::format_time(time));
     let rows: Vec<Vec<Cell>> = limits
         .iter()
         .map(|limit| {
@@ -183,9 +182,9 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
                 Cell::text(limit.driver.clone()),
                 Cell::count(limit.size.into()),
                 Cell::count(limit.frames_per_second),
-                Cell::or_absent(limit.latency_floor.map(time)),
-                Cell::or_absent(limit.send_error_p99.map(time)),
-                time(limit.clock_reading),
+                Cell::or_absent(limit.latency_floor.map(Cell::time)),
+                Cell::or_absent(limit.send_error_p99.map(Cell::time)),
+                Cell::time(limit.clock_reading),
                 Cell::text(limit.kernel.clone()),
                 Cell::text(quantity::format_utc(limit.measured_wall_ns)),
             ]
@@ -258,18 +257,24 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
 }
 
 fn node_row(node: &NodeReport) -> Vec<Cell> {
-    let signed = |ns: i64| Cell::with_value(ns.to_string(), quantity::signed_time(ns));
-    let bound = |time: Nanos| Cell::number(time.as_u64(), format!("± {}", quantity::format_time(time)));
     let start = node.start;
     vec![
         Cell::text(node.node.clone()),
         Cell::text(if node.reported { "yes" } else { "no" }),
         Cell::or_absent(node.clock.map(|clock| Cell::text(clock.source.name()))),
-        Cell::or_absent(node.clock.and_then(|clock| clock.offset_ns).map(signed)),
-        Cell::or_absent(node.clock.and_then(|clock| clock.bound).map(bound)),
-        Cell::or_absent(start.and_then(|start| start.skew_ns).map(signed)),
-        Cell::or_absent(start.and_then(|start| start.bound).map(bound)),
+        Cell::or_absent(node.clock.and_then(|clock| clock.offset_ns).map(signed_cell)),
+        Cell::or_absent(node.clock.and_then(|clock| clock.bound).map(bound_cell)),
+        Cell::or_absent(start.and_then(|start| start.skew_ns).map(signed_cell)),
+        Cell::or_absent(start.and_then(|start| start.bound).map(bound_cell)),
     ]
+}
+
+fn signed_cell(ns: i64) -> Cell {
+    Cell::with_value(ns.to_string(), quantity::signed_time(ns))
+}
+
+fn bound_cell(time: Nanos) -> Cell {
+    Cell::number(time.as_u64(), format!("± {}", quantity::format_time(time)))
 }
 
 fn skew_words(skew: &SkewReport) -> String {

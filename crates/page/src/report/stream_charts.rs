@@ -201,9 +201,8 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let mut chart = Chart::new(description, time.time_axis(), y);
     let outages = stream.outages.as_ref();
     chart.spans.extend(outages.iter().flat_map(|outages| outage_spans(outages, time)));
-    let text = |frames| quantity::count_with_unit(frames, "frame");
-    let mut legend = vec![LegendEntry::of_columns("lost", 2, &columns, &text)];
-    legend[0].text = format!("{} in all", text(loss.lost));
+    let text = format!("{} in all", quantity::count_with_unit(loss.lost, "frame"));
+    let legend = [LegendEntry { name: "lost".to_owned(), style: 2, is_level: false, text }];
     chart.lines.push(ChartLine::Series { name: "lost".to_owned(), style: 2, columns });
     let note = outages.map(outage_words);
     write_figure(page, "Loss over time", &chart, &legend, note.as_deref());
@@ -255,8 +254,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let Some(latency) = stream.latency else {
         return write_absent(page, "Latency over time", &latency_reason(stream, report));
     };
-    let mean = |second: &QualitySecond| second.delay_total_ns.checked_div(second.delayed);
-    let means = quality_of(stream, mean);
+    let means = quality_of(stream, |second| second.delay_total_ns.checked_div(second.delayed));
     let longest = quality_of(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
     if means.iter().all(Option::is_none) {
         return write_absent(page, "Latency over time", "the report has no latency for each second.");
@@ -284,10 +282,10 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let y = Axis { name: name.to_owned(), unit: AxisUnit::Time, scale };
     let description = format!("One-way latency of stream {} over time", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
-    let text = |ns| quantity::format_time(Nanos::new(ns));
     let mut legend = Vec::new();
     for (name, style, columns) in lines {
-        legend.push(LegendEntry::of_columns(name, style, &columns, &text));
+        let text = &|ns| quantity::format_time(Nanos::new(ns));
+        legend.push(LegendEntry::of_columns(name, style, &columns, text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
     let kept = known.percentile_note();
@@ -427,9 +425,6 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
         number_column("in doubt", "frames"),
         word_column("numbers"),
     ];
-    let time = |time: Option<Nanos>| {
-        Cell::or_absent(time.map(|time| Cell::number(time.as_u64(), quantity::format_time(time))))
-    };
     let rows: Vec<Vec<Cell>> = longest
         .iter()
         .map(|row| {
@@ -437,8 +432,8 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
                 format!("{} to {}", quantity::format_count(row.first), quantity::format_count(row.last));
             vec![
                 Cell::text(row.port.clone()),
-                time(row.begin),
-                time(row.end),
+                Cell::or_absent(row.begin.map(Cell::time)),
+                Cell::or_absent(row.end.map(Cell::time)),
                 Cell::count(row.frames),
                 Cell::count(row.in_doubt),
                 Cell::text(numbers),
@@ -478,22 +473,14 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
         .per_port
         .iter()
         .map(|share| {
-            let time = |of: fn(&LatencyReport) -> Nanos| {
-                Cell::or_absent(
-                    share
-                        .latency
-                        .as_ref()
-                        .map(of)
-                        .map(|time| Cell::number(time.as_u64(), quantity::format_time(time))),
-                )
-            };
+            let latency = share.latency.as_ref();
             vec![
                 Cell::text(share.port.clone()),
                 Cell::count(share.received.frames),
                 Cell::or_absent(share.loss.map(|loss| Cell::count(loss.lost))),
-                time(|latency| latency.p50),
-                time(|latency| latency.p99),
-                time(|latency| latency.max),
+                Cell::or_absent(latency.map(|times| Cell::time(times.p50))),
+                Cell::or_absent(latency.map(|times| Cell::time(times.p99))),
+                Cell::or_absent(latency.map(|times| Cell::time(times.max))),
             ]
         })
         .collect();

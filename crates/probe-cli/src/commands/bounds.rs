@@ -19,8 +19,8 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
-            let missing = || Error::Usage(format!("cannot read {}: no such file", file.display()));
-            let named = read_permit_file(file)?.ok_or_else(missing)?;
+            let named = read_permit_file(file)?
+                .ok_or_else(|| Error::Usage(format!("cannot read {}: no such file", file.display())))?;
             // A named file can only narrow what the owner allows: otherwise every user could lift the owner's limits.
             match owner {
                 Some(owner) => named.below_owner(owner),

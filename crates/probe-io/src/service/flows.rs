@@ -141,10 +141,10 @@ impl SentFlows {
 
 impl KnownFlows {
     fn note_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
-        let is_of_user = |last: &LastPacket| last.sender.user == sender.user;
         let senders = self.flows.entry(flow).or_default();
         // A user has one entry for each flow, whichever of its programs sent last.
-        let before = senders.iter().filter(|last| is_of_user(last)).map(|last| last.sent_at).max();
+        let of_user = senders.iter().filter(|last| last.sender.user == sender.user);
+        let before = of_user.map(|last| last.sent_at).max();
         // Entries that are too old go here as well, so the list of a flow stays short.
         senders.retain(|last| last.sender != sender && last.is_within(ANSWERED_WITHIN, now));
         senders.push(LastPacket { sender, sent_at: now });
@@ -155,7 +155,7 @@ impl KnownFlows {
         of_user.insert((before.map_or(now, |before| before.max(now)), flow));
         for (_, flow) in take_forgotten(of_user, now) {
             let Some(senders) = self.flows.get_mut(&flow) else { continue };
-            senders.retain(|last| !is_of_user(last));
+            senders.retain(|last| last.sender.user != sender.user);
             if senders.is_empty() {
                 self.flows.remove(&flow);
             }
@@ -183,8 +183,9 @@ impl KnownFlows {
 fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
     while forgotten.len() < FORGOTTEN_AT_ONCE {
-        let is_over = |(sent_at, _): &(MonoTime, T)| now.since(*sent_at) >= ANSWERED_WITHIN;
-        if of_user.len() <= MOST_OF_USER && !of_user.first().is_some_and(is_over) {
+        if of_user.len() <= MOST_OF_USER
+            && !of_user.first().is_some_and(|(sent_at, _)| now.since(*sent_at) >= ANSWERED_WITHIN)
+        {
             break;
         }
         forgotten.extend(of_user.pop_first());

@@ -178,8 +178,7 @@ impl<'a> ServiceOutlet<'a> {
         if !train.packets.iter().all(|packet| self.shared.receives_answers_to(packet.ends.source)) {
             return Err(PacketRefusal::NoRoute);
         }
-        let is_distinct = |ends| self.shared.flows.is_distinct(train.user, ends, now);
-        if train.packets.iter().all(|packet| is_distinct(&packet.ends)) {
+        if train.packets.iter().all(|packet| self.shared.flows.is_distinct(train.user, &packet.ends, now)) {
             Ok(())
         } else {
             Err(PacketRefusal::WrongSource)
@@ -274,8 +273,11 @@ impl<'a> ServiceOutlet<'a> {
 
 impl CommittedFrame {
     fn is_of_train_of(&self, other: &Self) -> bool {
-        let key = |frame: &Self| (frame.client, frame.packet.batch, frame.packet.train);
-        self.packet.train != 0 && key(self) == key(other)
+        self.packet.train != 0 && self.train_key() == other.train_key()
+    }
+
+    const fn train_key(&self) -> (ClientId, u64, u32) {
+        (self.client, self.packet.batch, self.packet.train)
     }
 }
 

@@ -206,9 +206,9 @@ impl ServiceShared {
     /// Ends probing of a target that has refused a packet of a user: for that user, and for all when it has refused packets of several.
     pub(super) fn close_target(&self, target: IpAddr, user: u32) {
         if self.paths.close_target(target, user) {
-            let is_closed = |user| self.paths.is_closed(target, user);
             // This refusal may be the one that closes the target for all users, so all of them are asked about.
-            let cancelled = self.lock_state().queue.cancel_target(target, is_closed);
+            let cancelled =
+                self.lock_state().queue.cancel_target(target, |user| self.paths.is_closed(target, user));
             self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
         }
     }

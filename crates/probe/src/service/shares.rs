@@ -116,15 +116,17 @@ impl TargetShares {
         if !has_client_room || !has_user_room {
             return false;
         }
-        let is_full = |of_user: &BTreeSet<IpAddr>| {
-            of_user.len() >= MOST_TARGETS_AT_A_TIME && !of_user.contains(&target)
-        };
-        let of_user = |shares: &Self| shares.of_users.get(&client.user).is_some_and(is_full);
         // The search goes over all targets, so it waits until room is needed.
-        if of_user(self) && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
+        if self.is_user_full(client.user, target) && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
             self.forget_idle(now);
         }
-        !of_user(self)
+        !self.is_user_full(client.user, target)
+    }
+
+    /// True if a user probes as many targets as allowed, and not this one.
+    fn is_user_full(&self, user: u32, target: IpAddr) -> bool {
+        let targets = self.of_users.get(&user);
+        targets.is_some_and(|targets| targets.len() >= MOST_TARGETS_AT_A_TIME && !targets.contains(&target))
     }
 
     /// Forgets a client and its shares of all targets. The total that its user has sent stays known.

@@ -66,15 +66,18 @@ impl FromStr for ApiAddress {
         // The last colon counts: an IPv6 address has colons of its own.
         let (host, port) = rest.rsplit_once(':').ok_or_else(wrong)?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        // None of these characters can end the line of the Host header and begin another one.
-        let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let is_valid = match bare {
             Some(ip) => ip.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && host.chars().all(is_host),
+            None => !host.is_empty() && host.chars().all(is_host_character),
         };
         let port = port.parse().ok().filter(|port| *port > 0 && is_valid).ok_or_else(wrong)?;
         Ok(Self { has_tls, host: bare.unwrap_or(host).to_owned(), port })
     }
+}
+
+/// True for characters of host names. None of them can end the line of the Host header and begin another one.
+const fn is_host_character(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 
 #[cfg(test)]

@@ -44,8 +44,9 @@ impl EventStream {
 
     /// Returns the next event; `None` if there is none within this time. Fails when the server has ended or was silent for too long.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
-        let lost = |source| ClientError::Lost { address: self.connection.address().to_string(), source };
-        self.connection.limit_silence(timeout).map_err(lost)?;
+        self.connection
+            .limit_silence(timeout)
+            .map_err(|source| ClientError::Lost { address: self.connection.address().to_string(), source })?;
         loop {
             if let Some(event) = self.parser.next() {
                 return Ok(Some(event));

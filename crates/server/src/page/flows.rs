@@ -52,8 +52,10 @@ async fn in_turn(
     let viewer = WaitingViewer::default();
     // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
-    let query = move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string());
-    QUERIES.run_in_turn(query).await.map(json_text)
+    QUERIES
+        .run_in_turn(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))
+        .await
+        .map(json_text)
 }
 
 /// Dropped when its viewer has the answer or has gone.

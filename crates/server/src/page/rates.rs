@@ -63,8 +63,8 @@ impl RateChange {
     /// OTG's `ConfigUpdate` for this configuration.
     fn config_update(&self, config: &Value) -> Result<Value, TesterRefusal> {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let has_name = |name: &String| flows.iter().any(|flow| flow["name"] == name.as_str());
-        let unknown = self.streams.iter().filter(|name| !has_name(name));
+        let unknown =
+            self.streams.iter().filter(|name| !flows.iter().any(|flow| flow["name"] == name.as_str()));
         let mut errors: Vec<String> =
             unknown.map(|name| format!("streams: there is no stream `{name}`")).collect();
         if flows.is_empty() && errors.is_empty() {
@@ -74,12 +74,11 @@ impl RateChange {
             return Err(TesterRefusal { kind: RefusalKind::Validation, errors });
         }
         // As in every call of OTG, an empty list means all flows.
-        let is_wanted = |flow: &&Value| {
-            self.streams.is_empty() || self.streams.iter().any(|name| flow["name"] == name.as_str())
-        };
         let changed: Vec<Value> = flows
             .iter()
-            .filter(is_wanted)
+            .filter(|flow| {
+                self.streams.is_empty() || self.streams.iter().any(|name| flow["name"] == name.as_str())
+            })
             .map(|flow| {
                 let mut flow = flow.clone();
                 flow["rate"] = self.new_rate.replacement_for(&flow["rate"]);
@@ -102,13 +101,12 @@ impl NewRate {
 
 /// OTG's `rate` for a rate as people write it.
 fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
-    let invalid = |message: String| ViewRefusal::Invalid(format!("rate: {message}"));
-    let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid(error.to_string()))?;
+    let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid_rate(error.to_string()))?;
     Ok(match rate {
         Rate::Frames(rate) => {
             // OTG's `pps` has no fractions, so a rate like one frame in three seconds has no form there.
             let frames = (rate.seconds() == 1).then(|| rate.frames()).ok_or_else(|| {
-                invalid(format!("`{text}` is not a whole number of frames per second; write a bit rate"))
+                invalid_rate(format!("`{text}` is not a whole number of frames per second; write a bit rate"))
             })?;
             json!({ "choice": "pps", "pps": frames.to_string() })
         }
@@ -120,11 +118,18 @@ fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     })
 }
 
+fn invalid_rate(message: String) -> ViewRefusal {
+    ViewRefusal::Invalid(format!("rate: {message}"))
+}
+
+/// Settled JSON has 64-bit integers as text, and narrower ones as numbers.
+fn settled_number(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
 /// Scales a rate to this many percent. The result differs by at least one step, unless a limit prevents it.
 fn scaled_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
-    // Settled JSON has 64-bit integers as text, and narrower ones as numbers.
-    let number = |value: &Value| value.as_u64().or_else(|| value.as_str()?.parse().ok());
     if unit == "percentage" {
         let share = current[unit].as_f64().unwrap_or(WHOLE_LINK) * percent as f64 / 100.0;
         // The plan reads no smaller steps, and one of them is the least rate.
@@ -142,7 +147,7 @@ fn scaled_rate(current: &Value, percent: u64) -> Value {
     };
     // OTG's defaults: 1 Gbit/s in every unit of bits, and 1000 frames per second.
     let default = if least == LEAST_BPS { 1_000_000_000 / factor } else { DEFAULT_PPS };
-    let before = number(&current[unit]).unwrap_or(default).saturating_mul(factor);
+    let before = settled_number(&current[unit]).unwrap_or(default).saturating_mul(factor);
     // 1000 percent of a rate in bit/s may exceed 64 bits.
     let scaled = u128::from(before) * u128::from(percent) / 100;
     let mut after = u64::try_from(scaled).unwrap_or(u64::MAX);

@@ -190,8 +190,9 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
 /// Returns whether the user follows a link. The browser shows the answer under this server's address; the page with the link
 /// cannot read it in any way.
 fn is_navigation(headers: &HeaderMap) -> bool {
-    let has = |name: &HeaderName, value: &str| only_header(headers, name).is_some_and(|found| found == value);
-    has(&SEC_FETCH_MODE, "navigate") && has(&SEC_FETCH_DEST, "document") && !headers.contains_key(ORIGIN)
+    let wanted = [(&SEC_FETCH_MODE, "navigate"), (&SEC_FETCH_DEST, "document")];
+    wanted.iter().all(|(name, value)| only_header(headers, name).is_some_and(|found| found == *value))
+        && !headers.contains_key(ORIGIN)
 }
 
 /// Accepts JSON, and `application/octet-stream`, which snappi sends for a document in bytes. Pages cannot send either of them

@@ -59,19 +59,20 @@ fn read_allowed(text: &str) -> Option<AllowedChange> {
     if text == "any" {
         return Some(AllowedChange::Any);
     }
-    // A negative limit would ask for an improvement.
-    let number = |text: &str| {
-        let number: f64 = text.trim().parse().ok()?;
-        (number.is_finite() && number >= 0.0).then_some(number)
-    };
     if let Some(percent) = text.strip_suffix('%') {
-        return Some(AllowedChange::Share(number(percent)? / 100.0));
+        return Some(AllowedChange::Share(read_amount(percent)? / 100.0));
     }
     if text.parse::<f64>().is_ok() {
-        return number(text).map(AllowedChange::Amount);
+        return read_amount(text).map(AllowedChange::Amount);
     }
     // Numbers were tried before, so only texts with a unit of time are left.
     text.parse().ok().map(AllowedChange::Time)
+}
+
+/// Reads a number that is not negative: a negative limit would ask for an improvement.
+fn read_amount(text: &str) -> Option<f64> {
+    let number: f64 = text.trim().parse().ok()?;
+    (number.is_finite() && number >= 0.0).then_some(number)
 }
 
 /// The limits of a comparison.
@@ -99,12 +100,13 @@ impl FigureLimits {
     pub(super) fn allowed_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
         // From the end, because of several limits the last counts.
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
-        let common = || {
+        own.or_else(|| {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
             // A figure that is neither better nor worse has no common limit.
             common.filter(|_| figure.better != BetterDirection::Neither)
-        };
-        own.or_else(common).map(|limit| limit.allowed).filter(|allowed| *allowed != AllowedChange::Any)
+        })
+        .map(|limit| limit.allowed)
+        .filter(|allowed| *allowed != AllowedChange::Any)
     }
 }
 

@@ -42,8 +42,10 @@ pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
 fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
     let value = |result: &Vec<ReportFigure>| {
         // Values in another unit belong to no one line.
-        let same = |other: &&ReportFigure| other.is_same_as(figure) && other.unit == figure.unit;
-        result.iter().find(same).and_then(|found| found.value)
+        result
+            .iter()
+            .find(|other| other.is_same_as(figure) && other.unit == figure.unit)
+            .and_then(|found| found.value)
     };
     let values: Vec<Option<f64>> = results.iter().map(value).collect();
     let known: Vec<f64> = values.iter().flatten().copied().collect();

@@ -33,7 +33,6 @@ pub fn comparison_csv(report: &ComparisonReport) -> String {
 }
 
 fn figure_cells(figure: &ComparedFigure) -> [String; 13] {
-    let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let better = serde_json::to_value(figure.better).ok();
     let verdict = figure.verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
     [
@@ -41,16 +40,20 @@ fn figure_cells(figure: &ComparedFigure) -> [String; 13] {
         figure.subject.clone(),
         figure.unit.clone(),
         better.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
-        number(figure.before),
-        number(figure.after),
-        number(figure.difference),
-        number(figure.percent),
-        number(figure.uncertainty),
+        number_cell(figure.before),
+        number_cell(figure.after),
+        number_cell(figure.difference),
+        number_cell(figure.percent),
+        number_cell(figure.uncertainty),
         figure.change.word().to_owned(),
         figure.limit.clone().unwrap_or_default(),
         verdict.and_then(|word| word.as_str().map(str::to_owned)).unwrap_or_default(),
         figure.reason().unwrap_or_default(),
     ]
+}
+
+fn number_cell(value: Option<f64>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// A test suite: one test case for each figure that is judged and one for the whole comparison. An undecided case is an

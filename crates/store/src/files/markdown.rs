@@ -2,7 +2,7 @@
 
 use super::comparison::{markdown_cell, table_row};
 use packetrig_report::{RunReport, StreamReport};
-use packetrig_units::{Nanos, Ratio};
+use packetrig_units::Ratio;
 
 /// A heading with the verdict, the reasons, and a table with one row per stream.
 pub fn report_markdown(report: &RunReport) -> String {
@@ -30,23 +30,24 @@ pub fn report_markdown(report: &RunReport) -> String {
 }
 
 fn stream_row(stream: &StreamReport) -> String {
-    let shown = |value: Option<String>| value.unwrap_or_else(|| "–".to_owned());
-    let count = |value: Option<u64>| shown(value.map(|value| value.to_string()));
-    let time = |value: Option<Nanos>| shown(value.map(|value| value.to_string()));
     let received = stream.received.as_ref();
     let rate = received.and_then(|received| received.rate);
     let latency = stream.latency;
     table_row([
         markdown_cell(&stream.name).as_str(),
-        &count(stream.sent.as_ref().map(|sent| sent.frames)),
-        &count(received.map(|received| received.frames)),
-        &count(stream.loss.map(|loss| loss.lost)),
-        &shown(stream.loss.map(|loss| Ratio::new(loss.lost, loss.expected).to_string())),
-        &shown(rate.map(|rate| format!("{:.0}", rate.frames_per_second()))),
-        &time(latency.map(|latency| latency.p50)),
-        &time(latency.map(|latency| latency.p99)),
-        &time(latency.map(|latency| latency.max)),
+        &text_or_dash(stream.sent.as_ref().map(|sent| sent.frames)),
+        &text_or_dash(received.map(|received| received.frames)),
+        &text_or_dash(stream.loss.map(|loss| loss.lost)),
+        &text_or_dash(stream.loss.map(|loss| Ratio::new(loss.lost, loss.expected).to_string())),
+        &text_or_dash(rate.map(|rate| format!("{:.0}", rate.frames_per_second()))),
+        &text_or_dash(latency.map(|latency| latency.p50)),
+        &text_or_dash(latency.map(|latency| latency.p99)),
+        &text_or_dash(latency.map(|latency| latency.max)),
     ])
+}
+
+fn text_or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
 #[cfg(test)]

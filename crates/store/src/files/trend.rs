@@ -39,10 +39,9 @@ pub fn trend_markdown(report: &TrendReport) -> String {
     text.push_str(&table_row(["figure", "first", "last", "least", "median", "most"]));
     text.push_str("|---|--:|--:|--:|--:|--:|\n");
     for trend in &report.figures {
-        let value = |value: Option<f64>| {
+        let values = [trend.first, trend.last, trend.min, trend.median, trend.max].map(|value| {
             value.map_or_else(|| "–".to_owned(), |value| format_figure_value(value, &trend.unit))
-        };
-        let values = [trend.first, trend.last, trend.min, trend.median, trend.max].map(value);
+        });
         let [first, last, min, median, max] = values.each_ref().map(String::as_str);
         text.push_str(&table_row([markdown_cell(&trend.title()).as_str(), first, last, min, median, max]));
     }

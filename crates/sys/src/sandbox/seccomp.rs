@@ -112,9 +112,8 @@ pub(super) struct AssembledFilter {
 
 impl AssembledFilter {
     pub(super) fn for_class(class: ThreadClass) -> Result<Self, Error> {
-        let failed = |errno| Error::from_call("seccomp", "a filter", errno);
-        let instructions = assemble_filter(class).map_err(failed)?;
-        let length = u16::try_from(instructions.len()).map_err(|_| failed(Errno::TOOBIG))?;
+        let instructions = assemble_filter(class).map_err(filter_failure)?;
+        let length = u16::try_from(instructions.len()).map_err(|_| filter_failure(Errno::TOOBIG))?;
         Ok(Self { instructions, length })
     }
 
@@ -205,6 +204,10 @@ fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
 /// The number of a call as filters see it. All of them fit.
 fn call_number(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(NO_CALL)
+}
+
+fn filter_failure(errno: Errno) -> Error {
+    Error::from_call("seccomp", "a filter", errno)
 }
 
 #[cfg(test)]

@@ -35,8 +35,9 @@ impl ProcessUser {
     pub fn find_by_name(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(USERS).unwrap_or_default();
         let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
-        let is_in = |map, number| is_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number);
-        let exists = is_in(MAP, user.uid) && is_in(GROUP_MAP, user.gid);
+        let mut maps = [(MAP, user.uid), (GROUP_MAP, user.gid)].into_iter();
+        let exists =
+            maps.all(|(map, number)| is_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
         if exists { Ok(user) } else { Err(UserError::NotMapped(user)) }
     }
 }

@@ -77,8 +77,7 @@ impl DirectoryProgress {
 
     /// Forgets half of the exporters that the collector has forgotten, those with the fewest records first. `latest` stays.
     fn forget_absent(&mut self, latest: RecordMaker) {
-        let is_absent = |maker: &RecordMaker| *maker != latest && !self.present.contains(maker);
-        let absent = self.now.iter().filter(|(maker, _)| is_absent(maker));
+        let absent = self.now.iter().filter(|(maker, _)| **maker != latest && !self.present.contains(maker));
         let mut absent: Vec<_> = absent.map(|(maker, has)| (has.records, *maker)).collect();
         absent.sort_unstable();
         for (_, maker) in &absent[..absent.len().div_ceil(2)] {
@@ -131,11 +130,13 @@ impl DirectoryProgress {
             print_remark(format_args!("collect: warning: {error}"));
         }
         self.has_killed.then(|| {
-            let of = |(maker, now): (&RecordMaker, &ExporterProgress)| {
-                let before = self.before.get(maker).cloned().unwrap_or_default();
-                (*maker, ExporterProgress { is_of_group: now.is_of_group, ..before })
-            };
-            self.now.iter().map(of).collect()
+            self.now
+                .iter()
+                .map(|(maker, now)| {
+                    let before = self.before.get(maker).cloned().unwrap_or_default();
+                    (*maker, ExporterProgress { is_of_group: now.is_of_group, ..before })
+                })
+                .collect()
         })
     }
 }
@@ -161,9 +162,11 @@ fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&Ex
 
 impl MakerLedger {
     fn from_sessions(own: &[&ExporterLedger]) -> Self {
-        let sent = |one: &&ExporterLedger| Some(one.reported?.ledger?.export.sent.packets);
         // A session that is still here has the newest ledger. Of ended ones, the largest count is the last.
-        let latest = own.iter().filter(|one| sent(one).is_some()).max_by_key(|one| (one.is_here, sent(one)));
+        let latest = own
+            .iter()
+            .filter(|one| sent_packets(one).is_some())
+            .max_by_key(|one| (one.is_here, sent_packets(one)));
         // Packets of a session that ended before the latest ledger are in that ledger.
         let newer: u64 = own
             .iter()
@@ -175,7 +178,7 @@ impl MakerLedger {
         let numbered = own.iter().find(|one| is_numbered(&one.exporter) && one.counts.restarts == 0);
         let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
         Self {
-            sent_packets: latest.and_then(sent),
+            sent_packets: latest.and_then(|one| sent_packets(one)),
             received_packets: received.saturating_sub(newer),
             number: numbers.map(|(exporter, numbers)| ProgressNumber {
                 port: exporter.source.port,
@@ -202,10 +205,11 @@ pub(super) fn losses_by_exporter(ledger: &CollectLedger, before: &StoredProgress
         |maker| sessions.get(maker).map(|sessions| MakerLedger::from_sessions(sessions)).unwrap_or_default();
     let all = all.map(|(maker, has)| (has, exporter_loss(*maker, &now(maker), has)));
     // An exporter that only this collector has received, without loss, is no loss of the killed one.
-    let is_worth_it = |(has, loss): &(&ExporterProgress, EarlierLoss)| {
+    all.filter(|(has, loss)| {
         **has != ExporterProgress::default() || loss.missing.is_some_and(|missing| missing > 0)
-    };
-    all.filter(is_worth_it).map(|(_, loss)| loss).collect()
+    })
+    .map(|(_, loss)| loss)
+    .collect()
 }
 
 fn exporter_loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> EarlierLoss {
@@ -243,12 +247,20 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
 
 /// Sums of the losses, for the list of missing data.
 pub(super) fn missing_sums(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
-    let sum = |unit| losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum();
     let all = [
-        ("packets in records that a killed collector did not store", sum("packets")),
-        ("records that a killed collector did not store", sum("records")),
+        ("packets in records that a killed collector did not store", missing_sum(losses, "packets")),
+        ("records that a killed collector did not store", missing_sum(losses, "records")),
     ];
     all.into_iter().filter(|(_, amount)| *amount > 0).map(|(what, amount)| MissingData { what, amount })
+}
+
+fn missing_sum(losses: &[EarlierLoss], unit: &str) -> u64 {
+    losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum()
+}
+
+/// Packets that an exporter says it sent.
+fn sent_packets(one: &ExporterLedger) -> Option<u64> {
+    Some(one.reported?.ledger?.export.sent.packets)
 }
 
 #[cfg(test)]

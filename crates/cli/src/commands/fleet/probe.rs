@@ -138,7 +138,6 @@ impl<'a> ProbeRequest<'a> {
         // A node that sends probes and is probed needs its port in the plan once.
         all.sort_by_key(|node| &node.name);
         all.dedup_by_key(|node| &node.name);
-        let names = |nodes: &[ProbedNode]| nodes.iter().map(|node| node.name.clone()).collect::<Vec<_>>();
         let ports: Vec<Value> = all
             .iter()
             .map(|node| json!({"name": node.name, "location": format!("{}/{}", node.name, node.interface)}))
@@ -146,9 +145,9 @@ impl<'a> ProbeRequest<'a> {
         let addresses: Vec<Value> =
             all.iter().map(|node| json!({"port": node.name, "address": node.address})).collect();
         let mut probes = self.probe_fields();
-        probes.insert("from".into(), names(&from).into());
+        probes.insert("from".into(), node_names(&from).into());
         if !to.is_empty() {
-            probes.insert("to".into(), names(&to).into());
+            probes.insert("to".into(), node_names(&to).into());
         }
         if !self.hosts.is_empty() {
             probes.insert("targets".into(), self.hosts.clone().into());
@@ -245,6 +244,15 @@ fn unknown_node_error(name: &str) -> Error {
 }
 
 /// A node with the port that it probes from and is probed at.
+fn node_names(nodes: &[ProbedNode]) -> Vec<String> {
+    nodes.iter().map(|node| node.name.clone()).collect()
+}
+
+/// True if this is the name of the port's interface, or one of its labels.
+fn is_called(port: &OfferedPort, wanted: &str) -> bool {
+    port.interface == wanted || port.labels.iter().any(|label| label == wanted)
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ProbedNode {
     name: String,
@@ -256,12 +264,9 @@ impl ProbedNode {
     /// Chooses the wanted port of a node, or its only port with an address.
     fn from_member(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
         let name = &row.node.0;
-        let is_wanted = |port: &&OfferedPort| {
-            through.is_none_or(|wanted| {
-                port.interface == wanted || port.labels.iter().any(|label| label == wanted)
-            })
-        };
-        let wanted: Vec<&OfferedPort> = row.hello.ports.iter().filter(is_wanted).collect();
+        let ports = row.hello.ports.iter();
+        let wanted: Vec<&OfferedPort> =
+            ports.filter(|port| through.is_none_or(|wanted| is_called(port, wanted))).collect();
         let with_address: Vec<(&OfferedPort, IpAddr)> =
             wanted.iter().filter_map(|port| Some((*port, usual_address(port)?))).collect();
         match with_address[..] {

@@ -85,12 +85,13 @@ fn check_text(checked: &LogCheck) -> String {
 
 /// Returns true if changed bytes are the only fault of the log.
 fn is_only_changed(checked: &LogCheck) -> bool {
-    let is_change = |finding: &LogFinding| {
-        matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
-    };
     // The counters alone: if they show a loss, the log is more than changed.
     let without = LogCheck { findings: Vec::new(), ..checked.clone() };
     checked.findings.iter().all(is_change) && !without.is_incomplete()
+}
+
+const fn is_change(finding: &LogFinding) -> bool {
+    matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
 }
 
 /// Describes the comparisons that were made, so that the reader knows which damage they can show.

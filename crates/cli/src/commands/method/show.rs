@@ -192,11 +192,10 @@ impl StoredTest {
 }
 
 fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
-    let time = |entry: &JournalEntry| {
-        // Not from the clock: a test that was resumed has pauses between its processes.
-        options.trial_waits(&entry.order).total_wait() + entry.result.sending + entry.result.overhead
-    };
-    trials.iter().map(time).fold(Nanos::ZERO, |sum, time| sum + time)
+    // Not from the clock: a test that was resumed has pauses between its processes.
+    trials.iter().fold(Nanos::ZERO, |sum, JournalEntry { order, result, .. }| {
+        sum + options.trial_waits(order).total_wait() + result.sending + result.overhead
+    })
 }
 
 /// Name of the verdict, as for runs. A result that no criterion judged is no PASS, even if all of it is known.

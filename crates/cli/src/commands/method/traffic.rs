@@ -137,8 +137,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// Refuses a plan from flags that lacks the speed of a link, in words of the flags.
 fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> {
-    let needs_speed = |rate: Rate| matches!(rate, Rate::Share(_));
-    let mut streams = plan.streams.iter().filter(|stream| needs_speed(stream.rate));
+    let mut streams = plan.streams.iter().filter(|stream| matches!(stream.rate, Rate::Share(_)));
     match streams.find(|stream| speeds.get(stream.tx).copied().flatten().is_none()) {
         Some(stream) => Err(unknown_speed(plan, stream.tx)),
         None => Ok(()),

@@ -131,7 +131,6 @@ pub(super) fn comparison_table(figures: &[ComparedFigure], style: TextStyle) -> 
 }
 
 fn figure_row(figure: &ComparedFigure) -> Vec<String> {
-    let dash = || "–".to_owned();
     let value =
         |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
     vec![
@@ -144,6 +143,10 @@ fn figure_row(figure: &ComparedFigure) -> Vec<String> {
         figure.limit.clone().unwrap_or_else(dash),
         figure.verdict.map_or_else(dash, |verdict| verdict.to_string()),
     ]
+}
+
+fn dash() -> String {
+    "–".to_owned()
 }
 
 /// The verdict in its colour, and its reasons.

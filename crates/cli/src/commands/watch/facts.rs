@@ -172,12 +172,12 @@ impl LossFacts {
 
     /// Losses by place, in the order of a frame's way.
     pub(super) fn loss_places(&self) -> [(&'static str, Option<u64>); 3] {
-        let count = |count: Option<FrameCount>| count.map(|count| count.0);
         [
-            ("our sender", count(self.sender)),
-            ("path or in doubt", count(self.path_or_in_doubt)),
-            ("our receiver", count(self.receiver)),
+            ("our sender", self.sender),
+            ("path or in doubt", self.path_or_in_doubt),
+            ("our receiver", self.receiver),
         ]
+        .map(|(place, count)| (place, count.map(|FrameCount(count)| count)))
     }
 }
 

@@ -36,14 +36,17 @@ pub(super) fn show_in_terminal(
     is_coloured: bool,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
-    let screen = ScreenGuard::enter_screen().map_err(failed)?;
-    let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
+    let screen = ScreenGuard::enter_screen().map_err(terminal_failure)?;
+    let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(terminal_failure)?;
     let theme = Theme::new(is_coloured);
     let shown = show_until_end(link, state, theme, &mut terminal, is_over);
     // Before an error is printed: it would be lost with the second screen.
     drop(screen);
     shown
+}
+
+fn terminal_failure(source: io::Error) -> Error {
+    Error::Write { what: "to the terminal".to_owned(), source }
 }
 
 fn show_until_end(
@@ -53,7 +56,6 @@ fn show_until_end(
     terminal: &mut Terminal<CrosstermBackend<Stdout>>,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), Error> {
-    let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
     let keys = KeyReader::start_thread();
     while !state.has_ended && !is_over() && !is_hung_up(stdin()) {
         for _ in 0..MOST_AT_ONCE {
@@ -63,9 +65,9 @@ fn show_until_end(
         match terminal.draw(|frame| draw_screen(frame, state, theme)) {
             // The terminal hung up while it was drawn.
             Err(_) if is_hung_up(stdin()) => return Ok(()),
-            drawn => drawn.map_err(failed)?,
+            drawn => drawn.map_err(terminal_failure)?,
         };
-        keys.handle_keys(link, state).map_err(failed)?;
+        keys.handle_keys(link, state).map_err(terminal_failure)?;
         // After the keys, so that a move of the selection is asked for in the same pass.
         link.request_rows(state.stream_window());
     }

@@ -95,9 +95,10 @@ impl RunningPort {
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
         // The taps are still here if the port was never armed; their recorders come back when they are dropped.
         self.taps.clear();
-        let stop = |capture: PortCapture| {
-            capture.stop_capture().unwrap_or_else(|error| capture.failed_outcome(&error))
-        };
-        self.captures().map(|(port, capture)| (port, stop(capture))).collect()
+        let stopped = self.captures().map(|(port, capture)| {
+            let outcome = capture.stop_capture().unwrap_or_else(|error| capture.failed_outcome(&error));
+            (port, outcome)
+        });
+        stopped.collect()
     }
 }

@@ -83,8 +83,8 @@ impl GroupCounts {
             part.copy_packets = Some(membership.packets);
         }
         // A term has one active meter, and it says so again every few seconds.
-        let is_known = |switch: &GroupSwitch| (switch.meter, switch.term) == (meter, term);
-        if let Some(switch) = self.switches.iter_mut().find(|switch| is_known(switch)) {
+        let known = self.switches.iter_mut().find(|switch| (switch.meter, switch.term) == (meter, term));
+        if let Some(switch) = known {
             switch.replayed = membership.replayed;
         // Term 0 is a standby's report, which changes nothing about the active meter.
         } else if term > 0 {

@@ -197,8 +197,7 @@ impl Line {
     /// Records the landmarks that a record names. For landmarks before the packet by which the record was placed, its meter may
     /// report too small a position.
     pub(super) fn note_packets(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
-        let is_behind = |seen: &&Landmark| !seen.since.is_beyond(end.since);
-        for seen in report.landmarks().filter(is_behind) {
+        for seen in report.landmarks().filter(|seen| !seen.since.is_beyond(end.since)) {
             self.note_landmark(report.meter, seen, end.position.less(seen.since), clocks);
         }
         let position = end.position.less(report.direction.followed);

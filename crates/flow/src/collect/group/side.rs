@@ -109,12 +109,14 @@ impl SideReport {
 
     /// Returns the most that the record can vouch for. From the time at which that begins, everything stored is still known.
     fn largest_claim(&self) -> RecordClaim {
-        let known = |claim: &RecordClaim| claim.since_ns > self.known_from_ns;
         let followed = RecordClaim { totals: self.direction.followed, since_ns: self.since_ns };
         let since = self.landmarks();
         let landmarks =
             since.map(|landmark| RecordClaim { totals: landmark.since, since_ns: landmark.at_ns });
-        landmarks.chain([followed]).filter(known).fold(self.own_claim(), RecordClaim::max_by_totals)
+        landmarks
+            .chain([followed])
+            .filter(|claim| claim.since_ns > self.known_from_ns)
+            .fold(self.own_claim(), RecordClaim::max_by_totals)
     }
 }
 
@@ -232,9 +234,11 @@ impl KnownSide {
         let spans = report.claimed_times(report.largest_claim().since_ns, clocks);
         // Two different spans mean that the clock was set back. Then nothing is certainly within.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
-        let is_disputed = |times: &KnownTimes| spans.iter().any(|span| times.come_near(*span, margin_ns));
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
-        if others.chain([&self.forgotten]).any(is_disputed) {
+        let is_disputed = others
+            .chain([&self.forgotten])
+            .any(|times| spans.iter().any(|span| times.come_near(*span, margin_ns)));
+        if is_disputed {
             return CountTotals::default();
         }
         let within = self.lines.extract_if(.., |line| is_within(line));
@@ -268,8 +272,8 @@ impl KnownSide {
             !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
         } else {
             // No offset is known at first. A flow that began this late cannot be the one that is known.
-            let begins_late = || report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
-            is_later || !clocks.knows_clock(report.meter) && begins_late()
+            let begins_late = report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
+            is_later || !clocks.knows_clock(report.meter) && begins_late
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         // A stored record was accepted by an earlier process of this

@@ -61,8 +61,7 @@ impl KnownTimes {
         }
         if count > SPANS {
             // Spans that touch were joined above, so the next one always begins later.
-            let hole = |at: &usize| kept[at + 1][0] - kept[*at][1];
-            let at = (0..SPANS).min_by_key(hole).unwrap_or(0);
+            let at = (0..SPANS).min_by_key(|at| kept[at + 1][0] - kept[*at][1]).unwrap_or(0);
             kept[at][1] = kept[at + 1][1];
             kept[at + 1..].rotate_left(1);
         }

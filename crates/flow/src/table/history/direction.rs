@@ -72,10 +72,14 @@ impl SeenDirection {
             };
             return;
         }
-        let is_same = |landmark: &&mut SeenLandmark| {
-            landmark.at_ns > 0 && landmark.content == packet.content && !landmark.is_first()
-        };
-        self.landmarks.iter_mut().filter(is_same).for_each(|landmark| landmark.comes_near(packet.at_ns));
+        let alike = self.landmarks_like(packet).filter(|landmark| !landmark.is_first());
+        alike.for_each(|landmark| landmark.comes_near(packet.at_ns));
+    }
+
+    /// The landmarks with the content of this packet.
+    fn landmarks_like(&mut self, packet: &PacketInfo) -> impl Iterator<Item = &mut SeenLandmark> {
+        let content = packet.content;
+        self.landmarks.iter_mut().filter(move |landmark| landmark.at_ns > 0 && landmark.content == content)
     }
 
     pub(super) fn new_landmark(
@@ -89,8 +93,7 @@ impl SeenDirection {
         let mut landmark =
             SeenLandmark { content: packet.content, alone_us: !FIRST | first, at_ns: packet.at_ns, seen };
         // The silence before a packet distinguishes it from packets without one.
-        let is_same = |other: &&mut SeenLandmark| other.at_ns > 0 && other.content == packet.content;
-        for other in self.landmarks.iter_mut().filter(is_same) {
+        for other in self.landmarks_like(packet) {
             if is_first || !other.is_first() {
                 other.comes_near(packet.at_ns);
             }
