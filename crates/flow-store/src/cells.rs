@@ -4,11 +4,19 @@
 //!
 //! Invariant: there are as many values as rows were asked for.
 
+mod coded;
+mod hybrid;
+mod pages;
+
+pub use coded::CodedCells;
+
 use packetrig_flow::element::ElementKind;
+use pages::{ByteValue, PagedColumn};
 use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
 use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::RowGroupReader;
 use parquet::schema::types::ColumnDescriptor;
 use std::borrow::Cow;
 
@@ -18,9 +26,9 @@ pub enum ColumnCells {
     /// The file has no such column.
     Missing,
     Numbers(Vec<u64>),
-    Addresses(Vec<[u8; 16]>),
-    Macs(Vec<[u8; 6]>),
-    Words(Vec<String>),
+    Addresses(CodedCells<[u8; 16]>),
+    Macs(CodedCells<[u8; 6]>),
+    Words(CodedCells<Box<str>>),
     Flags(Vec<bool>),
 }
 
@@ -44,21 +52,17 @@ impl ColumnCells {
 
     /// The address in a row; zero if there is none.
     pub fn address_at(&self, row: usize) -> [u8; 16] {
-        if let Self::Addresses(values) = self {
-            values.get(row).copied().unwrap_or_default()
-        } else {
-            [0; 16]
-        }
+        if let Self::Addresses(cells) = self { cells.get(row).copied().unwrap_or_default() } else { [0; 16] }
     }
 
     /// The MAC address in a row; zero if there is none.
     pub fn mac_at(&self, row: usize) -> [u8; 6] {
-        if let Self::Macs(values) = self { values.get(row).copied().unwrap_or_default() } else { [0; 6] }
+        if let Self::Macs(cells) = self { cells.get(row).copied().unwrap_or_default() } else { [0; 6] }
     }
 
     /// The word in a row; empty if there is none.
     pub fn word_at(&self, row: usize) -> &str {
-        if let Self::Words(values) = self { values.get(row).map_or("", String::as_str) } else { "" }
+        if let Self::Words(cells) = self { cells.get(row).map_or("", |word| word) } else { "" }
     }
 }
 
@@ -85,8 +89,56 @@ pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -
     }
 }
 
-/// Skips the next values of a column.
-pub(super) fn skip_rows(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
+/// Reads the rows of a column of a row group, from the start to the end.
+pub(super) enum CellReader {
+    Addresses(PagedColumn<[u8; 16]>),
+    Macs(PagedColumn<[u8; 6]>),
+    Words(PagedColumn<Box<str>>),
+    /// Numbers, and encodings of bytes that are seldom used.
+    Library(ColumnReader, ElementKind),
+}
+
+impl CellReader {
+    /// Opens a column, which is of this kind.
+    pub(super) fn open_column(
+        group: &dyn RowGroupReader,
+        index: usize,
+        kind: ElementKind,
+    ) -> ParquetResult<Self> {
+        let column = group.metadata().column(index);
+        if !pages::is_readable(column) {
+            return Ok(Self::Library(group.get_column_reader(index)?, kind));
+        }
+        let pages = group.get_column_page_reader(index)?;
+        Ok(match kind {
+            ElementKind::Address => Self::Addresses(PagedColumn::new(pages, column)),
+            ElementKind::Mac => Self::Macs(PagedColumn::new(pages, column)),
+            _ => Self::Words(PagedColumn::new(pages, column)),
+        })
+    }
+
+    /// Skips the next rows.
+    pub(super) fn skip_rows(&mut self, rows: usize) -> ParquetResult<()> {
+        match self {
+            Self::Addresses(column) => column.skip_rows(rows),
+            Self::Macs(column) => column.skip_rows(rows),
+            Self::Words(column) => column.skip_rows(rows),
+            Self::Library(reader, _) => skip_values(reader, rows),
+        }
+    }
+
+    /// Reads the next rows.
+    pub(super) fn read_rows(&mut self, rows: usize) -> ParquetResult<ColumnCells> {
+        Ok(match self {
+            Self::Addresses(column) => ColumnCells::Addresses(column.read_rows(rows)?),
+            Self::Macs(column) => ColumnCells::Macs(column.read_rows(rows)?),
+            Self::Words(column) => ColumnCells::Words(column.read_rows(rows)?),
+            Self::Library(reader, kind) => read_cells(reader, *kind, rows)?,
+        })
+    }
+}
+
+fn skip_values(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
     let passed = match reader {
         ColumnReader::BoolColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::Int32ColumnReader(reader) => reader.skip_records(rows),
@@ -104,12 +156,7 @@ pub(super) fn skip_rows(reader: &mut ColumnReader, rows: usize) -> ParquetResult
     Ok(())
 }
 
-/// Reads the next values of a column, which is of this kind.
-pub(super) fn read_cells(
-    reader: &mut ColumnReader,
-    kind: ElementKind,
-    rows: usize,
-) -> ParquetResult<ColumnCells> {
+fn read_cells(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> ParquetResult<ColumnCells> {
     Ok(match reader {
         ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(read_values(reader, rows, Ok)?),
         // Parquet has no unsigned physical types: the bits are those of an unsigned number.
@@ -119,33 +166,34 @@ pub(super) fn read_cells(
         ColumnReader::Int64ColumnReader(reader) => {
             ColumnCells::Numbers(read_numbers(reader, rows, i64::cast_unsigned)?)
         }
-        ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Address => {
-            ColumnCells::Addresses(read_values(reader, rows, |value: ByteArray| {
-                to_fixed_array(value.data())
-            })?)
-        }
-        ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
-            ColumnCells::Macs(read_values(reader, rows, |value: ByteArray| to_fixed_array(value.data()))?)
-        }
         ColumnReader::ByteArrayColumnReader(reader) => {
-            ColumnCells::Words(read_values(reader, rows, |value: ByteArray| {
-                value.as_utf8().map(str::to_owned)
-            })?)
-        }
-        ColumnReader::FixedLenByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
-            ColumnCells::Macs(read_values(reader, rows, |value: FixedLenByteArray| {
-                to_fixed_array(value.data())
-            })?)
+            read_bytes(reader, kind, rows, |value: &ByteArray| value.data())?
         }
         ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-            ColumnCells::Addresses(read_values(reader, rows, |value: FixedLenByteArray| {
-                to_fixed_array(value.data())
-            })?)
+            read_bytes(reader, kind, rows, |value: &FixedLenByteArray| value.data())?
         }
         // `find_kind_mismatch` has refused these types when the file was opened.
         ColumnReader::Int96ColumnReader(_) => return Err(unknown_type(Physical::INT96)),
         ColumnReader::FloatColumnReader(_) => return Err(unknown_type(Physical::FLOAT)),
         ColumnReader::DoubleColumnReader(_) => return Err(unknown_type(Physical::DOUBLE)),
+    })
+}
+
+/// Reads the next values of a column of bytes.
+fn read_bytes<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    kind: ElementKind,
+    rows: usize,
+    bytes: impl Fn(&T::T) -> &[u8],
+) -> ParquetResult<ColumnCells> {
+    Ok(match kind {
+        ElementKind::Address => {
+            ColumnCells::Addresses(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into())
+        }
+        ElementKind::Mac => {
+            ColumnCells::Macs(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into())
+        }
+        _ => ColumnCells::Words(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into()),
     })
 }
 
@@ -214,10 +262,6 @@ fn with_nulls<V: Default>(
 
 fn missing_value<V>() -> ParquetResult<V> {
     Err(ParquetError::General("a column has fewer values than its levels say".into()))
-}
-
-fn to_fixed_array<const N: usize>(value: &[u8]) -> ParquetResult<[u8; N]> {
-    value.try_into().map_err(|_| ParquetError::General("an address has the wrong length".into()))
 }
 
 fn unknown_type(physical: Physical) -> ParquetError {

@@ -41,6 +41,7 @@ mod retry_timer;
 mod row_group;
 #[cfg(test)]
 mod sample;
+mod rows;
 pub mod scan;
 mod sink;
 mod target;

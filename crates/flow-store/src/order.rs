@@ -7,8 +7,10 @@
 use super::Error;
 use super::columns::{find_column, flow_columns};
 use super::filter::{ConditionOperand, FlowFilter, OperandCells};
-use super::scan::{RowChunk, RowPlace, scan_records, scan_rows};
+use super::rows::keep_rows;
+use super::scan::{RowChunk, RowPlace, ScanTerms, count_records, scan_rows};
 use packetrig_flow::element::ElementKind;
+use packetrig_units::clamp_to_u64;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
@@ -198,31 +200,70 @@ fn first_places(
     order: RecordOrder,
     most: usize,
 ) -> Result<FirstPlaces, Error> {
-    let RecordOrder { by, is_largest_first } = order;
-    let mut first: BinaryHeap<RankedRecord<String>> = BinaryHeap::new();
-    let mut count = 0;
-    scan_records(files, filter, &by.needed_columns(), &mut |chunk, rows| {
-        count += rows.len() as u64;
-        let cells = by.operand_cells(chunk);
+    let by = order.by.needed_columns();
+    let new_ranking = || Ranking { order, most, first: BinaryHeap::new(), count: 0 };
+    let rankings =
+        count_records(&ScanTerms::default(), files, filter, &by, new_ranking, Ranking::count_chunk)?;
+    let merged = rankings.into_iter().reduce(Ranking::merge_with).unwrap_or_else(new_ranking);
+    let ranked = merged.first.into_sorted_vec().into_iter().map(|ranked| ranked.place).collect();
+    Ok(FirstPlaces { ranked, count: merged.count })
+}
+
+/// The first records of those that one thread has read.
+struct Ranking {
+    order: RecordOrder,
+    most: usize,
+    first: BinaryHeap<RankedRecord<String>>,
+    count: u64,
+}
+
+impl Ranking {
+    fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
+        let RecordOrder { by, is_largest_first } = self.order;
+        self.count += rows.len() as u64;
         // With `most` 0 only the count is wanted, and the heap stays empty.
-        for &row in rows.iter().filter(|_| most > 0) {
-            let ranked = RankedRecord {
-                key: OrderKey::from_cells(&cells, row),
-                place: chunk.row_place(row),
-                is_largest_first,
-            };
+        if self.most == 0 {
+            return;
+        }
+        let cells = by.operand_cells(chunk);
+        for row in self.promising_rows(&cells, rows) {
+            let place = chunk.row_place(row);
+            let ranked = RankedRecord { key: OrderKey::from_cells(&cells, row), place, is_largest_first };
             // The heap's top is the last of those held, so most records are dismissed by one comparison and without a copy.
-            if first.len() < most {
-                first.push(ranked.to_owned());
-            } else if first.peek().is_some_and(|last| ranked.compare_rank(last).is_lt()) {
-                first.pop();
-                first.push(ranked.to_owned());
+            if self.first.len() < self.most {
+                self.first.push(ranked.to_owned());
+            } else if self.first.peek().is_some_and(|last| ranked.compare_rank(last).is_lt()) {
+                self.first.pop();
+                self.first.push(ranked.to_owned());
             }
         }
-        ControlFlow::Continue(())
-    })?;
-    let ranked = first.into_sorted_vec().into_iter().map(|ranked| ranked.place).collect();
-    Ok(FirstPlaces { ranked, count })
+    }
+
+    /// The rows that may be among the first. A reader's rows come in the order of their places, so one with the number of the last record
+    /// held is behind it.
+    fn promising_rows(&self, cells: &OperandCells<'_>, rows: &[usize]) -> Vec<usize> {
+        let mut promising = rows.to_vec();
+        if let Some(last) = self.first.peek().filter(|_| self.first.len() == self.most)
+            && let Some(numbers) = cells.numbers()
+        {
+            let bound = clamp_to_u64(last.key.number);
+            if self.order.is_largest_first {
+                keep_rows(&mut promising, |row| numbers[row] > bound);
+            } else {
+                keep_rows(&mut promising, |row| numbers[row] < bound);
+            }
+        }
+        promising
+    }
+
+    fn merge_with(mut self, other: Self) -> Self {
+        self.count += other.count;
+        self.first.extend(other.first);
+        while self.first.len() > self.most {
+            self.first.pop();
+        }
+        self
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! Invariant: memory does not grow with the files.
 
 mod groups;
+mod readers;
 mod selection;
 
 use super::Error;
@@ -14,16 +15,18 @@ use super::cells::ColumnCells;
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
 use super::walk::files_below;
-use groups::{GroupPlaces, GroupReader, find_columns};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
-use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::reader::FileReader;
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
+use readers::{PortionSink, ReadEnd, ScanRequest};
 use selection::RowSelection;
 use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
@@ -149,18 +152,18 @@ pub fn scan_records(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    scan_with(&ScanTerms::default(), files, filter, wanted, each)
+    scan_selection(files, RowSelection::Filter(filter), wanted, each)
 }
 
-/// Like [`scan_records`], on other terms.
-pub(super) fn scan_with(
-    terms: &ScanTerms<'_>,
+/// Like [`scan_records`], but the reading threads make something of each chunk, and `each` gets that.
+pub fn map_records<T: Send>(
     files: &[PathBuf],
     filter: &FlowFilter,
     wanted: &[&'static str],
-    each: &mut EachChunk<'_>,
+    map: impl Fn(&RowChunk, &[usize]) -> T + Sync,
+    each: &mut dyn FnMut(T) -> ControlFlow<()>,
 ) -> Result<(), Error> {
-    scan_selection(terms, files, RowSelection::Filter(filter), wanted, each)
+    map_selection(files, RowSelection::Filter(filter), wanted, |chunk, rows| map(&chunk, &rows), each)
 }
 
 /// Like [`scan_records`], for rows at known places, which are in order.
@@ -170,43 +173,97 @@ pub(super) fn scan_rows(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    scan_selection(&ScanTerms::default(), files, RowSelection::Rows(rows), wanted, each)
+    scan_selection(files, RowSelection::Rows(rows), wanted, each)
 }
 
 fn scan_selection(
-    terms: &ScanTerms<'_>,
     files: &[PathBuf],
     selection: RowSelection<'_>,
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    let of_filter = selection.needed_columns();
-    // Columns of the filter are read anyway: reading them again would decode them twice.
-    let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
-    let request = ScanRequest { terms, files, selection, of_filter, others };
-    let readers = thread::available_parallelism().map_or(1, usize::from).min(terms.readers).max(1);
-    // Readers that are ahead wait at their bounded channels. When `in_order` returns, its receivers are dropped, and the readers end at
-    // their next send.
+    let both = |chunk: RowChunk, rows: Vec<usize>| (chunk, rows);
+    map_selection(files, selection, wanted, both, &mut |(chunk, rows)| each(&chunk, &rows))
+}
+
+fn map_selection<T: Send>(
+    files: &[PathBuf],
+    selection: RowSelection<'_>,
+    wanted: &[&'static str],
+    map: impl Fn(RowChunk, Vec<usize>) -> T + Sync,
+    each: &mut dyn FnMut(T) -> ControlFlow<()>,
+) -> Result<(), Error> {
+    let terms = ScanTerms::default();
+    let request = ScanRequest::new(&terms, files, selection, wanted);
+    // Readers that are ahead wait at their bounded channels. When `deliver_in_order` returns, its receivers are dropped, and the readers
+    // end at their next send.
     thread::scope(|scope| {
-        let shares = (0..readers).map(|number| {
+        let shares = request.shares().map(|share| {
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
-            let share = ScanShare { number, of: readers, sender };
-            let request = &request;
-            scope.spawn(move || share.read_portions(request));
+            let (request, map) = (&request, &map);
+            scope.spawn(move || {
+                let mut sink = PortionSender { sender: &sender, map };
+                if let Err(ReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
+                    // If the receiver is gone, nobody wants the error either.
+                    let _ = sender.send(ReaderDelivery::Failed(Box::new(error)));
+                }
+            });
             receiver
         });
         deliver_in_order(&shares.collect::<Vec<_>>(), each)
     })
 }
 
+/// Has several threads count the rows that a filter selects, each with a counter of its own, and returns the counters. Which rows a
+/// counter gets differs from scan to scan.
+pub(super) fn count_records<C: Send>(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    wanted: &[&'static str],
+    new_counter: impl Fn() -> C,
+    count: impl Fn(&mut C, &RowChunk, &[usize]) + Sync,
+) -> Result<Vec<C>, Error> {
+    let request = ScanRequest::new(terms, files, RowSelection::Filter(filter), wanted);
+    let has_failed = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let readers = request.shares().map(|share| {
+            let mut portions = PortionCounter { counter: new_counter(), count: &count, has_failed: &has_failed };
+            let request = &request;
+            scope.spawn(move || {
+                let read = share.read_portions(request, &mut portions);
+                portions.has_failed.fetch_or(read.is_err(), Ordering::Relaxed);
+                read.map(|()| portions.counter)
+            })
+        });
+        // All are started before the first one is waited for.
+        let readers: Vec<_> = readers.collect();
+        let counted = readers.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let mut counters = Vec::new();
+        let mut failed = None;
+        for counter in counted {
+            match counter {
+                Ok(counter) => counters.push(counter),
+                Err(ReadEnd::Failed(error)) => failed = failed.or(Some(error)),
+                // Another reader has failed.
+                Err(ReadEnd::Unwanted) => {}
+            }
+        }
+        failed.map_or(Ok(counters), Err)
+    })
+}
+
 /// Passes on the messages of the readers: one portion of each reader in turn, until none is left.
-fn deliver_in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+fn deliver_in_order<T>(
+    shares: &[Receiver<ReaderDelivery<T>>],
+    each: &mut dyn FnMut(T) -> ControlFlow<()>,
+) -> Result<(), Error> {
     // Portion n is read by reader n modulo their number, so taking turns gives the order of the files.
     for share in shares.iter().cycle() {
         loop {
             match share.recv() {
-                Ok(ReaderDelivery::Rows(chunk, rows)) => {
-                    if each(&chunk, &rows).is_break() {
+                Ok(ReaderDelivery::Chunk(chunk)) => {
+                    if each(chunk).is_break() {
                         return Ok(());
                     }
                 }
@@ -220,144 +277,49 @@ fn deliver_in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_
     Ok(())
 }
 
-/// The input of a scan, shared by its readers.
-struct ScanRequest<'a> {
-    terms: &'a ScanTerms<'a>,
-    files: &'a [PathBuf],
-    selection: RowSelection<'a>,
-    /// Columns that the filter needs.
-    of_filter: Vec<&'static str>,
-    /// Other columns that are wanted.
-    others: Vec<&'static str>,
-}
-
-impl ScanRequest<'_> {
-    fn demand_wanted(&self) -> Result<(), Error> {
-        if (self.terms.is_given_up)() { Err(Error::GivenUp) } else { Ok(()) }
-    }
-}
-
 /// A message of a reader thread.
-enum ReaderDelivery {
-    Rows(RowChunk, Vec<usize>),
+enum ReaderDelivery<T> {
+    Chunk(T),
     Failed(Box<Error>),
-    /// The end of a portion: a file, or a row group if there is only one file.
+    /// See [`PortionSink::end_portion`].
     PortionEnd,
 }
 
-/// One of several readers. It reads every `of`th portion, starting with `number`.
-struct ScanShare {
-    number: usize,
-    of: usize,
-    sender: SyncSender<ReaderDelivery>,
+/// Sends the chunks to the thread that brings them into order.
+struct PortionSender<'a, T, F> {
+    sender: &'a SyncSender<ReaderDelivery<T>>,
+    map: &'a F,
 }
 
-/// The receiver has ended the scan.
-struct ReaderUnwanted;
-
-impl ScanShare {
-    fn read_portions(&self, request: &ScanRequest<'_>) {
-        // All readers count the portions alike, so they need no coordination.
-        let mut portions = 0;
-        for (file, path) in request.files.iter().enumerate() {
-            // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
-            let has_portion_groups = request.files.len() == 1;
-            if !has_portion_groups && !self.is_mine(&mut portions) {
-                continue;
-            }
-            let read = self.read_file(file, path, request, has_portion_groups.then_some(&mut portions));
-            let sent = match read {
-                Ok(()) if has_portion_groups => Ok(()),
-                Ok(()) => self.send_delivery(ReaderDelivery::PortionEnd),
-                Err(ReadEnd::Failed(error)) => self.send_delivery(ReaderDelivery::Failed(Box::new(error))),
-                Err(ReadEnd::Unwanted) => Err(ReaderUnwanted),
-            };
-            if sent.is_err() {
-                return;
-            }
-        }
+impl<T, F: Fn(RowChunk, Vec<usize>) -> T> PortionSink for PortionSender<'_, T, F> {
+    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd> {
+        self.sender.send(ReaderDelivery::Chunk((self.map)(chunk, rows))).map_err(|_| ReadEnd::Unwanted)
     }
 
-    /// Returns whether the next portion belongs to this reader.
-    fn is_mine(&self, portions: &mut usize) -> bool {
-        *portions += 1;
-        (*portions - 1) % self.of == self.number
+    fn end_portion(&mut self) -> Result<(), ReadEnd> {
+        self.sender.send(ReaderDelivery::PortionEnd).map_err(|_| ReadEnd::Unwanted)
     }
+}
 
-    fn send_delivery(&self, delivery: ReaderDelivery) -> Result<(), ReaderUnwanted> {
-        self.sender.send(delivery).map_err(|_| ReaderUnwanted)
-    }
+/// Counts the rows on the reader's own thread.
+struct PortionCounter<'a, C, F> {
+    counter: C,
+    count: &'a F,
+    has_failed: &'a AtomicBool,
+}
 
-    /// Reads a file, or this reader's portions of it.
-    fn read_file(
-        &self,
-        number: usize,
-        path: &Path,
-        request: &ScanRequest<'_>,
-        mut portions: Option<&mut usize>,
-    ) -> Result<(), ReadEnd> {
-        if !request.selection.may_have_file(number) {
-            return Ok(());
+impl<C, F: Fn(&mut C, &RowChunk, &[usize])> PortionSink for PortionCounter<'_, C, F> {
+    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd> {
+        // The counters of the others are dropped if one reader fails.
+        if self.has_failed.load(Ordering::Relaxed) {
+            return Err(ReadEnd::Unwanted);
         }
-        // A file that was removed since the list was made is no error: collectors remove old ones at any time.
-        let Some(file) = open_if_there(path)? else { return Ok(()) };
-        let places = GroupPlaces {
-            selection: request.selection,
-            of_filter: find_columns(path, &file, &request.of_filter)?,
-            others: find_columns(path, &file, &request.others)?,
-        };
-        for index in 0..file.num_row_groups() {
-            if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
-                continue;
-            }
-            request.demand_wanted()?;
-            let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
-            let first = RowPlace { file: number, group: index, row: 0 };
-            if request.selection.may_have_group(group.metadata(), first) {
-                self.read_group(path, &*group, first, &places, request)?;
-            }
-            // Sent after a skipped group, too: the receiver counts portions, not groups with rows.
-            if portions.is_some() {
-                self.send_delivery(ReaderDelivery::PortionEnd)?;
-            }
-        }
+        (self.count)(&mut self.counter, &chunk, &rows);
         Ok(())
     }
 
-    fn read_group(
-        &self,
-        path: &Path,
-        group: &dyn RowGroupReader,
-        first: RowPlace,
-        places: &GroupPlaces<'_>,
-        request: &ScanRequest<'_>,
-    ) -> Result<(), ReadEnd> {
-        let mut reader = GroupReader::open_group(group, first, places).map_err(Error::damaged_file(path))?;
-        while let Some((chunk, rows)) =
-            reader.next_chunk(places.selection).map_err(Error::damaged_file(path))?
-        {
-            request.demand_wanted()?;
-            self.send_delivery(ReaderDelivery::Rows(chunk, rows))?;
-        }
+    fn end_portion(&mut self) -> Result<(), ReadEnd> {
         Ok(())
-    }
-}
-
-/// Reason why a reader stops before the end.
-enum ReadEnd {
-    Failed(Error),
-    Unwanted,
-}
-
-impl From<Error> for ReadEnd {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<ReaderUnwanted> for ReadEnd {
-    fn from(_: ReaderUnwanted) -> Self {
-        Self::Unwanted
     }
 }
 

@@ -6,21 +6,21 @@
 //!
 //! Groups that do not fit into memory are counted in further scans (`counter`).
 //!
-//! Invariant: a group that is shown has all its records. At most [`GROUPS_MOST`] groups are counted at once.
+//! Invariant: a group that is shown has all its records. Each thread counts at most [`GROUPS_MOST`] groups at once.
 
 mod counter;
 mod sketch;
+mod table;
 
 use super::Error;
 use super::filter::{FlowFilter, per_second};
 use super::grouping::{FlowGrouping, GroupValue};
-use super::scan::{RowChunk, ScanTerms, scan_with};
-use counter::GroupCounter;
+use super::scan::{RowChunk, ScanTerms, count_records};
+use counter::{CountedGroups, GroupCounter, ScanCounter};
 use serde::Serialize;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-/// Most groups counted at once.
+/// Most groups that a thread counts at once.
 pub const GROUPS_MOST: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
@@ -137,13 +137,21 @@ fn top_groups_within(
     question: &TopQuestion,
     bound: usize,
 ) -> Result<TopAnswer, Error> {
+    let scan = TopScan { question, filter, reverse: filter.to_reversed() };
     let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
-    let mut groups = TopGroups { question, counter: GroupCounter::new(question, bound) };
+    let mut counter = GroupCounter::new(question, bound);
     loop {
+        let counters = count_records(
+            terms,
+            files,
+            &scan.selection(),
+            &wanted,
+            || counter.scan_counter(),
+            |counter, chunk, rows| scan.count_chunk(counter, chunk, rows),
+        )?;
         // Each scan ends with a greater hash than the one before, so the loop ends.
-        groups.scan_once(terms, files, filter, &wanted)?;
-        if groups.counter.end_scan() {
-            return Ok(groups.into_answer());
+        if counter.end_scan(counters) {
+            return Ok(to_answer(question, counter.into_counted()));
         }
     }
 }
@@ -156,36 +164,37 @@ enum FlowDirection {
     Both,
 }
 
-struct TopGroups<'a> {
+/// The question of one scan.
+struct TopScan<'a> {
     question: &'a TopQuestion,
-    counter: GroupCounter<'a>,
+    filter: &'a FlowFilter,
+    reverse: FlowFilter,
 }
 
-impl TopGroups<'_> {
-    fn scan_once(
-        &mut self,
-        terms: &ScanTerms<'_>,
-        files: &[PathBuf],
-        filter: &FlowFilter,
-        wanted: &[&'static str],
-    ) -> Result<(), Error> {
-        // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
-        if !self.question.grouping.is_of_direction() {
-            return scan_with(terms, files, filter, wanted, &mut |chunk, rows| {
-                self.count_rows(chunk, rows, FlowDirection::Both);
-                ControlFlow::Continue(())
-            });
-        }
-        // One scan for both directions: it selects records with either half, and each half is filtered again.
-        let reverse = filter.to_reversed();
-        scan_with(terms, files, &filter.or(&reverse), wanted, &mut |chunk, rows| {
-            self.count_rows(chunk, &filter.select_among(chunk, rows.to_vec()), FlowDirection::Forward);
-            self.count_rows(chunk, &reverse.select_among(chunk, rows.to_vec()), FlowDirection::Reverse);
-            ControlFlow::Continue(())
-        })
+impl TopScan<'_> {
+    /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
+    fn selection(&self) -> FlowFilter {
+        if self.question.grouping.is_of_direction() { self.filter.or(&self.reverse) } else { self.filter.clone() }
     }
 
-    fn count_rows(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
+    fn count_chunk(&self, counter: &mut ScanCounter<'_>, chunk: &RowChunk, rows: &[usize]) {
+        // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
+        if !self.question.grouping.is_of_direction() {
+            return self.count_rows(counter, chunk, rows, FlowDirection::Both);
+        }
+        let forward = self.filter.select_among(chunk, rows.to_vec());
+        self.count_rows(counter, chunk, &forward, FlowDirection::Forward);
+        let reverse = self.reverse.select_among(chunk, rows.to_vec());
+        self.count_rows(counter, chunk, &reverse, FlowDirection::Reverse);
+    }
+
+    fn count_rows(
+        &self,
+        counter: &mut ScanCounter<'_>,
+        chunk: &RowChunk,
+        rows: &[usize],
+        direction: FlowDirection,
+    ) {
         let keys = self.question.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
         // Looked up once for the chunk and not for each row.
         let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
@@ -197,25 +206,23 @@ impl TopGroups<'_> {
             // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
                 keys.write_key(row, &mut key);
-                self.counter.add_record(&key, has);
+                counter.add_record(&key, has);
             }
         }
     }
+}
 
-    fn into_answer(self) -> TopAnswer {
-        let Self { question, counter } = self;
-        let counted = counter.into_counted();
-        let groups = counted
-            .largest
-            .into_iter()
-            .map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has });
-        TopAnswer {
-            groups: groups.collect(),
-            total: counted.total,
-            groups_seen: counted.groups,
-            groups_are_estimated: counted.groups_are_estimated,
-            files_have_changed: counted.has_changed,
-        }
+fn to_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
+    let groups = counted
+        .largest
+        .into_iter()
+        .map(|(key, has)| TopGroup { values: question.grouping.read_values(&key), has });
+    TopAnswer {
+        groups: groups.collect(),
+        total: counted.total,
+        groups_seen: counted.groups,
+        groups_are_estimated: counted.groups_are_estimated,
+        files_have_changed: counted.has_changed,
     }
 }
 

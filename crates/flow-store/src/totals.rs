@@ -2,12 +2,11 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{ScanTerms, flow_start_range, scan_with};
+use super::scan::{RowChunk, ScanTerms, count_records, flow_start_range};
 use super::top::GroupTotals;
 use packetrig_units::{Nanos, clamp_to_u8};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 /// Most buckets of a timeline; records of further buckets are only counted.
@@ -41,7 +40,7 @@ pub struct FlowTotals {
     pub bucket_ns: u64,
     /// Sums by the start of flows (nanoseconds since 1970). Empty buckets are left out.
     pub timeline: BTreeMap<u64, TotalsRow>,
-    /// Records that are not in the timeline, because it had too many buckets.
+    /// Records that are not in the timeline, because it had too many buckets: the earliest are kept.
     pub beside_timeline: u64,
 }
 
@@ -90,15 +89,10 @@ pub fn flow_totals_with(
         Some(bucket) => bucket.as_u64().max(1),
         None => fitting_length(flow_start_range(files)?, filter),
     };
-    let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
-    scan_with(terms, files, filter, &COLUMNS, &mut |chunk, rows| {
-        let columns = COLUMNS.map(|name| chunk.column(name));
-        for &row in rows {
-            totals.count_record(columns.map(|cells| cells.number_at(row)));
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(totals)
+    let counted =
+        count_records(terms, files, filter, &COLUMNS, || TotalsCounter::new(bucket_ns), TotalsCounter::count_chunk)?;
+    let merged = counted.into_iter().reduce(TotalsCounter::merge_with);
+    Ok(merged.unwrap_or_else(|| TotalsCounter::new(bucket_ns)).into_totals())
 }
 
 fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
@@ -111,13 +105,91 @@ fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
     fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
 }
 
+/// Sums of the records of one thread.
+struct TotalsCounter {
+    totals: FlowTotals,
+    protocols: [TotalsRow; 256],
+    /// Buckets from here on are beside the timeline.
+    timeline_end: u64,
+}
+
+impl TotalsCounter {
+    fn new(bucket_ns: u64) -> Self {
+        Self {
+            totals: FlowTotals { bucket_ns, ..FlowTotals::default() },
+            protocols: [TotalsRow::default(); 256],
+            timeline_end: u64::MAX,
+        }
+    }
+
+    fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
+        // Looked up once for the chunk and not for each row.
+        let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
+        let columns = columns.each_ref().map(|numbers| &numbers[..]);
+        // Records are sorted by their start, so a bucket is looked up once for many of them.
+        let mut current = (0, TotalsRow::default());
+        for &row in rows {
+            let values = columns.map(|numbers| numbers.get(row).copied().unwrap_or(0));
+            let [start, _, protocol, ..] = values;
+            let sum = self.totals.count_record(values);
+            // A column of another program's file may have greater numbers than a protocol can have.
+            self.protocols[usize::from(clamp_to_u8(protocol))].add_record(sum);
+            let bucket = start - start % self.totals.bucket_ns;
+            if bucket != current.0 {
+                self.add_to_timeline(current.0, current.1);
+                current = (bucket, TotalsRow::default());
+            }
+            current.1.add_record(sum);
+        }
+        self.add_to_timeline(current.0, current.1);
+    }
+
+    /// Adds the records of a bucket. Flows with random times must not fill the memory with buckets, so only the earliest are kept.
+    fn add_to_timeline(&mut self, bucket: u64, row: TotalsRow) {
+        let FlowTotals { timeline, beside_timeline, .. } = &mut self.totals;
+        if row.records == 0 {
+            return;
+        }
+        if bucket >= self.timeline_end {
+            *beside_timeline += row.records;
+            return;
+        }
+        timeline.entry(bucket).or_default().add_row(row);
+        if timeline.len() > BUCKETS_MOST
+            && let Some((last, row)) = timeline.pop_last()
+        {
+            *beside_timeline += row.records;
+            self.timeline_end = last;
+        }
+    }
+
+    fn merge_with(mut self, other: Self) -> Self {
+        self.totals.add_totals(&other.totals);
+        for (row, more) in self.protocols.iter_mut().zip(other.protocols) {
+            row.add_row(more);
+        }
+        // Only the buckets that neither of them has given up are complete.
+        self.timeline_end = self.timeline_end.min(other.timeline_end);
+        let timeline = std::mem::take(&mut self.totals.timeline);
+        for (bucket, row) in timeline.into_iter().chain(other.totals.timeline) {
+            self.add_to_timeline(bucket, row);
+        }
+        self
+    }
+
+    fn into_totals(self) -> FlowTotals {
+        let protocols = (0..=u8::MAX).zip(self.protocols).filter(|(_, row)| row.records > 0);
+        FlowTotals { protocols: protocols.collect(), ..self.totals }
+    }
+}
+
 impl FlowTotals {
-    /// Counts a record, from its values in the order of [`COLUMNS`].
-    fn count_record(&mut self, values: [u64; COLUMNS.len()]) {
+    /// Counts a record, from its values in the order of [`COLUMNS`], but for protocol and timeline. Returns its sum.
+    fn count_record(&mut self, values: [u64; COLUMNS.len()]) -> GroupTotals {
         let [
             start,
             end,
-            protocol,
+            _,
             packets,
             bytes,
             frame_bytes,
@@ -138,27 +210,36 @@ impl FlowTotals {
         self.sum.add_totals(sum);
         // Saturating: files of other programs may have any number.
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
-        self.records_with_loss += loss;
-        self.records_with_merges += merged;
+        self.records_with_loss = self.records_with_loss.saturating_add(loss);
+        self.records_with_merges = self.records_with_merges.saturating_add(merged);
         self.sampled_records += u64::from(sampling > 1);
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
-        // A column of another program's file may have greater numbers than a protocol can have.
-        self.protocols.entry(clamp_to_u8(protocol)).or_default().add_record(sum);
-        // Flows with random times must not fill the memory with buckets.
-        let bucket = start - start % self.bucket_ns;
-        if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
-            self.timeline.entry(bucket).or_default().add_record(sum);
-        } else {
-            self.beside_timeline += 1;
-        }
+        sum
+    }
+
+    /// Adds other totals, but for protocols and the timeline.
+    fn add_totals(&mut self, other: &Self) {
+        self.records += other.records;
+        self.sum.add_totals(other.sum);
+        self.frame_bytes = self.frame_bytes.saturating_add(other.frame_bytes);
+        self.records_with_loss = self.records_with_loss.saturating_add(other.records_with_loss);
+        self.records_with_merges = self.records_with_merges.saturating_add(other.records_with_merges);
+        self.sampled_records += other.sampled_records;
+        self.first_ns = [self.first_ns, other.first_ns].into_iter().flatten().min();
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.beside_timeline += other.beside_timeline;
     }
 }
 
 impl TotalsRow {
     fn add_record(&mut self, sum: GroupTotals) {
-        self.records += 1;
-        self.sum.add_totals(sum);
+        self.add_row(Self { records: 1, sum });
+    }
+
+    fn add_row(&mut self, other: Self) {
+        self.records += other.records;
+        self.sum.add_totals(other.sum);
     }
 }
 

@@ -3,6 +3,7 @@
 use super::ranges::{RangeSet, ValueRange};
 use crate::cells::ColumnCells;
 use crate::columns::counterpart_column;
+use crate::rows::keep_rows;
 use crate::scan::RowChunk;
 use packetrig_units::clamp_to_u64;
 use parquet::basic::LogicalType;
@@ -155,13 +156,21 @@ impl OperandCells<'_> {
         }
     }
 
+    /// The values of all rows, if it is a column of numbers as it is.
+    pub(crate) const fn numbers(&self) -> Option<&[u64]> {
+        match self {
+            Self::Bits { cells: ColumnCells::Numbers(numbers), shift: 0, mask: u64::MAX } => Some(numbers.as_slice()),
+            _ => None,
+        }
+    }
+
     /// The value as a number. Addresses become numbers that keep their order.
     pub(crate) fn wide_value_at(&self, row: usize) -> u128 {
         match self {
-            Self::Bits { cells: ColumnCells::Addresses(addresses), .. } => {
-                u128::from_be_bytes(addresses[row])
+            Self::Bits { cells: cells @ ColumnCells::Addresses(_), .. } => {
+                u128::from_be_bytes(cells.address_at(row))
             }
-            Self::Bits { cells: ColumnCells::Macs(macs), .. } => mac_number(macs[row]).into(),
+            Self::Bits { cells: cells @ ColumnCells::Macs(_), .. } => mac_number(cells.mac_at(row)).into(),
             _ => self.value_at(row).into(),
         }
     }
@@ -217,11 +226,11 @@ impl FlowCondition {
         }
         let operand = self.operand.operand_cells(chunk);
         match &self.test {
-            ValueTest::Values(set) => rows.retain(|&row| set.contains(operand.value_at(row).into())),
-            ValueTest::AllFlags(mask) => rows.retain(|&row| operand.value_at(row) & mask == *mask),
-            ValueTest::NoFlags(mask) => rows.retain(|&row| operand.value_at(row) & mask == 0),
-            ValueTest::Word(word) => rows.retain(|&row| operand.word_at(row) == word),
-            ValueTest::NotWord(word) => rows.retain(|&row| operand.word_at(row) != word),
+            ValueTest::Values(set) => keep_rows(rows, |row| set.contains(operand.value_at(row).into())),
+            ValueTest::AllFlags(mask) => keep_rows(rows, |row| operand.value_at(row) & mask == *mask),
+            ValueTest::NoFlags(mask) => keep_rows(rows, |row| operand.value_at(row) & mask == 0),
+            ValueTest::Word(word) => keep_rows(rows, |row| operand.word_at(row) == word),
+            ValueTest::NotWord(word) => keep_rows(rows, |row| operand.word_at(row) != word),
         }
     }
 
@@ -245,10 +254,12 @@ impl FlowCondition {
 
 fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
     match cells {
-        ColumnCells::Numbers(values) => rows.retain(|&row| set.contains(values[row].into())),
-        ColumnCells::Addresses(values) => rows.retain(|&row| set.contains(u128::from_be_bytes(values[row]))),
-        ColumnCells::Macs(_) => rows.retain(|&row| set.contains(mac_number(cells.mac_at(row)).into())),
-        ColumnCells::Flags(_) => rows.retain(|&row| set.contains(cells.number_at(row).into())),
+        ColumnCells::Numbers(values) => set.retain_numbers(values, rows),
+        ColumnCells::Addresses(cells) => {
+            cells.retain_rows(rows, |address| set.contains(u128::from_be_bytes(*address)));
+        }
+        ColumnCells::Macs(cells) => cells.retain_rows(rows, |mac| set.contains(mac_number(*mac).into())),
+        ColumnCells::Flags(_) => keep_rows(rows, |row| set.contains(cells.number_at(row).into())),
         // A missing column is zero in every row.
         ColumnCells::Missing | ColumnCells::Words(_) => {
             if !set.contains(0) {

@@ -1,5 +1,8 @@
 //! Sets of values as ranges. Numbers and addresses alike are unsigned integers of 128 bits.
 
+use crate::rows::keep_rows;
+use packetrig_units::clamp_to_u64;
+
 /// Sorted ranges, which neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RangeSet(Vec<ValueRange>);
@@ -62,6 +65,18 @@ impl RangeSet {
         after > 0 && self.0[after - 1].greatest >= value
     }
 
+    /// Removes the rows whose number is not in the set.
+    pub(super) fn retain_numbers(&self, numbers: &[u64], rows: &mut Vec<usize>) {
+        // Most sets are a single range, and numbers have half the bits of addresses.
+        if let [range] = self.0[..]
+            && let Ok(least) = u64::try_from(range.least)
+        {
+            let width = clamp_to_u64(range.greatest) - least;
+            return keep_rows(rows, |row| numbers[row].wrapping_sub(least) <= width);
+        }
+        keep_rows(rows, |row| self.contains(numbers[row].into()));
+    }
+
     /// Returns whether any value between these bounds is in the set.
     pub(super) fn intersects(&self, bounds: ValueRange) -> bool {
         let after = self.0.partition_point(|range| range.least <= bounds.greatest);
@@ -98,6 +113,9 @@ mod tests {
             let set = set(&pairs);
             prop_assert_eq!(set.contains(value), is_in(value));
             prop_assert_eq!(set.complement().contains(value), !is_in(value));
+            let mut rows = vec![0, 1];
+            set.retain_numbers(&[value.try_into().unwrap(), u64::MAX], &mut rows);
+            prop_assert_eq!(rows, if is_in(value) { vec![0] } else { vec![] });
             let bounds = ValueRange { least: value, greatest: value + width };
             prop_assert_eq!(set.intersects(bounds), (value..=value + width).any(is_in));
         }

@@ -42,9 +42,9 @@ fn text(cells: &ColumnCells, row: usize) -> String {
     match cells {
         ColumnCells::Missing => "missing".into(),
         ColumnCells::Numbers(values) => values[row].to_string(),
-        ColumnCells::Addresses(values) => format!("{:?}", values[row]),
-        ColumnCells::Macs(values) => format!("{:?}", values[row]),
-        ColumnCells::Words(values) => values[row].clone(),
+        ColumnCells::Addresses(values) => format!("{:?}", values.get(row).unwrap()),
+        ColumnCells::Macs(values) => format!("{:?}", values.get(row).unwrap()),
+        ColumnCells::Words(_) => cells.word_at(row).to_owned(),
         ColumnCells::Flags(values) => values[row].to_string(),
     }
 }

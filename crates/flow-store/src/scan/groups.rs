@@ -3,11 +3,10 @@
 use super::selection::RowSelection;
 use super::{ROWS, RowChunk, RowPlace};
 use crate::Error;
-use crate::cells::{self, ColumnCells};
+use crate::cells::{self, CellReader, ColumnCells};
 use crate::columns::flow_columns;
 use packetrig_flow::element::ElementKind;
 use packetrig_units::clamp_to_usize;
-use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -71,7 +70,7 @@ fn kind_of(name: &str) -> ElementKind {
 
 /// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
 struct ColumnsReader {
-    columns: Vec<(ColumnPlace, Option<ColumnReader>)>,
+    columns: Vec<(ColumnPlace, Option<CellReader>)>,
     behind: usize,
 }
 
@@ -79,7 +78,8 @@ impl ColumnsReader {
     fn open_columns(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
         let mut columns = Vec::with_capacity(places.len());
         for place in places {
-            let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
+            let open = |index| CellReader::open_column(group, index, place.kind);
+            let reader = place.index.map(open).transpose()?;
             columns.push((*place, reader));
         }
         Ok(Self { columns, behind: 0 })
@@ -92,9 +92,9 @@ impl ColumnsReader {
             let cells = match reader {
                 Some(reader) => {
                     if behind > 0 {
-                        cells::skip_rows(reader, behind)?;
+                        reader.skip_rows(behind)?;
                     }
-                    cells::read_cells(reader, place.kind, chunk.rows)?
+                    reader.read_rows(chunk.rows)?
                 }
                 None => ColumnCells::Missing,
             };

@@ -95,9 +95,9 @@ fn null_cells_read_as_zero() {
     let mut expected = [
         ColumnCells::Numbers(vec![THIRTEEN, THIRTEEN + 5, THIRTEEN + 9]),
         ColumnCells::Numbers(vec![7, 0, u64::from(u32::MAX)]),
-        ColumnCells::Addresses(vec![address(1), [0; 16], address(2)]),
-        ColumnCells::Macs(vec![[1; 6], [0; 6], [2; 6]]),
-        ColumnCells::Words(vec!["gre".into(), String::new(), "ip".into()]),
+        ColumnCells::Addresses(vec![address(1), [0; 16], address(2)].into()),
+        ColumnCells::Macs(vec![[1; 6], [0; 6], [2; 6]].into()),
+        ColumnCells::Words(vec!["gre".into(), "".into(), "ip".into()].into()),
         ColumnCells::Flags(vec![true, false, true]),
     ];
     assert_eq!((chunks.len(), chunks[0].rows), (2, 3));

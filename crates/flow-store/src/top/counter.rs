@@ -1,17 +1,18 @@
 //! Counts groups exactly, in bounded memory, with as many scans as that takes.
 //!
-//! While all groups fit, there is one scan. When the table is full, the groups with the larger hashes leave it, and it counts the others
-//! to the end. So each scan counts the groups of a range of hashes, and the next one begins where it ended. From the moment the first
-//! table was full, a [`GroupSketch`] has a bound from above for every group: later scans pass over groups that cannot be among the
-//! largest, so there are usually two scans. An order that is no sum, such as a rate, has no such bound.
+//! Each thread of a scan has a [`ScanCounter`]. While all groups fit, there is one scan. When a table is full, the groups with the larger
+//! hashes leave it, and it counts the others to the end. So each scan counts the groups of a range of hashes, the smallest one of its
+//! threads, and the next scan begins where it ended. From the moment the first table was full, a [`GroupSketch`] has a bound from above
+//! for every group: later scans pass over groups that cannot be among the largest, so there are usually two scans. An order that is no
+//! sum, such as a rate, has no such bound.
 //!
-//! Invariant: the sum of a group in the table includes every record of the group so far.
+//! Invariant: after a scan, the sum of a group in the table includes every record of the group.
 
 use super::sketch::GroupSketch;
-use super::{GroupSum, TopQuestion};
-use crate::key_hash::KeyHashes;
-use std::collections::HashMap;
-use std::hash::BuildHasher as _;
+use super::table::GroupTable;
+use super::{GroupSum, TopOrder, TopQuestion};
+use std::cmp::Ordering;
+use std::sync::Arc;
 
 type GroupKey = Box<[u8]>;
 
@@ -34,19 +35,109 @@ impl HashRange {
     }
 }
 
+/// Groups that may still be among the largest, by their bounds from above.
+#[derive(Clone, Debug)]
+struct PromisingGroups {
+    sketch: Arc<GroupSketch>,
+    /// Groups with less than this are not counted.
+    least: u64,
+}
+
+/// Counts the records of one thread in one scan.
+#[derive(Debug)]
+pub(super) struct ScanCounter<'a> {
+    question: &'a TopQuestion,
+    bound: usize,
+    /// The groups of this scan.
+    range: HashRange,
+    table: GroupTable,
+    /// Bounds of all groups, from the moment at which the table was full in the first scan.
+    sketch: Option<GroupSketch>,
+    is_first_scan: bool,
+    promising: Option<PromisingGroups>,
+    scanned: GroupSum,
+}
+
+impl ScanCounter<'_> {
+    /// Adds the values of a record to its group.
+    pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
+        self.scanned.add_sum(has);
+        let hash = self.table.hash_key(key);
+        if !self.is_of_scan(hash, has) {
+            return;
+        }
+        self.table.add_to_group(hash, key, has);
+        self.narrow_full_table();
+    }
+
+    /// Returns whether this scan counts the group.
+    fn is_of_scan(&mut self, hash: u64, has: GroupSum) -> bool {
+        if let Some(sketch) = &mut self.sketch {
+            sketch.add_amount(hash, has.order_value(self.question.order));
+        }
+        let is_promising = self
+            .promising
+            .as_ref()
+            .is_none_or(|promising| promising.sketch.upper_bound(hash) >= promising.least);
+        is_promising && self.range.contains(hash)
+    }
+
+    /// Makes room in a full table: leaves the groups with the larger hashes to a later scan.
+    fn narrow_full_table(&mut self) {
+        // A range of a single hash cannot be halved: then a few groups more than the bound are kept.
+        while self.table.len() > self.bound && self.range.first < self.range.last {
+            self.begin_sketch();
+            self.narrow_range(self.range.lower_half());
+        }
+    }
+
+    /// Begins the bounds of all groups with the sums so far, if the question has any.
+    fn begin_sketch(&mut self) {
+        let order = self.question.order;
+        if self.is_first_scan && self.sketch.is_none() && order.is_sum() {
+            let mut sketch = GroupSketch::new();
+            self.table.groups().for_each(|(hash, _, has)| sketch.add_amount(hash, has.order_value(order)));
+            self.sketch = Some(sketch);
+        }
+    }
+
+    fn narrow_range(&mut self, range: HashRange) {
+        self.range = range;
+        // The groups that leave are counted from the start in a later scan, so no partial sum is kept.
+        self.table.retain_groups(|hash| range.contains(hash));
+    }
+
+    /// Adds the records of another thread.
+    fn merge_counter(&mut self, mut other: Self) {
+        self.scanned.add_sum(other.scanned);
+        if self.sketch.is_some() || other.sketch.is_some() {
+            self.begin_sketch();
+            other.begin_sketch();
+        }
+        if let (Some(sketch), Some(others)) = (&mut self.sketch, &other.sketch) {
+            sketch.merge_sketch(others);
+        }
+        // Both have every record of the groups that are in both ranges.
+        let range = if other.range.last < self.range.last { other.range } else { self.range };
+        self.narrow_range(range);
+        for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {
+            self.table.add_to_group(hash, key, has);
+        }
+        self.narrow_full_table();
+    }
+}
+
+/// Counts groups over all scans.
 #[derive(Debug)]
 pub(super) struct GroupCounter<'a> {
     question: &'a TopQuestion,
     bound: usize,
-    hashes: KeyHashes,
-    /// The groups of this scan.
+    /// An empty table. All tables hash alike, so that ranges of hashes are the same groups in all.
+    empty: GroupTable,
     range: HashRange,
-    sums: HashMap<GroupKey, GroupSum, KeyHashes>,
-    sketch: Option<GroupSketch>,
     is_first_scan: bool,
-    /// Groups with less than this are not counted.
-    least: u64,
-    scanned: GroupSum,
+    promising: Option<PromisingGroups>,
+    sketch: Option<Arc<GroupSketch>>,
     counted: CountedGroups,
 }
 
@@ -67,109 +158,82 @@ impl<'a> GroupCounter<'a> {
         Self {
             question,
             bound,
-            hashes: KeyHashes::default(),
+            empty: GroupTable::default(),
             range: HashRange::ALL,
-            sums: HashMap::default(),
-            sketch: None,
             is_first_scan: true,
-            least: 0,
-            scanned: GroupSum::default(),
+            promising: None,
+            sketch: None,
             counted: CountedGroups::default(),
         }
     }
 
-    /// Adds the values of a record to its group.
-    pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
-        self.scanned.add_sum(has);
-        if !self.is_of_scan(key, has) {
-            return;
-        }
-        if let Some(sum) = self.sums.get_mut(key) {
-            sum.add_sum(has);
-            return;
-        }
-        // Allocates only for new groups; most records belong to known ones.
-        self.sums.insert(key.into(), has);
-        // A range of a single hash cannot be halved: then a few groups more than the bound are kept.
-        if self.sums.len() > self.bound && self.range.first < self.range.last {
-            self.narrow_range();
+    /// Makes a counter for one thread of the next scan.
+    pub(super) fn scan_counter(&self) -> ScanCounter<'a> {
+        ScanCounter {
+            question: self.question,
+            bound: self.bound,
+            range: self.range,
+            table: self.empty.clone(),
+            sketch: None,
+            is_first_scan: self.is_first_scan,
+            promising: self.promising.clone(),
+            scanned: GroupSum::default(),
         }
     }
 
-    /// Returns whether this scan counts the group.
-    fn is_of_scan(&mut self, key: &[u8], has: GroupSum) -> bool {
-        // The common case: while all groups fit, no hash is needed.
-        if self.is_first_scan && self.range.last == u64::MAX {
-            return true;
-        }
-        let hash = self.hashes.hash_one(key);
-        if let Some(sketch) = &mut self.sketch {
-            if self.is_first_scan {
-                sketch.add_amount(hash, has.order_value(self.question.order));
-            } else if sketch.upper_bound(hash) < self.least {
-                return false;
-            }
-        }
-        self.range.contains(hash)
-    }
-
-    /// Makes room in the full table: leaves the groups with the larger hashes to a later scan.
-    fn narrow_range(&mut self) {
-        let order = self.question.order;
-        if self.is_first_scan && self.sketch.is_none() && order.is_sum() {
-            let mut sketch = GroupSketch::new();
-            self.sums
-                .iter()
-                .for_each(|(key, has)| sketch.add_amount(self.hashes.hash_one(key), has.order_value(order)));
-            self.sketch = Some(sketch);
-        }
-        self.range = self.range.lower_half();
-        let Self { sums, range, hashes, .. } = self;
-        // About half of the groups leave. They are counted from the start in a later scan, so no partial sum is kept.
-        sums.retain(|key, _| range.contains(hashes.hash_one(key)));
-    }
-
-    /// Ends a scan over all records. Returns `false` if another scan is needed.
-    pub(super) fn end_scan(&mut self) -> bool {
-        let scanned = std::mem::take(&mut self.scanned);
+    /// Ends a scan over all records, with the counters of its threads. Returns `false` if another scan is needed.
+    pub(super) fn end_scan(&mut self, counters: Vec<ScanCounter<'a>>) -> bool {
+        let merged = counters.into_iter().reduce(|mut all, other| {
+            all.merge_counter(other);
+            all
+        });
+        let scan = merged.unwrap_or_else(|| self.scan_counter());
         if self.is_first_scan {
-            self.counted.total = scanned;
+            self.counted.total = scan.scanned;
         }
         // Every scan sees all records, so a different total means that files have changed in between.
-        self.counted.has_changed |= scanned != self.counted.total;
-        self.counted.groups += self.sums.len() as u64;
-        self.keep_largest();
-        if self.range.last == u64::MAX {
+        self.counted.has_changed |= scan.scanned != self.counted.total;
+        self.counted.groups += scan.table.len() as u64;
+        self.keep_largest(&scan.table);
+        self.sketch = self.sketch.take().or(scan.sketch.map(Arc::new));
+        if scan.range.last == u64::MAX {
             return true;
         }
         self.is_first_scan = false;
         // `last` is below `u64::MAX` here, so the sum does not overflow.
-        self.range = HashRange { first: self.range.last + 1, last: u64::MAX };
+        self.range = HashRange { first: scan.range.last + 1, last: u64::MAX };
+        self.pass_over_small_groups();
+        false
+    }
+
+    /// Lets later scans pass over groups that cannot be among the largest.
+    fn pass_over_small_groups(&mut self) {
         let TopQuestion { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch
             && self.counted.largest.len() == most
         {
             // An equal one may still come before the last one: its key may be smaller.
-            self.least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
+            let least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
+            self.promising = Some(PromisingGroups { sketch: Arc::clone(sketch), least });
             self.counted.groups_are_estimated = true;
-            self.counted.groups = sketch.estimate_groups();
         }
-        false
     }
 
     /// Keeps the groups that may be shown.
-    fn keep_largest(&mut self) {
+    fn keep_largest(&mut self, table: &GroupTable) {
         let TopQuestion { order, most, least_packets, least_bytes, .. } = *self.question;
-        let largest = &mut self.counted.largest;
-        largest.extend(
-            self.sums
-                .drain()
-                .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
-        );
-        largest.sort_unstable_by(|(one, has), (other, more)| {
-            more.order_value(order).cmp(&has.order_value(order)).then_with(|| one.cmp(other))
-        });
-        largest.truncate(most);
+        let earlier = std::mem::take(&mut self.counted.largest);
+        let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();
+        ranked.extend(table.groups().map(|(_, key, has)| (key, has)).filter(|(_, has)| {
+            has.sum.packets >= least_packets && has.sum.bytes >= least_bytes
+        }));
+        // Only the shown ones are sorted: there may be half a million others.
+        if ranked.len() > most && most > 0 {
+            ranked.select_nth_unstable_by(most - 1, |one, other| compare_rank(order, one, other));
+        }
+        ranked.truncate(most);
+        ranked.sort_unstable_by(|one, other| compare_rank(order, one, other));
+        self.counted.largest = ranked.into_iter().map(|(key, has)| (key.into(), has)).collect();
     }
 
     pub(super) fn into_counted(mut self) -> CountedGroups {
@@ -178,4 +242,10 @@ impl<'a> GroupCounter<'a> {
         }
         self.counted
     }
+}
+
+/// Compares two groups: the larger one first, and of equal ones that with the smaller key.
+fn compare_rank(order: TopOrder, one: &(&[u8], GroupSum), other: &(&[u8], GroupSum)) -> Ordering {
+    let by_size = other.1.order_value(order).cmp(&one.1.order_value(order));
+    by_size.then_with(|| one.0.cmp(other.0))
 }

@@ -30,6 +30,16 @@ impl GroupSketch {
         self.marks[mark / 64] |= 1 << (mark % 64);
     }
 
+    /// Adds the counters and marks of another sketch.
+    pub(super) fn merge_sketch(&mut self, other: &Self) {
+        for (counter, more) in self.counters.iter_mut().zip(&other.counters) {
+            *counter = counter.saturating_add(*more);
+        }
+        for (marks, more) in self.marks.iter_mut().zip(&other.marks) {
+            *marks |= more;
+        }
+    }
+
     /// Upper bound for the sum of a group with this hash.
     pub(super) fn upper_bound(&self, hash: u64) -> u64 {
         self.counters[slot_of(hash, COUNTERS)]

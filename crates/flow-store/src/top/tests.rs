@@ -216,11 +216,16 @@ fn files_that_change_between_two_scans_are_noticed() {
         last_ns: 1,
         ..GroupSum::default()
     };
-    (0..20_u8).for_each(|n| counter.add_record(&[n], has));
-    assert!(!counter.end_scan());
-    (0..19_u8).for_each(|n| counter.add_record(&[n], has));
-    while !counter.end_scan() {
-        (0..20_u8).for_each(|n| counter.add_record(&[n], has));
+    // Two threads, each with every other group.
+    let mut scan = |groups: u8| {
+        let mut threads = [counter.scan_counter(), counter.scan_counter()];
+        (0..groups).for_each(|n| threads[usize::from(n % 2)].add_record(&[n], has));
+        counter.end_scan(threads.into())
+    };
+    assert!(!scan(20));
+    let mut has_ended = scan(19);
+    while !has_ended {
+        has_ended = scan(20);
     }
     assert!(counter.into_counted().has_changed);
 }

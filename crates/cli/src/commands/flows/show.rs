@@ -11,7 +11,7 @@ use packetrig_flow::element::ElementKind;
 use packetrig_flow_store::columns::{FlowColumn, flow_columns};
 use packetrig_flow_store::json::append_cell;
 use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
-use packetrig_flow_store::scan::{EachChunk, RowChunk, flow_files, scan_records};
+use packetrig_flow_store::scan::{RowChunk, flow_files, map_records, scan_records};
 use packetrig_flow_store::tcp_flags;
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
@@ -76,19 +76,41 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
         output.write_text(found.shown.concat());
         return Ok(());
     }
-    // One write per chunk: a write per record would cost more than the reading.
+    let files = flow_files(&arguments.places)?;
+    let render = |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, wanted, text));
     let mut left = arguments.most.unwrap_or(usize::MAX);
-    visit_chunks(arguments, &names, &mut |chunk, rows| {
-        let mut text = String::new();
-        for &row in rows.iter().take(left) {
-            append(chunk, row, wanted, &mut text);
-        }
-        output.write_text(text);
+    // The readers write the texts, which costs more than the reading.
+    Ok(map_records(&files, &arguments.filter.to_flow_filter()?, &names, render, &mut |rendered| {
+        output.write_text(rendered.first_rows(left));
         // Saturating: the last chunk may have more rows than are left.
-        left = left.saturating_sub(rows.len());
+        left = left.saturating_sub(rendered.ends.len());
         // A closed pipe ends the reading, too: `flows show | head` must not read a year of files.
         if left == 0 || output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    })
+    })?)
+}
+
+/// Rows of a chunk as text, in one piece: a write per record would cost more than the reading.
+struct RenderedRows {
+    text: String,
+    /// Where the text of each row ends.
+    ends: Vec<usize>,
+}
+
+impl RenderedRows {
+    fn render(rows: &[usize], append: impl Fn(usize, &mut String)) -> Self {
+        let mut rendered = Self { text: String::new(), ends: Vec::with_capacity(rows.len()) };
+        for &row in rows {
+            append(row, &mut rendered.text);
+            rendered.ends.push(rendered.text.len());
+        }
+        rendered
+    }
+
+    /// The text of the first rows.
+    fn first_rows(&self, most: usize) -> &str {
+        let end = self.ends.get(..most.min(self.ends.len())).and_then(|ends| ends.last());
+        &self.text[..end.copied().unwrap_or(0)]
+    }
 }
 
 fn append_json_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
@@ -140,7 +162,8 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
         is_all = found.count == found.shown.len() as u64;
         lines = found.shown;
     } else {
-        visit_chunks(arguments, names, &mut |chunk, rows| {
+        let files = flow_files(&arguments.places)?;
+        scan_records(&files, &arguments.filter.to_flow_filter()?, names, &mut |chunk, rows| {
             for &row in rows {
                 // One record more than fits shows that there are more.
                 if lines.len() == most {
@@ -215,11 +238,3 @@ fn find_first_records<T>(
     Ok(first_records(&files, &arguments.filter.to_flow_filter()?, wanted, order, most, show)?)
 }
 
-/// Calls `each` with every chunk and the rows in it that pass the filter.
-fn visit_chunks(
-    arguments: &Arguments,
-    wanted: &[&'static str],
-    each: &mut EachChunk<'_>,
-) -> Result<(), Error> {
-    Ok(scan_records(&flow_files(&arguments.places)?, &arguments.filter.to_flow_filter()?, wanted, each)?)
-}

@@ -1,0 +1,151 @@
+//! The threads that read: each has a share of the portions of the files.
+
+use super::groups::{GroupPlaces, GroupReader, find_columns};
+use super::selection::RowSelection;
+use super::{RowChunk, RowPlace, ScanTerms, open_if_there};
+use crate::Error;
+use parquet::file::reader::{FileReader, RowGroupReader};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+/// The input of a scan, shared by its readers.
+pub(super) struct ScanRequest<'a> {
+    terms: &'a ScanTerms<'a>,
+    files: &'a [PathBuf],
+    selection: RowSelection<'a>,
+    /// Columns that the filter needs.
+    of_filter: Vec<&'static str>,
+    /// Other columns that are wanted.
+    others: Vec<&'static str>,
+}
+
+impl<'a> ScanRequest<'a> {
+    pub(super) fn new(
+        terms: &'a ScanTerms<'a>,
+        files: &'a [PathBuf],
+        selection: RowSelection<'a>,
+        wanted: &[&'static str],
+    ) -> Self {
+        let of_filter = selection.needed_columns();
+        // Columns of the filter are read anyway: reading them again would decode them twice.
+        let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
+        Self { terms, files, selection, of_filter, others }
+    }
+
+    /// The shares of the readers, as many as there are processors.
+    pub(super) fn shares(&self) -> impl Iterator<Item = ScanShare> {
+        let of = thread::available_parallelism().map_or(1, usize::from).min(self.terms.readers).max(1);
+        (0..of).map(move |number| ScanShare { number, of })
+    }
+
+    fn demand_wanted(&self) -> Result<(), Error> {
+        if (self.terms.is_given_up)() { Err(Error::GivenUp) } else { Ok(()) }
+    }
+}
+
+/// Takes the rows that a reader has read.
+pub(super) trait PortionSink {
+    fn take_rows(&mut self, chunk: RowChunk, rows: Vec<usize>) -> Result<(), ReadEnd>;
+
+    /// Ends a portion: a file, or a row group if there is only one file.
+    fn end_portion(&mut self) -> Result<(), ReadEnd>;
+}
+
+/// Reason why a reader stops before the end.
+pub(super) enum ReadEnd {
+    Failed(Error),
+    /// Nobody wants the rows any more.
+    Unwanted,
+}
+
+impl From<Error> for ReadEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// One of several readers. It reads every `of`th portion, starting with `number`.
+pub(super) struct ScanShare {
+    number: usize,
+    of: usize,
+}
+
+impl ScanShare {
+    pub(super) fn read_portions(
+        &self,
+        request: &ScanRequest<'_>,
+        sink: &mut impl PortionSink,
+    ) -> Result<(), ReadEnd> {
+        // All readers count the portions alike, so they need no coordination.
+        let mut portions = 0;
+        for (file, path) in request.files.iter().enumerate() {
+            // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
+            if request.files.len() == 1 {
+                self.read_file(file, path, request, Some(&mut portions), sink)?;
+            } else if self.is_mine(&mut portions) {
+                self.read_file(file, path, request, None, sink)?;
+                sink.end_portion()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether the next portion belongs to this reader.
+    fn is_mine(&self, portions: &mut usize) -> bool {
+        *portions += 1;
+        (*portions - 1) % self.of == self.number
+    }
+
+    /// Reads a file, or this reader's portions of it.
+    fn read_file(
+        &self,
+        number: usize,
+        path: &Path,
+        request: &ScanRequest<'_>,
+        mut portions: Option<&mut usize>,
+        sink: &mut impl PortionSink,
+    ) -> Result<(), ReadEnd> {
+        if !request.selection.may_have_file(number) {
+            return Ok(());
+        }
+        // A file that was removed since the list was made is no error: collectors remove old ones at any time.
+        let Some(file) = open_if_there(path)? else { return Ok(()) };
+        let places = GroupPlaces {
+            selection: request.selection,
+            of_filter: find_columns(path, &file, &request.of_filter)?,
+            others: find_columns(path, &file, &request.others)?,
+        };
+        for index in 0..file.num_row_groups() {
+            if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
+                continue;
+            }
+            request.demand_wanted()?;
+            let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
+            let first = RowPlace { file: number, group: index, row: 0 };
+            if request.selection.may_have_group(group.metadata(), first) {
+                read_group(path, &*group, first, &places, request, sink)?;
+            }
+            // Ended after a skipped group, too: portions are counted, not groups with rows.
+            if portions.is_some() {
+                sink.end_portion()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_group(
+    path: &Path,
+    group: &dyn RowGroupReader,
+    first: RowPlace,
+    places: &GroupPlaces<'_>,
+    request: &ScanRequest<'_>,
+    sink: &mut impl PortionSink,
+) -> Result<(), ReadEnd> {
+    let mut reader = GroupReader::open_group(group, first, places).map_err(Error::damaged_file(path))?;
+    while let Some((chunk, rows)) = reader.next_chunk(places.selection).map_err(Error::damaged_file(path))? {
+        request.demand_wanted()?;
+        sink.take_rows(chunk, rows)?;
+    }
+    Ok(())
+}
