@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{RowChunk, flow_files, scan_records};
+use super::scan::{RowChunk, flow_files, map_records, scan_records};
 use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
 use packetrig_sys::{disk, private_files};
 use packetrig_units::Nanos;
@@ -65,10 +65,12 @@ impl RecentRecords {
 
     /// Calls `each` with the records that meters of groups made.
     pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
-        scan_records(&self.files, &FlowFilter::default(), &COLUMNS, &mut |chunk, rows| {
-            for record in rows.iter().filter_map(|row| record_of(chunk, *row)) {
-                each(record);
-            }
+        // The readers make the records: parsing their histories takes longer than reading them.
+        let make = |chunk: &RowChunk, rows: &[usize]| -> Vec<FlowRecord> {
+            rows.iter().filter_map(|row| record_of(chunk, *row)).collect()
+        };
+        map_records(&self.files, &FlowFilter::default(), &COLUMNS, make, &mut |records| {
+            records.into_iter().for_each(&mut *each);
             ControlFlow::Continue(())
         })
     }

@@ -96,14 +96,20 @@ impl Line {
 
     /// Finds the position on this line at which a record ends.
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
-        let by_origin = self.origin_of(report).map(|origin| origin.end_after(report.direction.followed));
-        let by = |kind| self.ends_by(report, clocks, kind);
-        // Each position is a lower bound (see `Line`), so the greatest of several is the best one.
-        let sure =
-            by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::max_by_position);
+        let mut sure = self.origin_of(report).map(|origin| origin.end_after(report.direction.followed));
+        let mut by_time = None;
+        for (known, seen) in self.equal_landmarks(report) {
+            let best = match known.match_landmark(report.meter, seen, clocks) {
+                Some(LandmarkMatch::ByContent) => &mut sure,
+                Some(LandmarkMatch::ByTime) => &mut by_time,
+                None => continue,
+            };
+            let end = PlacedEnd { position: known.position.plus(seen.since), since: seen.since };
+            // Each position is a lower bound (see `Line`), so the greatest of several is the best one.
+            *best = Some(best.map_or(end, |best: PlacedEnd| best.max_by_position(end)));
+        }
         // A match by time may be another packet, so it counts only if there is no surer one.
-        sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::max_by_position))
-            .or_else(|| self.end_by_beginning(report, clocks))
+        sure.or(by_time).or_else(|| self.end_by_beginning(report, clocks))
     }
 
     /// Finds the end of a record that has everything since its flow began, by another meter that follows the flow since the same
@@ -124,18 +130,15 @@ impl Line {
         of_report.max_by_key(|origin| (origin.from_ns <= report.last_ns, origin.from_ns))
     }
 
-    fn ends_by(
-        &self,
-        report: &SideReport,
-        clocks: &MeterClocks,
-        kind: LandmarkMatch,
-    ) -> impl Iterator<Item = PlacedEnd> {
-        let pairs =
-            self.landmarks.iter().flat_map(move |known| report.landmarks().map(move |seen| (known, seen)));
-        let matching =
-            pairs.filter(move |(known, seen)| known.match_landmark(report.meter, seen, clocks) == Some(kind));
-        matching
-            .map(|(known, seen)| PlacedEnd { position: known.position.plus(seen.since), since: seen.since })
+    /// Pairs of a known landmark and one of a report that carry the same.
+    fn equal_landmarks<'a>(
+        &'a self,
+        report: &'a SideReport,
+    ) -> impl Iterator<Item = (&'a KnownLandmark, &'a Landmark)> {
+        self.landmarks.iter().flat_map(|known| {
+            let equal = report.landmarks().filter(|seen| seen.content == known.content);
+            equal.map(move |seen| (known, seen))
+        })
     }
 
     /// Stores the part of a record that is not stored yet. The record ends at `end` and covers `claim`. Returns the new part.

@@ -136,10 +136,12 @@ impl KnownSide {
     /// Adds a record and returns its new part.
     pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
         let mut news = SideNews::default();
-        if self.find_line(report, clocks).is_none() {
+        let mut found = self.find_line(report, clocks);
+        if found.is_none() {
             self.place_last_witnesses(report.now_ns, clocks, &mut news);
+            found = self.find_line(report, clocks);
         }
-        let Some(placed) = self.place_report(report, clocks) else {
+        let Some(placed) = self.place_found(report, found, clocks) else {
             news.unplaced = report.own.packets;
             self.keep_waiting(report);
             return news;
@@ -192,10 +194,21 @@ impl KnownSide {
     }
 
     fn place_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<PlacedReport> {
+        let found = self.find_line(report, clocks);
+        self.place_found(report, found, clocks)
+    }
+
+    /// Places a report with the line on which it was found.
+    fn place_found(
+        &mut self,
+        report: &SideReport,
+        found: Option<(usize, PlacedEnd)>,
+        clocks: &mut MeterClocks,
+    ) -> Option<PlacedReport> {
         if report.direction.followed.packets == 0 && report.own.packets == 0 {
             return Some(PlacedReport::default());
         }
-        let (found, end) = match self.find_line(report, clocks) {
+        let (found, end) = match found {
             Some((at, end)) => (Some(at), end),
             // No line of that time is left to compare with. Its packets were
             // stored, so the record counts as known.
@@ -248,18 +261,21 @@ impl KnownSide {
     /// Finds the line on which a record has a position. If it has positions on several lines, they are the same line and are
     /// joined.
     fn find_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<(usize, PlacedEnd)> {
+        let mut found: Option<(usize, PlacedEnd)> = None;
         // Lines are in the order of their last use, so a record is mostly found on the last one.
-        let ends = |lines: &[Line]| lines.iter().rposition(|line| line.end_of(report, clocks).is_some());
-        let mut at = ends(&self.lines)?;
-        let end = self.lines[at].end_of(report, clocks)?;
-        while let Some(other) = ends(&self.lines[..at]) {
-            let other_end = self.lines[other].end_of(report, clocks)?;
-            let joined = self.lines.remove(other);
-            // Removing an earlier line moves this one down by one.
-            at -= 1;
-            self.lines[at].join_line(joined, end.position.less(other_end.position));
+        for at in (0..self.lines.len()).rev() {
+            let Some(end) = self.lines[at].end_of(report, clocks) else { continue };
+            found = Some(match found {
+                None => (at, end),
+                Some((later, later_end)) => {
+                    let joined = self.lines.remove(at);
+                    // Removing an earlier line moves the later one down by one.
+                    self.lines[later - 1].join_line(joined, later_end.position.less(end.position));
+                    (later - 1, later_end)
+                }
+            });
         }
-        Some((at, end))
+        found
     }
 
     /// Returns whether it is certain that a record has nothing in common with the known lines, so that it begins one.
