@@ -19,6 +19,13 @@ fleet | faults | methods | probe)
 	;;
 esac
 case $name in
+flows)
+	if EVAL_READERS=$(sh scripts/clients.sh readers); then
+		export EVAL_READERS
+	else
+		echo "going on without DuckDB" >&2
+	fi
+	;;
 methods)
 	if EVAL_MLRSEARCH=$(sh scripts/clients.sh mlrsearch); then
 		export EVAL_MLRSEARCH

@@ -2,9 +2,12 @@
 
 use super::cells::ColumnCells;
 use super::columns::{FlowColumn, counterpart_column, find_column, flow_columns};
+use super::filter::canonical_address;
 use super::scan::RowChunk;
 use packetrig_flow::element::ElementKind;
 use packetrig_units::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
+use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Most parts of a grouping.
@@ -24,6 +27,8 @@ pub struct FlowGrouping {
 pub enum GroupPart {
     /// The value of a column.
     Column(&'static FlowColumn),
+    /// The network of an address.
+    Network(&'static FlowColumn, NetworkLengths),
     /// The two addresses, in either direction.
     Pair,
     /// The protocol, and the lower of the two ports, which normally is the port of the service.
@@ -31,11 +36,57 @@ pub enum GroupPart {
     Exporter,
 }
 
+/// Bits of an address that name its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkLengths {
+    v4: u32,
+    v6: u32,
+}
+
+impl NetworkLengths {
+    /// Reads `24`, `64` or `24/64`. A length for one version leaves the addresses of the other one whole: one of up to 32 bits is for IPv4.
+    fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let lengths: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
+        match lengths?[..] {
+            [v4] if v4 <= 32 => Some(Self { v4, v6: 128 }),
+            [v6] if v6 <= 128 => Some(Self { v4: 32, v6 }),
+            [v4, v6] if v4 <= 32 && v6 <= 128 => Some(Self { v4, v6 }),
+            _ => None,
+        }
+    }
+
+    /// The network of an address.
+    fn network_of(self, address: [u8; 16]) -> AddressNetwork {
+        let is_v4 = matches!(canonical_address(address), IpAddr::V4(_));
+        let (length, behind) = if is_v4 { (self.v4, 96) } else { (self.v6, 0) };
+        // A shift by all 128 bits overflows: a network of no bits is everything.
+        let rest = u128::MAX.checked_shr(behind + length).unwrap_or(0);
+        let address = (u128::from_be_bytes(address) & !rest).to_be_bytes();
+        AddressNetwork { address, length, is_whole: length == if is_v4 { 32 } else { 128 } }
+    }
+}
+
+/// A network: its first address, and its length in the version of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressNetwork {
+    address: [u8; 16],
+    length: u32,
+    is_whole: bool,
+}
+
+impl fmt::Display for AddressNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = canonical_address(self.address);
+        if self.is_whole { write!(f, "{address}") } else { write!(f, "{address}/{}", self.length) }
+    }
+}
+
 /// The value of a group in one part.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GroupValue {
     Number(u64),
     Address([u8; 16]),
+    Network(AddressNetwork),
     Mac([u8; 6]),
     Word(String),
     /// Two addresses, the lower first.
@@ -50,7 +101,7 @@ pub enum GroupValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGrouping {
     #[error(
-        "cannot group records by `{word}`; possible: pair, port, exporter, and columns: {}",
+        "cannot group records by `{word}`; possible: pair, port, exporter, networks such as src-ip/24, and columns: {}",
         short_names()
     )]
     Unknown { word: String },
@@ -77,17 +128,30 @@ impl FromStr for GroupPart {
     type Err = NoGrouping;
 
     fn from_str(word: &str) -> Result<Self, NoGrouping> {
-        let column = match word.to_ascii_lowercase().as_str() {
+        let lower = word.to_ascii_lowercase();
+        if let Some((name, lengths)) = lower.split_once('/') {
+            let column = named_column(name).filter(|column| column.kind == ElementKind::Address);
+            let lengths = NetworkLengths::from_words(lengths.split('/'));
+            let network = column.zip(lengths).map(|(column, lengths)| Self::Network(column, lengths));
+            return network.ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() });
+        }
+        let column = match lower.as_str() {
             "pair" => return Ok(Self::Pair),
             "port" => return Ok(Self::Port),
             "exporter" => return Ok(Self::Exporter),
-            "source" => find_column("src-ip"),
-            "destination" => find_column("dst-ip"),
-            "proto" => find_column("protocol"),
-            word => find_column(word),
+            word => named_column(word),
         };
         column.map(Self::Column).ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
     }
+}
+
+fn named_column(word: &str) -> Option<&'static FlowColumn> {
+    find_column(match word {
+        "source" => "src-ip",
+        "destination" => "dst-ip",
+        "proto" => "protocol",
+        word => word,
+    })
 }
 
 impl FromStr for FlowGrouping {
@@ -114,7 +178,7 @@ impl GroupPart {
     /// Name of the part on the command line.
     pub const fn name(&self) -> &'static str {
         match self {
-            Self::Column(column) => column.short,
+            Self::Column(column) | Self::Network(column, _) => column.short,
             Self::Pair => "pair",
             Self::Port => "port",
             Self::Exporter => "exporter",
@@ -122,13 +186,15 @@ impl GroupPart {
     }
 
     fn is_of_direction(&self) -> bool {
-        matches!(self, Self::Column(column) if counterpart_column(column.name) != column.name)
+        matches!(self, Self::Column(column) | Self::Network(column, _) if counterpart_column(column.name) != column.name)
     }
 
     fn needed_columns(&self) -> Vec<&'static str> {
         match self {
             // Both columns, because the reverse direction of a record is keyed by the counterpart.
-            Self::Column(column) => vec![column.name, counterpart_column(column.name)],
+            Self::Column(column) | Self::Network(column, _) => {
+                vec![column.name, counterpart_column(column.name)]
+            }
             Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
             Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],
             Self::Exporter => vec!["exporterIPv6Address", "observationDomainId"],
@@ -143,6 +209,10 @@ impl GroupPart {
             Self::Column(column) => {
                 let name = if is_back { counterpart_column(column.name) } else { column.name };
                 GroupCells::Column(column.kind, chunk.column(name))
+            }
+            Self::Network(column, lengths) => {
+                let name = if is_back { counterpart_column(column.name) } else { column.name };
+                GroupCells::Network(*lengths, chunk.column(name))
             }
             Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
             Self::Port => {
@@ -172,6 +242,7 @@ impl GroupPart {
                     GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
                 }
             },
+            Self::Network(_, lengths) => GroupValue::Network(lengths.network_of(take_bytes(key)?)),
             Self::Pair => GroupValue::Pair(take_bytes(key)?, take_bytes(key)?),
             Self::Port => {
                 let [protocol] = take_bytes(key)?;
@@ -185,6 +256,7 @@ impl GroupPart {
 /// The columns of a part in a chunk.
 enum GroupCells<'a> {
     Column(ElementKind, &'a ColumnCells),
+    Network(NetworkLengths, &'a ColumnCells),
     Pair([&'a ColumnCells; 2]),
     Port { protocol: &'a ColumnCells, ports: [&'a ColumnCells; 2] },
     Exporter { address: &'a ColumnCells, domain: &'a ColumnCells },
@@ -195,6 +267,9 @@ impl GroupCells<'_> {
     fn append_value(&self, row: usize, key: &mut Vec<u8>) {
         match self {
             Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
+            Self::Network(lengths, cells) => {
+                key.extend_from_slice(&lengths.network_of(cells.address_at(row)).address);
+            }
             Self::Pair(ends) => {
                 // Sorted, so that both directions have the same key.
                 let mut ends = ends.map(|cells| cells.address_at(row));
@@ -295,7 +370,7 @@ mod tests {
         assert_eq!(names("srcip,DSTPORT,proto,bgpSourceAsNumber"), "src-ip dst-port protocol src-as");
         assert_eq!(names("source"), "src-ip");
         for wrong in
-            ["", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
+            ["src-ip/33/64", "src-ip/129", "src-ip/", "src-port/8", "pair/24", "", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
         {
             assert!(wrong.parse::<FlowGrouping>().is_err(), "{wrong}");
         }

@@ -43,6 +43,28 @@ fn senders_and_receivers_count_their_own_half() {
 }
 
 #[test]
+fn addresses_are_grouped_by_network() {
+    let (_directory, files) = stored(&[record(0), record(3), record(6)]);
+    let networks = |by: &str| -> Vec<_> {
+        let top = top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
+        let text = |value: &GroupValue| match value {
+            GroupValue::Network(network) => network.to_string(),
+            other => panic!("{other:?}"),
+        };
+        top.groups.iter().map(|group| (text(&group.values[0]), group.has.sum.packets)).collect()
+    };
+    let named = |networks: &[(&str, u64)]| -> Vec<_> {
+        networks.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect()
+    };
+    // Addresses 0, 3, 6 and 9999 are 198.18.0.0, .3, .6 and 198.18.39.15.
+    assert_eq!(networks("src-ip/24"), named(&[("198.18.39.0/24", 18), ("198.18.0.0/24", 12)]));
+    assert_eq!(networks("src-ip/15"), named(&[("198.18.0.0/15", 30)]));
+    assert_eq!(networks("src-ip/0/0"), named(&[("0.0.0.0/0", 30)]));
+    assert_eq!(networks("source/64")[0], ("198.18.39.15".to_owned(), 18), "IPv4 stays whole");
+    assert_eq!(networks("src-ip/30/48"), named(&[("198.18.39.12/30", 18), ("198.18.0.4/30", 7), ("198.18.0.0/30", 5)]));
+}
+
+#[test]
 fn top_groups_combine_fields_and_drop_small_ones() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
     let mut asked = question("src-ip,dst-port", TopOrder::Bytes, 10);

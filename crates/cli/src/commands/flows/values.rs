@@ -50,6 +50,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
         (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),
         (_, GroupValue::Number(number)) => number.to_string(),
         (_, GroupValue::Address(one)) => canonical_address(*one).to_string(),
+        (_, GroupValue::Network(network)) => network.to_string(),
         (_, GroupValue::Mac(mac)) => mac_text(*mac),
         (_, GroupValue::Word(word)) => word.clone(),
         (_, GroupValue::Pair(one, other)) => {
