@@ -78,7 +78,7 @@ pub(crate) fn judge(trial: &Trial, seen: &Observation) -> Findings {
 fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, findings: &mut Findings) {
     let verdict = report["verdict"]["verdict"].as_str().unwrap_or_default();
     let is_complete = report["outcome"]["state"] == "complete";
-    let sent: u64 = (0..NODES).filter(|node| is_sender(*node)).map(|node| seen.truth[node].of_trial).sum();
+    let sent: u64 = (0..NODES).filter(|node| is_sender(*node)).map(|node| true_frames(seen, node)).sum();
     let planned = TRIAL_FRAMES * (NODES / 2) as u64;
     if verdict == "PASS" && sent != planned {
         findings.wrong.push(format!("{which}: PASS although {sent} of {planned} frames were sent"));
@@ -114,6 +114,16 @@ fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, 
     judge_culprit(trial, which, &reasons, findings);
 }
 
+/// Frames of a node by the kernel's counters, without those that the reports of split starts have.
+fn true_frames(seen: &Observation, node: usize) -> u64 {
+    let key = if is_sender(node) { "sent" } else { "received" };
+    let name = node_name(node);
+    let rows = seen.split_starts.iter().flat_map(|report| report["nodes"].as_array().into_iter().flatten());
+    let earlier = rows.filter(|row| row["node"] == name.as_str()).filter_map(|row| row[key].as_u64());
+    // A report that counts too many leaves too few: the run's own count is then too large.
+    seen.truth[node].of_trial.saturating_sub(earlier.sum())
+}
+
 /// A node's row beside the kernel's counters. What receivers did not count must be explained by the rig's own loss, or leave the run
 /// incomplete; what senders sent is known to the frame.
 fn judge_counts(
@@ -127,7 +137,7 @@ fn judge_counts(
     let name = row["node"].as_str().unwrap_or_default();
     let Some(node) = node_number(name) else { return };
     let key = if is_sender(node) { "sent" } else { "received" };
-    let truth = seen.truth[node].of_trial;
+    let truth = true_frames(seen, node);
     let Some(said) = row[key].as_u64() else { return };
     let lost = &report["lost"];
     let own: u64 = ["receiver", "in_doubt"].iter().filter_map(|key| lost[*key].as_u64()).sum();

@@ -46,6 +46,8 @@ pub(crate) struct Observation {
     /// The run's report when everything was collected, and how many there are of it.
     pub(crate) final_report: Option<Value>,
     pub(crate) reports: usize,
+    /// Reports of its starts that were split: the frames of these are not in the run's report.
+    pub(crate) split_starts: Vec<Value>,
     /// Segments that wait at each node in the end.
     pub(crate) waiting: Vec<usize>,
     /// What the last `fleet collect` said, if one was needed.
@@ -241,7 +243,8 @@ impl Stage<'_> {
         let deadline_ns = seen.fault_ended_ns.max(seen.end.ended_ns) + RESULTS_NS;
         let mut is_collected = false;
         loop {
-            let reports = self.reports_called(name)?;
+            let (reports, split_starts) = self.reports_called(name)?;
+            seen.split_starts = split_starts;
             seen.reports = reports.len();
             seen.final_report = reports.into_iter().next();
             seen.waiting = (0..NODES).map(|node| self.fleet.waiting_at(node)).collect();
@@ -265,8 +268,8 @@ impl Stage<'_> {
         }
     }
 
-    /// Reports of runs of this name in the catalogue.
-    fn reports_called(&self, name: &str) -> anyhow::Result<Vec<Value>> {
+    /// Reports of runs of this name in the catalogue, and those of their starts that were split and begun again as runs of their own.
+    fn reports_called(&self, name: &str) -> anyhow::Result<(Vec<Value>, Vec<Value>)> {
         let listed = self.fleet.ask(&["report", "list", "--json"], 20)?;
         let rows: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
         let of_name = rows.as_array().into_iter().flatten().filter(|row| row["name"] == name);
@@ -276,11 +279,11 @@ impl Stage<'_> {
             let shown = self.fleet.ask(&["report", "show", &id, "--json"], 20)?;
             reports.extend(serde_json::from_slice::<Value>(&shown.stdout));
         }
-        // A start that was split, and begun again as a run of its own.
-        if reports.len() > 1 {
-            reports.retain(|report| !report["outcome"].to_string().contains("(split_start)"));
+        if reports.len() < 2 {
+            return Ok((reports, Vec::new()));
         }
-        Ok(reports)
+        let is_split = |report: &Value| report["outcome"].to_string().contains("(split_start)");
+        Ok(reports.into_iter().partition(|report| !is_split(report)))
     }
 
     fn note_truth(&self, until_ns: u64, seen: &mut Observation) {
