@@ -51,9 +51,7 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
 pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
-pub(crate) use meter::{
-    FlowIdKey, KeyPart, ListenArg, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg,
-};
+pub(crate) use meter::{FlowIdKey, KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
@@ -63,7 +61,7 @@ pub(crate) use moments::SinceArgs;
 pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use page::PageArgs;
-pub(crate) use quantities::{PercentArg, SizeArg};
+pub(crate) use quantities::{ListenArg, PercentArg, SizeArg};
 pub(crate) use replay::{MacArg, PaceArg, ReplayArgs};
 pub(crate) use report::{
     DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,

@@ -197,7 +197,7 @@ mod tests {
             remedy: None,
         };
         assert_eq!(Error::from(forbidden).command_exit(), CommandExit::Rights);
-        let listening = |kind: io::ErrorKind| packetrig_flow_io::Error::Metrics {
+        let listening = |kind: io::ErrorKind| packetrig_program::Error::Metrics {
             address: "198.18.0.1:9".parse().unwrap(),
             source: kind.into(),
         };

@@ -47,4 +47,4 @@ pub use operator::{RunOperator, SharedOperator};
 pub use plane::{EnginePlane, LentMachine, PlaneSource, PreparedPlane};
 pub use probes::{ProbePolicy, ReadDate};
 pub use session::{RunSession, SharedExecutor};
-pub use uplink::{ResultUplink, UplinkOpener, UplinkSource};
+pub use uplink::{ResultUplink, UplinkObserver, UplinkOpener, UplinkSource, UplinkStatus};

@@ -6,6 +6,10 @@
 //!
 //! Invariant: segments of a run are handed over in order; none is deleted before the controller has stored it.
 
+mod observer;
+
+pub use observer::{UplinkObserver, UplinkStatus};
+
 use crate::agent::now;
 use crate::captures::SharedAllowance;
 use crate::error::{Error, best_effort};
@@ -68,6 +72,8 @@ struct UplinkState {
     obstacle: Option<String>,
     /// Other messages, each reported once.
     remarks: Vec<String>,
+    begun_runs: u64,
+    finished_runs: u64,
 }
 
 impl UplinkShared {
@@ -116,6 +122,11 @@ impl ResultUplink {
         Arc::clone(&self.captures)
     }
 
+    /// Returns a reader of its state for other threads.
+    pub fn observer(&self) -> UplinkObserver {
+        UplinkObserver::new(self.spool.clone(), Arc::clone(&self.shared))
+    }
+
     /// Begins a run: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
     pub(crate) fn begin_run(&mut self, head: &MessageHead) -> Result<(), Error> {
         self.writer.change_journal(|kept| {
@@ -125,7 +136,10 @@ impl ResultUplink {
             *kept = Some(RunJournal::begin_journal(&self.spool, head)?);
             Ok::<_, Error>(())
         })?;
-        self.shared.lock_uplink().expected = true;
+        let mut state = self.shared.lock_uplink();
+        state.expected = true;
+        state.begun_runs += 1;
+        drop(state);
         self.shared.announce_segments();
         Ok(())
     }
@@ -156,7 +170,11 @@ impl ResultUplink {
 
     /// Keeps captures, result and end of the run. Returns the number of segments.
     pub(crate) fn finish_run(&mut self, result: &NodeResult) -> Result<u64, Error> {
-        self.writer.change_journal(|kept| self.end_journal(kept.take().ok_or(Error::NoJournal)?, result))
+        let segments = self
+            .writer
+            .change_journal(|kept| self.end_journal(kept.take().ok_or(Error::NoJournal)?, result))?;
+        self.shared.lock_uplink().finished_runs += 1;
+        Ok(segments)
     }
 
     fn end_journal(&self, kept: RunJournal, result: &NodeResult) -> Result<u64, Error> {

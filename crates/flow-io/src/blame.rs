@@ -13,7 +13,6 @@ impl Error {
             | Self::EmptyCapture { .. }
             | Self::TooManyInputs { .. }
             | Self::OneWorker { .. } => Blame::Usage,
-            Self::Metrics { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Engine(error) => error.blame(),
             Self::IndexTooLarge { .. } | Self::Thread(_) => Blame::World,

@@ -2,7 +2,6 @@
 
 use packetrig_wire::pcap::CaptureDamage;
 use std::io;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Reasons why a meter cannot start, or has stopped.
@@ -36,9 +35,6 @@ pub enum Error {
         /// Number of workers that the user asked for.
         workers: usize,
     },
-    /// The address for metrics cannot be bound.
-    #[error("cannot serve metrics on {address}")]
-    Metrics { address: SocketAddr, source: io::Error },
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),

@@ -21,7 +21,6 @@ pub mod group;
 mod intake;
 pub mod ledger;
 mod memory;
-pub mod metrics;
 mod outbox;
 mod output_report;
 mod placement;

@@ -29,7 +29,8 @@ pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
 use crate::connection::{self, ConnectionTroubles, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
 use crate::subject;
-use async_nats::Message;
+use async_nats::connection::State;
+use async_nats::{Client, Message};
 use crossbeam_channel::{Receiver, bounded, select, unbounded};
 use packetrig_fleet::fabric::{Endpoint, Error};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName, Nonce};
@@ -71,6 +72,17 @@ pub struct NatsEndpoint {
     _feeds: QueueFeeds,
     /// Held because dropping it ends the tasks.
     _tasks: ListeningTasks,
+}
+
+/// Tells whether a place is connected. It keeps the connection open, so drop it with the place.
+#[derive(Clone, Debug)]
+pub struct ConnectionWatch(Client);
+
+impl ConnectionWatch {
+    /// True if the server was there at the last look, which is at most two pings ago.
+    pub fn is_connected(&self) -> bool {
+        self.0.connection_state() == State::Connected
+    }
 }
 
 /// A place that has joined.
@@ -133,6 +145,11 @@ impl NatsEndpoint {
             _feeds: feeds,
             _tasks: tasks,
         })
+    }
+
+    /// Returns a reader of the connection's state for other threads.
+    pub fn connection_watch(&self) -> ConnectionWatch {
+        ConnectionWatch(self.own.client.clone())
     }
 
     /// A number drawn at `join_fabric`, which distinguishes this instance of the place from every other.

@@ -32,7 +32,7 @@ mod user_key;
 
 pub use captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 pub use connection::{FleetCredentials, RenewedCredentials, ServerAccess};
-pub use endpoint::NatsEndpoint;
+pub use endpoint::{ConnectionWatch, NatsEndpoint};
 pub use fabric::NatsFabric;
 pub use incoming::{ConfirmToken, NatsIncoming};
 pub use observer::{FleetObserver, HeardHello};

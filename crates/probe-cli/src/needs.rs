@@ -2,7 +2,7 @@
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules,
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_ports,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{data_directory, netns, runtime_directory};
@@ -37,15 +37,17 @@ pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
     let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
     // The calibration of release mechanisms is in the store.
+    let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
+    let at_door = TO_OPEN_RINGS.union_with(rights_for_ports(&ports));
     let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
     ProgramNeeds {
         program: "probe serve",
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
-        kept: TO_OPEN_RINGS,
-        at_door: TO_OPEN_RINGS,
+        kept: at_door,
+        at_door,
         files: rig_file_rules(read, vec![directory, runtime_directory::runtime_directory()]),
-        // It binds sockets to the source ports of its clients, and never listens.
+        // It binds sockets to the source ports of its clients, and listens only for metrics.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("it opens rings and settings of interfaces while it serves"),

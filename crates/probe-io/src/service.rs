@@ -21,6 +21,7 @@ mod paths;
 mod ports;
 mod report;
 mod shared;
+mod totals;
 
 use crate::release::ReleasePipeline;
 use crate::{Error, path};
@@ -41,6 +42,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
+pub use totals::ServiceStatus;
+use totals::ServiceTotals;
 
 /// Longest wait before a thread checks whether to stop.
 const PIECE_NS: u64 = 20_000_000;
@@ -106,6 +109,16 @@ pub struct ReleaseService {
     _loopback: Option<OpenLoopback>,
 }
 
+/// Reads the counts of a service while it serves.
+#[derive(Clone, Debug)]
+pub struct ServiceObserver(Arc<ServiceTotals>);
+
+impl ServiceObserver {
+    pub fn read_status(&self) -> ServiceStatus {
+        self.0.read_status()
+    }
+}
+
 impl fmt::Debug for ReleaseService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReleaseService").field("socket", &self.listener.path()).finish_non_exhaustive()
@@ -147,6 +160,11 @@ impl ReleaseService {
     /// Time before their departure at which packets must be handed over.
     pub fn lead_time(&self) -> Nanos {
         self.shared.interface.handed_over_before()
+    }
+
+    /// Returns a reader of the service's counts, which works on any thread and never makes the service wait.
+    pub fn observer(&self) -> ServiceObserver {
+        ServiceObserver(Arc::clone(&self.shared.totals))
     }
 
     /// Serves until `stop` says so. Returns the outcome of the packets of all clients.

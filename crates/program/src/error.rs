@@ -2,6 +2,7 @@
 
 use packetrig_units::Blame;
 use std::io;
+use std::net::SocketAddr;
 
 /// Error that kept a program from starting as its flags say.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +14,12 @@ pub enum Error {
     /// A file or directory could not be made.
     #[error("cannot write {what}")]
     Write { what: String, source: io::Error },
+    /// The address for metrics cannot be bound.
+    #[error("cannot serve metrics on {address}")]
+    Metrics { address: SocketAddr, source: io::Error },
+    /// The system has no room for another thread.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
@@ -22,7 +29,8 @@ impl Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Usage(_) => Blame::Usage,
-            Self::Write { source, .. } => Blame::from_io(source),
+            Self::Write { source, .. } | Self::Metrics { source, .. } => Blame::from_io(source),
+            Self::Thread(_) => Blame::World,
             Self::Kernel(error) => error.blame(),
         }
     }

@@ -9,6 +9,7 @@ mod error;
 pub mod event_log;
 pub mod exit;
 pub mod identity;
+pub mod metrics;
 pub mod numbers;
 pub mod output;
 mod panic;

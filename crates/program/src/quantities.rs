@@ -1,6 +1,8 @@
 //! Parsers for quantities that commands of several programs take.
 
 use packetrig_units::Nanos;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
 
 /// Parses a time that must not be zero, such as the length of a run.
 pub fn parse_positive_time(text: &str) -> Result<Nanos, String> {
@@ -21,4 +23,36 @@ pub fn parse_positive<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
 /// Parses a port number. Zero is accepted, because some options give it a meaning.
 pub fn parse_port(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| "not a port; write a number from 0 to 65535".into())
+}
+
+/// Address to listen on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListenArg(pub SocketAddr);
+
+impl FromStr for ListenArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // A port alone stays on this machine: counters are served to the network only at an address that was named.
+        // `:9100` is how many programs write a port alone.
+        let port = text.trim_start_matches(':').parse::<u16>().ok();
+        let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = address.or_else(|| text.parse().ok());
+        address
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a valid listen address; write 9100 or 0.0.0.0:9100"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_this_machine() {
+        assert_eq!("9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!(":9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!("0.0.0.0:9".parse::<ListenArg>().unwrap().0.to_string(), "0.0.0.0:9");
+        assert!("everywhere".parse::<ListenArg>().is_err());
+    }
 }

@@ -103,6 +103,13 @@ impl ThreadConfinement {
         let Some(kept) = self.kept else { return Ok(work()) };
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
     }
+
+    /// Does `work` like `run_work`, with the right to listen at `port` and no other one.
+    pub fn run_listener<T: Send>(&self, port: u16, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let Some(kept) = self.kept else { return Ok(work()) };
+        let kept = kept.intersect_with(rights_for_ports(&[port]));
+        Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
+    }
 }
 
 impl ProgramOpening {

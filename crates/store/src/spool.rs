@@ -189,6 +189,11 @@ impl ResultSpool {
         pending
     }
 
+    /// Number of segments that wait for the controller.
+    pub fn waiting_count(&self) -> u64 {
+        self.lock_state().parts.values().map(|part| part.kept.len() as u64).sum()
+    }
+
     /// The bytes of a segment, as they are sent.
     pub fn read_segment(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
         self.lock_state().find_part(&key.run, key.attempt)?.read_segment(key.number)

@@ -119,6 +119,13 @@ impl Fleet {
         command
     }
 
+    /// A program of a node's namespace.
+    pub(crate) fn beside_node(&self, node: &str, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", self.namespace_of(node)]).arg(program);
+        command
+    }
+
     /// The namespace of a node.
     pub(crate) fn namespace_of(&self, node: &str) -> &str {
         self.lab.ports()[number(node)].namespace()

@@ -12,6 +12,7 @@ mod hostile_controller;
 mod hostile_node;
 mod lab;
 mod methods;
+mod metrics;
 mod nodes;
 mod operating;
 mod probes;

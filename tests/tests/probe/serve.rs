@@ -6,6 +6,7 @@ use packetrig_release::message::{PacketOutcome, PacketReport, PacketToRelease, S
 use packetrig_release::{AnswerFilter, ReleaseClient, ReleaseEvent};
 use packetrig_sys::clock;
 use packetrig_tests::program::Running;
+use packetrig_tests::scraping;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::net::{TcpListener, UdpSocket};
@@ -124,6 +125,29 @@ fn released_packets_leave_on_time_with_kernel_stamps() {
     let said = service.end();
     assert_eq!((&said["clients"][0]["name"], &said["clients"][0]["sent"]), (&"echo".into(), &10.into()));
     assert_eq!(said["clients"][0]["answers"], 10, "{said}");
+}
+
+#[test]
+fn release_service_serves_metrics() {
+    let Some(mut service) = Service::start(&["--metrics", "127.0.0.1:0"]) else { return };
+    let address = scraping::await_metrics(&mut service.program);
+    scraping::await_line(&address, "packetrig_probe_serve_clients 0");
+    let mut client = service.client("counted", 0);
+    let soon = clock::monotonic_ns() + 50 * MILLISECOND;
+    let packets = (0..10).map(|n| datagram(4000, n, soon + n * MILLISECOND, FAR)).collect();
+    client.submit_packets(packets).unwrap();
+    let (reports, _) = reports(&mut client, 10);
+    let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
+    let text = scraping::await_line(&address, &format!("packetrig_probe_serve_sent_packets_total {sent}"));
+    for line in [
+        "packetrig_probe_serve_clients 1",
+        "packetrig_probe_serve_refused_packets_total{cause=\"over_limit\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    drop(client);
+    scraping::await_line(&address, "packetrig_probe_serve_clients 0");
+    service.end();
 }
 
 #[test]

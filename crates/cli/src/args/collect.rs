@@ -74,7 +74,7 @@ pub(crate) struct CollectArgs {
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<super::meter::ListenArg>,
+    pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the counters as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,7 +1,7 @@
 //! `packetrig fleet` and `packetrig agent` as typed.
 
 use super::quantities::{
-    PercentArg, parse_host_and_port, parse_positive, parse_positive_time, parse_socket_address,
+    ListenArg, PercentArg, parse_host_and_port, parse_positive, parse_positive_time, parse_socket_address,
 };
 use super::{FleetProbeCommand, SinceArgs, StoreArgs};
 use clap::{Args, Subcommand};
@@ -233,6 +233,9 @@ pub(crate) struct AgentArgs {
     // A bound, because a controller that is gone for days must not fill the disk of a lent machine.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     pub(crate) spool: u64,
+    /// Serve the state of this node to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<ListenArg>,
     /// Compare clocks over the network even if the controller is on this machine
     #[arg(long)]
     pub(crate) compare_clocks: bool,

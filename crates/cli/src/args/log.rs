@@ -98,7 +98,7 @@ pub(crate) struct BeginLog {
     pub(crate) queue: BytesArg,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]
-    pub(crate) metrics: Option<super::meter::ListenArg>,
+    pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the result as JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,

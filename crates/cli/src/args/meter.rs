@@ -1,12 +1,11 @@
 //! `packetrig meter` as typed.
 
 use super::meter_group::MeterGroupArgs;
-use super::quantities::{BytesArg, parse_positive, parse_positive_time};
+use super::quantities::{BytesArg, ListenArg, parse_positive, parse_positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_flow_io::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -170,25 +169,6 @@ pub(crate) enum KeyPart {
     None,
 }
 
-/// Address to listen on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ListenArg(pub(crate) SocketAddr);
-
-impl FromStr for ListenArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        // A port alone stays on this machine: counters are served to the network only at an address that was named.
-        // `:9100` is how many programs write a port alone.
-        let port = text.trim_start_matches(':').parse::<u16>().ok();
-        let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-        let address = address.or_else(|| text.parse().ok());
-        address
-            .map(Self)
-            .ok_or_else(|| format!("`{text}` is not a valid listen address; write 9100 or 0.0.0.0:9100"))
-    }
-}
-
 /// A share, as `2/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareOfFlows(pub(crate) FlowShareFilter);
@@ -224,14 +204,6 @@ impl FromStr for FlowIdKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_alone_is_one_of_this_machine() {
-        assert_eq!("9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
-        assert_eq!(":9100".parse::<ListenArg>().unwrap().0.to_string(), "127.0.0.1:9100");
-        assert_eq!("0.0.0.0:9".parse::<ListenArg>().unwrap().0.to_string(), "0.0.0.0:9");
-        assert!("everywhere".parse::<ListenArg>().is_err());
-    }
 
     #[test]
     fn a_share_is_one_of_those_there_are() {

@@ -1,6 +1,6 @@
 //! Parsers for the quantities that only the command line accepts.
 
-pub(crate) use packetrig_program::quantities::{parse_port, parse_positive, parse_positive_time};
+pub(crate) use packetrig_program::quantities::{ListenArg, parse_port, parse_positive, parse_positive_time};
 
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
 use packetrig_stats::figure::{BadLimit, FigureLimit};

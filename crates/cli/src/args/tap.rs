@@ -81,7 +81,7 @@ pub(crate) struct BeginTap {
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS", conflicts_with = "detach")]
-    pub(crate) metrics: Option<super::meter::ListenArg>,
+    pub(crate) metrics: Option<super::quantities::ListenArg>,
     /// Print the result as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,

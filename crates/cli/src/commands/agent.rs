@@ -2,6 +2,7 @@
 
 mod describe;
 mod membership;
+mod metrics;
 mod worker;
 
 pub(crate) use worker::KEEP_FREE;

@@ -18,8 +18,8 @@ use packetrig_flow::collect::{
 use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReader, ListenAddress, RunningCollector, TlsFiles,
 };
-use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_flow_store::{self, recall::RecentRecords};
+use packetrig_program::metrics::MetricsResponder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{Nanos, clamp_to_usize};
 use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};

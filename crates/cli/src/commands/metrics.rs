@@ -4,8 +4,8 @@ use crate::args::ListenArg;
 use crate::error::Error;
 use crate::output::print_remark;
 use packetrig_engine::capture::record::RecordCounts;
-use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapLossCause};
+use packetrig_program::metrics::MetricsResponder;
 use packetrig_units::exposition::MetricsText;
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -183,7 +183,8 @@ pub(crate) fn agent_needs(
     }
     let read: Vec<PathBuf> =
         replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
-    let at_door = rights_for_files(read.iter().chain(&written));
+    let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
+    let at_door = rights_for_files(read.iter().chain(&written)).union_with(rights_for_ports(&ports));
     Ok(ProgramNeeds {
         program: "agent",
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
@@ -191,7 +192,7 @@ pub(crate) fn agent_needs(
         at_door,
         files: rig_file_rules(read, written),
         // The message servers of a fleet name others, at ports of their choice.
-        tcp: TcpRules { listen: Some(Vec::new()), connect: None },
+        tcp: TcpRules { listen: Some(ports), connect: None },
         class: ThreadClass::Rig,
         user: BecomeUser::Stay("results are root's, and so are settings of interfaces"),
     })

@@ -88,6 +88,11 @@ impl FleetMembership {
         self.joined_by == line_hash(line)
     }
 
+    /// Expiry of the certificate, in seconds since 1970, if it is known.
+    pub const fn expires(&self) -> Option<u64> {
+        if self.expires > 0 { Some(self.expires) } else { None }
+    }
+
     /// True if its certificate and claims should be renewed at `now`, in seconds since 1970.
     pub const fn is_due(&self, now: u64) -> bool {
         self.expires > 0 && (now.saturating_add(RENEW_BEFORE) >= self.expires || !self.has_bound_claims)

@@ -3,7 +3,7 @@
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::{parse_positive, parse_positive_time};
+use packetrig_program::quantities::{ListenArg, parse_positive, parse_positive_time};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -33,6 +33,9 @@ pub struct ServeProbes {
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub time: Option<Nanos>,
+    /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<ListenArg>,
     #[command(flatten)]
     pub release: ReleaseFlags,
     #[command(flatten)]

@@ -8,18 +8,23 @@ use crate::needs;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, TargetLimits};
 use packetrig_probe_io::release;
-use packetrig_probe_io::service::{AllowedUser, PastClient, ReleaseService, ServiceOptions};
+use packetrig_probe_io::service::{
+    AllowedUser, PastClient, ReleaseService, ServiceObserver, ServiceOptions, ServiceStatus,
+};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
+use packetrig_program::metrics::MetricsResponder;
 use packetrig_program::numbers::format_count;
 use packetrig_program::output::{CommandOutput, print_remark};
-use packetrig_program::sandbox;
+use packetrig_program::sandbox::{self, ThreadConfinement};
 use packetrig_program::table::format_table;
 use packetrig_program::{check_allowed_users, make_safe};
 use packetrig_release::default_socket;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, private_files, signal};
+use packetrig_units::Nanos;
+use packetrig_units::exposition::MetricsText;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +60,8 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
     print_start(arguments, &socket, &chosen, &service);
     let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
     // The socket and the mechanism are open now. Only listeners are opened later; `needs` keeps the rights for them.
-    let _confinement = opening.close_as_rig(&namespaces)?;
+    let confinement = opening.close_as_rig(&namespaces)?;
+    let _metrics = serve_metrics(arguments, &chosen, &confinement, service.observer())?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts =
         service.serve_until(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
@@ -65,6 +71,51 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
         output.write_text(clients_table(&counts));
     }
     Ok(CommandExit::Ok)
+}
+
+/// Serves the counts of the service to scrapers, if the user wants that.
+fn serve_metrics(
+    arguments: &Arguments,
+    chosen: &ChosenMechanism,
+    confinement: &ThreadConfinement,
+    observer: ServiceObserver,
+) -> Result<Option<MetricsResponder>, Error> {
+    let Some(listen) = arguments.metrics else { return Ok(None) };
+    let labels = [arguments.interface.to_string(), chosen.mechanism.to_string()];
+    let start_ns = clock::monotonic_ns();
+    // It reads requests from the network, and needs none of the rights of the service.
+    let responder = confinement.run_listener(listen.0.port(), || {
+        MetricsResponder::start_serving(listen.0, move || {
+            let elapsed = Nanos::new(clock::monotonic_ns() - start_ns);
+            metrics_text(&labels, elapsed, &observer.read_status())
+        })
+    })??;
+    print_remark(format_args!("probe serve: metrics at http://{}/metrics", responder.address()));
+    Ok(Some(responder))
+}
+
+fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &ServiceStatus) -> String {
+    let mut text = MetricsText::with_prefix("packetrig_probe_serve_");
+    text.write_metric("info", "The interface and how packets are released on time.", |samples| {
+        samples.add_sample(&[("interface", interface), ("mechanism", mechanism)], 1_u64);
+    });
+    text.write_value("elapsed_seconds", "Time since it serves.", elapsed.as_secs_f64());
+    text.write_value("clients", "Programs that are connected.", status.clients);
+    text.write_value("sent_packets_total", "Packets that left.", status.sent);
+    text.write_value("late_packets_total", "Of these: left later than the tolerance allows.", status.late);
+    text.write_value("shifted_packets_total", "Of these: moved because of a clash.", status.shifted);
+    text.write_metric("refused_packets_total", "Packets that were not sent, by cause.", |samples| {
+        for (cause, packets) in &status.refused {
+            samples.add_sample(&[("cause", cause)], *packets);
+        }
+    });
+    text.write_value("answers_total", "Answers that programs received.", status.answers);
+    text.write_value(
+        "lost_answers_total",
+        "Answers that were dropped because their program did not read.",
+        status.lost_answers,
+    );
+    text.into_text()
 }
 
 fn service_options(

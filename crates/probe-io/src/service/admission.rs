@@ -7,7 +7,7 @@ use super::PIECE_NS;
 use super::ServiceOptions;
 use super::answers;
 use super::client;
-use super::connection::{ClientConnection, ClientRights};
+use super::connection::{ClientConnection, ClientRights, SharedWithOthers};
 use super::shared::ServiceShared;
 use crate::{Error, now};
 use packetrig_probe::service::WorkAllowance;
@@ -152,8 +152,11 @@ impl ClientAdmission<'_> {
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
         let id = self.shared.new_client_id();
-        let allowance = self.shared.allowance_of(peer.user);
-        let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, allowance));
+        let shared = SharedWithOthers {
+            of_user: self.shared.allowance_of(peer.user),
+            totals: Arc::clone(&self.shared.totals),
+        };
+        let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, shared));
         self.shared.add_client(&connection);
         info!(user = peer.user, process = peer.process, client = id.0, "program connected");
         let (served, inside) = (Arc::clone(&connection), Arc::clone(self.shared));

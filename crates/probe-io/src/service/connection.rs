@@ -3,6 +3,7 @@
 //! Invariant: a client that does not read loses no report; answers that it does not read are counted.
 
 use super::report::{self, ClientCounts, PastClient};
+use super::totals::ServiceTotals;
 use crate::now;
 use packetrig_probe::PacketRefusal;
 use packetrig_probe::service::{ClientAllowance, ClientId, QueuedTrain, WorkAllowance, work};
@@ -11,6 +12,7 @@ use packetrig_sys::seqpacket::{PeerProcess, SeqpacketStream};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Answers beyond this number of unread messages are dropped and counted.
@@ -44,8 +46,16 @@ pub(super) struct ClientConnection {
     pub(super) stream: SeqpacketStream,
     state: Mutex<ClientState>,
     allowance: Mutex<ClientAllowance>,
-    /// The allowance that all clients of this user share.
-    of_user: Arc<Mutex<WorkAllowance>>,
+    shared: SharedWithOthers,
+}
+
+/// The part of a client that it shares with other clients.
+#[derive(Debug)]
+pub(super) struct SharedWithOthers {
+    /// The allowance of all clients of this user.
+    pub(super) of_user: Arc<Mutex<WorkAllowance>>,
+    /// The counts of all clients.
+    pub(super) totals: Arc<ServiceTotals>,
 }
 
 impl ClientConnection {
@@ -54,9 +64,9 @@ impl ClientConnection {
         stream: SeqpacketStream,
         peer: PeerProcess,
         rights: ClientRights,
-        of_user: Arc<Mutex<WorkAllowance>>,
+        shared: SharedWithOthers,
     ) -> Self {
-        Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), of_user }
+        Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), shared }
     }
 
     /// Takes the cost of work from its allowance and that of its user.
@@ -77,7 +87,7 @@ impl ClientConnection {
     }
 
     fn lock_user_allowance(&self) -> MutexGuard<'_, WorkAllowance> {
-        self.of_user.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.of_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Time for which nothing is read from it.
@@ -118,6 +128,7 @@ impl ClientConnection {
         let mut state = self.lock_state();
         for report in reports {
             state.counts.add_report(report);
+            self.shared.totals.add_report(report);
         }
         for part in reports.chunks(ServiceMessage::MOST_REPORTS) {
             let message = ServiceMessage::Report { reports: part.to_vec() };
@@ -164,12 +175,14 @@ impl ClientConnection {
         // Reports must never be lost, so answers give way first.
         if state.outbox.len() >= UNREAD_ANSWERS {
             state.lost_answers = state.lost_answers.saturating_add(1);
+            self.shared.totals.lost_answers.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let most = filter.most_bytes.map_or(usize::MAX, |most| most as usize);
         let mut answer = answer;
         answer.bytes.truncate(most);
         state.counts.packets.answers += 1;
+        self.shared.totals.answers.fetch_add(1, Ordering::Relaxed);
         // The count is cumulative, so an answer that is dropped later loses no information.
         answer.lost = state.lost_answers;
         state.send_bytes(&self.stream, ServiceMessage::Answer(answer).to_bytes());

@@ -8,6 +8,7 @@ use super::flows::SentFlows;
 use super::paths::TargetPaths;
 use super::ports::ClientPorts;
 use super::report::PastClient;
+use super::totals::ServiceTotals;
 use super::{ServiceInterface, ServiceOptions};
 use crate::{Error, now};
 use packetrig_probe::PacketRefusal;
@@ -42,6 +43,7 @@ pub(super) struct ServiceShared {
     pub(super) paths: TargetPaths,
     pub(super) flows: SentFlows,
     pub(super) ports: ClientPorts,
+    pub(super) totals: Arc<ServiceTotals>,
     /// Addresses of the interface whose answers a listener receives now; `None`: no listener is open.
     heard: Mutex<Option<BTreeSet<IpAddr>>>,
     state: Mutex<SharedState>,
@@ -82,6 +84,7 @@ impl ServiceShared {
             paths,
             flows: SentFlows::default(),
             ports,
+            totals: Arc::default(),
             heard: Mutex::default(),
             state: Mutex::default(),
             allowances: Mutex::default(),
@@ -120,12 +123,14 @@ impl ServiceShared {
 
     pub(super) fn add_client(&self, client: &Arc<ClientConnection>) {
         self.lock_state().clients.insert(client.id, Arc::clone(client));
+        self.totals.clients.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Forgets a client with its packets.
     pub(super) fn remove_client(&self, client: &ClientConnection) {
         // This closes sockets, so it happens before the lock is taken.
         self.ports.remove_client(client.id);
+        self.totals.clients.fetch_sub(1, Ordering::Relaxed);
         let past = client.to_past_client();
         let mut state = self.lock_state();
         state.queue.remove_client(client.id);

@@ -8,7 +8,7 @@ use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{self, FleetMembership};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +21,24 @@ const MANY_REFUSED: u32 = 4;
 /// Pause between two such questions.
 const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
+/// Expiry of the certificate, in seconds since 1970; 0 if it is not known. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct CertificateExpiry(Arc<AtomicU64>);
+
+impl CertificateExpiry {
+    pub(super) fn from_membership(membership: &FleetMembership) -> Self {
+        Self(Arc::new(AtomicU64::new(membership.expires().unwrap_or(0))))
+    }
+
+    pub(super) fn read_seconds(&self) -> Option<u64> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|seconds| *seconds > 0)
+    }
+
+    fn follow_renewal(&self, renewed: &FleetMembership) {
+        self.0.store(renewed.expires().unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
 /// A thread that looks after the membership as long as the process lives.
 #[derive(Debug)]
 pub(super) struct MembershipWatch {
@@ -32,10 +50,11 @@ impl MembershipWatch {
     pub(super) fn start_thread(
         home: &NodeHome,
         fabric: NatsFabric,
+        expiry: CertificateExpiry,
         over: Arc<AtomicBool>,
     ) -> Result<Self, Error> {
         let removed = Arc::new(OnceLock::new());
-        let job = WatchJob { home: home.clone(), fabric, over, removed: Arc::clone(&removed) };
+        let job = WatchJob { home: home.clone(), fabric, expiry, over, removed: Arc::clone(&removed) };
         let started =
             std::thread::Builder::new().name("membership".to_owned()).spawn(move || job.watch_membership());
         started.map_err(packetrig_fleet_io::Error::Thread)?;
@@ -54,6 +73,7 @@ impl MembershipWatch {
 struct WatchJob {
     home: NodeHome,
     fabric: NatsFabric,
+    expiry: CertificateExpiry,
     over: Arc<AtomicBool>,
     removed: Arc<OnceLock<enrol::Error>>,
 }
@@ -78,7 +98,10 @@ impl WatchJob {
     /// Open connections stay; the next one uses the new certificate.
     fn renew_certificate(&self) {
         match super::renew_membership(&self.home) {
-            Ok(Some(renewed)) => self.fabric.renew_credentials(renewed.renewed_credentials()),
+            Ok(Some(renewed)) => {
+                self.expiry.follow_renewal(&renewed);
+                self.fabric.renew_credentials(renewed.renewed_credentials());
+            }
             Ok(None) => {}
             // The next attempt is six hours away, so a line for each failure is no flood.
             Err(error) => print_remark(format_args!("cannot renew the certificate of this node: {error}")),

@@ -2,7 +2,8 @@
 
 use super::NodeHome;
 use super::describe::NodeDescriber;
-use super::membership::{MembershipWatch, refusal_error};
+use super::membership::{CertificateExpiry, MembershipWatch, refusal_error};
+use super::metrics::NodeObserver;
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
@@ -129,6 +130,9 @@ pub(super) fn run_worker(
     let uplink = start_uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads requests from the network, and needs none of the rights of runs.
     let _captures = fabric_sandbox.run_work(|| serve_captures(home, &fabric, &node, &uplink))??;
+    let expiry = CertificateExpiry::from_membership(&membership);
+    let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
+    let metrics = observer.serve_if_wanted(arguments, &fabric_sandbox)?;
     let agent = AgentMachine::new_leased(LeaseTerms::FLEET, read_agent_past(home, &permit)?);
     let site = node_site(arguments, home, &node, &permit)?;
     let mut planes =
@@ -137,8 +141,10 @@ pub(super) fn run_worker(
     // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
     let over = Arc::new(AtomicBool::new(false));
     watch_for_end(&over)?;
-    let watch = MembershipWatch::start_thread(home, fabric, Arc::clone(&over))?;
+    let watch = MembershipWatch::start_thread(home, fabric, expiry, Arc::clone(&over))?;
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
+    // It keeps the connection to the message server open.
+    drop(metrics);
     // Last, when the runs have ended: a node that was removed ends with the reason as its error.
     watch.into_result()?;
     Ok(CommandExit::Ok)

@@ -1,0 +1,46 @@
+//! The state of an uplink, for metrics.
+
+use super::UplinkShared;
+use packetrig_store::spool::ResultSpool;
+use std::sync::Arc;
+
+/// What a node keeps for its controller at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UplinkStatus {
+    /// Attempts of runs that this process took part in.
+    pub begun_runs: u64,
+    /// Of these: those with a result.
+    pub finished_runs: u64,
+    /// Segments that wait for the controller.
+    pub waiting_segments: u64,
+    /// Bytes of the disk that they use.
+    pub used_bytes: u64,
+    /// True if something keeps segments from leaving.
+    pub is_blocked: bool,
+}
+
+/// Reads the state of an uplink on any thread.
+#[derive(Clone, Debug)]
+pub struct UplinkObserver {
+    spool: ResultSpool,
+    shared: Arc<UplinkShared>,
+}
+
+impl UplinkObserver {
+    pub(super) const fn new(spool: ResultSpool, shared: Arc<UplinkShared>) -> Self {
+        Self { spool, shared }
+    }
+
+    pub fn read_status(&self) -> UplinkStatus {
+        // Before the lock of the uplink: the spool may wait for the disk, and nothing else must wait for it here.
+        let (waiting_segments, used_bytes) = (self.spool.waiting_count(), self.spool.used_bytes());
+        let state = self.shared.lock_uplink();
+        UplinkStatus {
+            begun_runs: state.begun_runs,
+            finished_runs: state.finished_runs,
+            waiting_segments,
+            used_bytes,
+            is_blocked: state.obstacle.is_some(),
+        }
+    }
+}
