@@ -37,6 +37,7 @@ pub fn assemble_report(
     let skew = SkewReport::from_nodes(&nodes, facts.criteria.max_skew);
     let evidence = VerdictEvidence {
         streams: &streams,
+        ports: &ports,
         imbalances: &imbalances,
         caveats: &caveats,
         results: &results,

@@ -4,15 +4,20 @@
 //! matters. INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt.
 //! docs/book/verdicts.md has the table.
 
+use super::doubt::EventReport;
 use super::judgement::{CriterionLine, CriterionResult, StreamFinding, SubjectJudgement};
-use super::{AcceptanceCriteria, ProbesReport, ReportCoverage, SkewReport, StreamReport};
+use super::{AcceptanceCriteria, PortReport, ProbesReport, ReportCoverage, SkewReport, StreamReport};
 use crate::outcome::RunOutcome;
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::ledger::LedgerImbalance;
 use packetrig_stats::port_event::PortEventKind;
 use packetrig_stats::result::{CaptureResult, NodeResult};
+use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+
+/// Ports that a verdict names.
+const MOST_NAMED: usize = 8;
 
 /// Verdict on a run by its criteria.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +58,7 @@ impl fmt::Display for RunVerdict {
 #[derive(Debug)]
 pub(super) struct VerdictEvidence<'a> {
     pub(super) streams: &'a [StreamReport],
+    pub(super) ports: &'a [PortReport],
     pub(super) imbalances: &'a [LedgerImbalance],
     pub(super) caveats: &'a [Caveat],
     pub(super) results: &'a [NodeResult],
@@ -73,8 +79,8 @@ pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCri
     let lines = criterion_lines(evidence, criteria);
     let failures: Vec<String> =
         lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Fail)).collect();
-    let mut doubts: Vec<String> =
-        lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Unknown)).collect();
+    let mut doubts: Vec<String> = lost_links(evidence);
+    doubts.extend(lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Unknown)));
     doubts.extend(doubts_of(evidence));
     // A failure wins over doubts: a fault of the rig never makes one.
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
@@ -190,6 +196,41 @@ fn failure_to_receive(node: &NodeResult, port: usize) -> Option<PortEventKind> {
     let port = node.ports.iter().find(|row| row.port == port)?;
     let mut events = port.events.iter().filter(|event| !event.only_sending);
     events.find(|event| event.what == PortEventKind::PortFailed).map(|event| event.what)
+}
+
+/// Ports without a link at a time for which losses are in doubt: the cause is in a cable more often than in a device.
+fn lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
+    let has_doubtful_loss =
+        evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.in_doubt > 0));
+    if !has_doubtful_loss {
+        return Vec::new();
+    }
+    let of_port = |port: &PortReport| {
+        let events = port.events.iter().filter(|event| is_lost_link(event)).count();
+        let first = port.events.iter().find(|event| is_lost_link(event))?;
+        let more = if events > 1 { format!("; {} more times", events - 1) } else { String::new() };
+        Some(format!("{}: {}{more}", port.full_name(), describe_lost_link(first)))
+    };
+    evidence.ports.iter().filter_map(of_port).take(MOST_NAMED).collect()
+}
+
+fn is_lost_link(event: &EventReport) -> bool {
+    let is_link = matches!(event.what, PortEventKind::CarrierLost | PortEventKind::SwitchedDown);
+    is_link && !event.cause.is_measured()
+}
+
+fn describe_lost_link(event: &EventReport) -> String {
+    let what = match event.what {
+        PortEventKind::SwitchedDown => "its interface was down",
+        _ => "no carrier",
+    };
+    let advice = "check that the other end is connected and up";
+    match (event.from, event.until) {
+        (Nanos::ZERO, None) => format!("{what} from the start to the end of the run; {advice}"),
+        (Nanos::ZERO, Some(until)) => format!("{what} from the start until {until}"),
+        (from, None) => format!("{what} from {from} to the end of the run; {advice}"),
+        (from, Some(until)) => format!("{what} from {from} to {until}"),
+    }
 }
 
 fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {

@@ -66,6 +66,22 @@ fn losses_in_rig_fault_times_are_inconclusive() {
     }
 }
 
+#[test]
+fn verdict_names_port_without_carrier() {
+    let dark = |from, until| PortEvent { until, ..event(PortEventKind::CarrierLost, from, 0) };
+    let first_reason = |lost, sending, receiving| {
+        let report = report_of(run_with(lost, sending, receiving));
+        assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
+        report.verdict.reasons()[0].clone()
+    };
+    let from_start = first_reason(&[(0, 1000)], vec![dark(0, None)], vec![]);
+    assert!(from_start.contains(": no carrier from the start to the end of the run"), "{from_start}");
+    let within = first_reason(&[(110, 190)], vec![], vec![dark(100, Some(at(200)))]);
+    assert!(within.contains(": no carrier from 100ms to 200ms"), "{within}");
+    // A link that cost nothing is no reason.
+    assert_eq!(verdict_of(run_with(&[], vec![dark(100, Some(at(200)))], vec![])), "PASS");
+}
+
 /// A frame that the device holds back may be lost long after the frames around it in the order of sending.
 #[test]
 fn reordering_extends_doubt_by_frame_delay() {
