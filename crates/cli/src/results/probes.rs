@@ -101,10 +101,12 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
             matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| length_text(
-                times.p50_ns
+                times.p50_ns,
+                times.bound_ns
             ))),
             matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| known_length(
-                times.p99_ns
+                times.p99_ns,
+                times.bound_ns
             )))
         )
     };
@@ -171,16 +173,24 @@ fn capacity_text(found: &ProbeFindings) -> String {
 }
 
 fn full_times(times: ProbeTimes) -> String {
-    format!("{} / {} ± {}", length_text(times.p50_ns), known_length(times.p99_ns), Nanos::new(times.bound_ns))
+    let bound = times.bound_ns;
+    format!(
+        "{} / {} ± {}",
+        length_text(times.p50_ns, bound),
+        known_length(times.p99_ns, bound),
+        Nanos::new(bound)
+    )
 }
 
 /// Formats a percentile; a dash if there are too few samples for it.
-fn known_length(ns: Option<i64>) -> String {
-    ns.map_or_else(|| "–".to_owned(), length_text)
+fn known_length(ns: Option<i64>, bound_ns: u64) -> String {
+    ns.map_or_else(|| "–".to_owned(), |ns| length_text(ns, bound_ns))
 }
 
-/// Formats a time with its sign, to three digits: a table shows magnitudes, the files have all digits.
-fn length_text(ns: i64) -> String {
+/// Formats a time to three digits: a table shows magnitudes, the files have all digits. A time below zero within its bound is 0; with
+/// more than that, two clocks are not related as assumed, and the sign shows it.
+fn length_text(ns: i64, bound_ns: u64) -> String {
+    let ns = if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns };
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
     let step = 10_u64.pow(digits.saturating_sub(2));
@@ -277,8 +287,8 @@ fn sending_list(probes: &ProbesReport) -> String {
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
-            text_or_unknown(found.release_error, |times| length_text(times.p50_ns)),
-            text_or_unknown(found.release_error, |times| known_length(times.p99_ns)),
+            text_or_unknown(found.release_error, |times| length_text(times.p50_ns, 0)),
+            text_or_unknown(found.release_error, |times| known_length(times.p99_ns, 0)),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
         ])
@@ -401,7 +411,7 @@ mod tests {
     fn a_time_is_shown_to_three_digits() {
         for (ns, text) in [(0, "0ns"), (7, "7ns"), (1_234, "1.23us"), (-98_765, "-98.8us"), (999_999, "1ms")]
         {
-            assert_eq!(length_text(ns), text, "{ns}");
+            assert_eq!(length_text(ns, 0), text, "{ns}");
         }
     }
 }

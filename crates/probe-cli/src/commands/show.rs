@@ -15,13 +15,20 @@ pub(super) fn format_ns(ns: i64) -> String {
 /// A time with its bound.
 pub(super) fn format_measured(took: MeasuredTime) -> String {
     let bound = packetrig_units::Nanos::new(took.bound_ns);
-    format!("{} \u{b1}{bound}", format_ns(took.ns))
+    format!("{} \u{b1}{bound}", format_ns(possible_time_ns(took.ns, took.bound_ns)))
+}
+
+/// The possible time that is closest to a measured one: nothing arrives before it has left. A time that is below zero by more than its
+/// bound stays as it is, because it shows that two clocks are not related as assumed.
+const fn possible_time_ns(ns: i64, bound_ns: u64) -> i64 {
+    if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns }
 }
 
 /// The statistics of times, as one line.
 pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
     let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
     // The sample is too small for a percentile that is absent.
+    let values = values.map(|ns| ns.map(|ns| possible_time_ns(ns, times.bound_ns)));
     let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), format_ns)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
     let mdev = format_ns(times.mdev_ns as i64);
@@ -113,5 +120,31 @@ pub(super) const fn meaning_text(meaning: AnswerMeaning) -> &'static str {
         AnswerMeaning::Corrupted => " damaged",
         AnswerMeaning::Refused => " refused",
         AnswerMeaning::Stray => " answers no probe of this series",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_below_zero_within_bound_is_zero() {
+        let shown = [0, -400, -500, -501].map(|ns| format_measured(MeasuredTime { ns, bound_ns: 500 }));
+        assert!(shown[..3].iter().all(|text| *text == shown[0]), "{shown:?}");
+        assert!(shown[3].starts_with('-'), "clocks that are wrong must be seen: {shown:?}");
+        let times = SeriesTimes {
+            samples: 3,
+            min_ns: -30,
+            p50_ns: -10,
+            p95_ns: None,
+            p99_ns: None,
+            max_ns: 20,
+            mean_ns: 0.0,
+            mdev_ns: 9.0,
+            jitter_ns: None,
+            bound_ns: 500,
+        };
+        let text = times_text("round trip", &times);
+        assert!(!text.contains('-'), "{text}");
     }
 }
