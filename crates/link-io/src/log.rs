@@ -15,9 +15,9 @@ mod keeper;
 mod summary;
 mod survey;
 
-pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, TapCounters, check_log};
-pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
-pub use keeper::{LogKeeper, LogRetention, WhenFull};
+pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, LoggedFiles, TapCounters, check_log};
+pub use index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
+pub use keeper::{LogKeeper, LogRetention, LogSource, WhenFull};
 pub use summary::{LogFollower, LogSummary};
 pub use survey::{LogFileSurvey, survey_file};
 

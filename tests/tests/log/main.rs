@@ -91,3 +91,48 @@ fn log_serves_metrics() {
     log.signal(rustix::process::Signal::INT);
     assert_eq!(number(&told(&log.finish()), "/frames"), 50);
 }
+
+/// Sends frames without a trailer as programs of this machine do: through the queueing discipline, where captures see them.
+fn send_through_stack(port: &LabPort, frames: u64) {
+    let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
+    let mut ring = TxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap();
+    for _ in 0..frames {
+        let frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 9, 0x88, 0xb5][..], &[7; 86]].concat();
+        ring.next_slot().unwrap()[..100].copy_from_slice(&frame);
+        ring.commit_frame(100);
+    }
+    while ring.pending_frames() > 0 {
+        ring.kick_kernel().unwrap();
+    }
+}
+
+/// `log check` in words.
+fn check_words(directory: &Path) -> String {
+    Running::start(&["log", "check", &directory.display().to_string()], "").finish().stdout
+}
+
+#[test]
+fn log_says_which_direction_it_has() {
+    let Some(lab) = lab() else { return };
+    for (flags, expected, words) in [
+        (&[][..], 5, "logged: frames that arrived; frames that this machine sent are in no file"),
+        (&["--direction", "in"], 5, "logged: frames that arrived"),
+        (&["--direction", "both"], 12, "logged: frames in both directions"),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut log = start(&lab, directory.path(), flags);
+        let [arriving, sent] = [&lab.ports()[0], &lab.ports()[1]];
+        send(arriving, 1..=5);
+        send_through_stack(sent, 7);
+        log.signal(rustix::process::Signal::INT);
+        let result = told(&log.finish());
+        assert_eq!(number(&result, "/frames"), expected, "{flags:?}: {result}");
+        let said = check_words(directory.path());
+        assert!(said.contains(words) && said.contains("the log is complete"), "{said}");
+    }
+    let refused = Running::start(
+        &["log", &lab.location(1), "--into", "{out}", "--back-end", "xdp", "--direction", "both"],
+        "",
+    );
+    refused.finish().assert_refused(2, &["--direction both needs --back-end packet"]);
+}

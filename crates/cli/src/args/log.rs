@@ -1,6 +1,6 @@
 //! `packetrig log` as typed.
 
-use super::capture::ReceiverArg;
+use super::capture::{DirectionArg, ReceiverArg};
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_link_io::log;
@@ -87,6 +87,10 @@ pub(crate) struct BeginLog {
     /// Stop after this time; a number alone is seconds [default: when interrupted]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
+    /// Frames to log: only arriving ones, such as the copies of a tap (in), or also those that this machine sends
+    /// through its network stack (both; not with --back-end xdp)
+    #[arg(long, value_enum, value_name = "WHICH", hide_possible_values = true, default_value = "in")]
+    pub(crate) direction: DirectionArg,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,

@@ -7,7 +7,7 @@ mod check;
 
 use super::notify;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
-use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
+use crate::args::{BeginLog, DirectionArg, LogAction, LogArgs as Arguments, ReceiverArg};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
@@ -24,7 +24,7 @@ use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_link::DIRECTIONS;
-use packetrig_link_io::log::{LogKeeper, LogRetention, NAME};
+use packetrig_link_io::log::{LogKeeper, LogRetention, LogSource, LoggedDirection, NAME};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;
@@ -47,11 +47,22 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
             "--keep must have room for two files: one complete, one being written".into(),
         ));
     }
+    if arguments.back_end == ReceiverArg::Xdp && arguments.direction == DirectionArg::Both {
+        return Err(Error::Usage(
+            "--direction both needs --back-end packet: xdp sees only frames that arrive".into(),
+        ));
+    }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
     // In this order: after `count_hangups`, `latch` would make HUP a wish to end again.
     signal::latch_end_signals()?;
     signal::count_hangups()?;
-    let keeper = LogKeeper::open_directory(directory, &interface.to_string(), log_retention(arguments))?;
+    let direction = match arguments.direction {
+        DirectionArg::In => LoggedDirection::In,
+        DirectionArg::Both => LoggedDirection::Both,
+    };
+    let name = interface.to_string();
+    let source = LogSource { interface: &name, direction };
+    let keeper = LogKeeper::open_directory(directory, source, log_retention(arguments))?;
     let first_file = keeper.last_file() + 1;
     // Read before the keeper moves into the recorder: the result says where this process began.
     let first_frame = keeper.next_frame();
@@ -103,7 +114,7 @@ impl LogJob<'_> {
                     filter: program,
                     snap_len: None,
                     promiscuous: !self.arguments.no_promiscuous,
-                    outgoing: false,
+                    outgoing: self.arguments.direction == DirectionArg::Both,
                     blocks: packet::BLOCKS,
                 };
                 let tap = PacketTap::open_interface(self.interface, options)?;
@@ -146,7 +157,11 @@ impl LogJob<'_> {
         let recorder =
             DirectionRecorder::start_with_keeper(spec, (Box::new(keeper), known), offset, clock.now())?;
         if !self.arguments.quiet {
-            print_remark(format_args!("log: listening on {}, first file {first}", self.interface));
+            let frames = match self.arguments.direction {
+                DirectionArg::In => "frames that arrive",
+                DirectionArg::Both => "frames in both directions",
+            };
+            print_remark(format_args!("log: listening on {}, first file {first}, {frames}", self.interface));
         }
         // Only now: units that are ordered after this one may start the traffic.
         notify::notify_manager("READY=1");

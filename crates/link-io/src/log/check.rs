@@ -4,7 +4,7 @@
 //! older versions have no checksums. The check changes nothing. A file that is being written is not in the index yet; it is
 //! counted, not checked.
 
-use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry};
+use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry, LoggedDirection};
 use super::keeper::{index_path, is_log_running};
 use super::{Error, list_files, survey_file};
 use packetrig_engine::capture::numbers::{NumberedDirection, TapNumbers};
@@ -68,6 +68,15 @@ pub struct LogChecksums {
     pub lines_without: u64,
 }
 
+/// Number of files by the direction of their frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LoggedFiles {
+    /// With frames that arrived.
+    pub arriving: u64,
+    /// With those that the machine sent, too.
+    pub both: u64,
+}
+
 /// Result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LogCheck {
@@ -88,6 +97,7 @@ pub struct LogCheck {
     /// Files that are not in the index yet: they are being written, or were left by a process that was killed.
     pub open_files: u64,
     pub checksums: LogChecksums,
+    pub directions: LoggedFiles,
     /// Trailer numbers of the log, by direction.
     pub numbers: TapNumbers,
     /// The tap's counters, by direction.
@@ -277,6 +287,10 @@ fn add_entry(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogChe
 
 fn compare_file(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
+    match entry.direction {
+        LoggedDirection::In => checked.directions.arriving += 1,
+        LoggedDirection::Both => checked.directions.both += 1,
+    }
     checked.checksums.files += u64::from(entry.crc32.is_some());
     checked.checksums.files_without += u64::from(entry.crc32.is_none());
     match survey_file(path, before) {

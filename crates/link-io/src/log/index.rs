@@ -15,6 +15,17 @@ use std::path::{Path, PathBuf};
 /// Separator between a line's text and its checksum.
 const LINE_CHECKSUM: &str = ",\"line_crc32\":";
 
+/// Directions of the frames of a log, seen from the machine that logs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoggedDirection {
+    /// Frames that arrive. Older versions logged these only, and their index does not say so.
+    #[default]
+    In,
+    /// Also frames that this machine sends through its network stack.
+    Both,
+}
+
 /// An event of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
@@ -36,6 +47,8 @@ pub enum IndexEntry {
         frame: u64,
         /// Trailer numbers of a tap up to the start, by direction.
         numbers: TapNumbers,
+        #[serde(default)]
+        direction: LoggedDirection,
     },
     /// A file is complete.
     File(FileEntry),
@@ -96,6 +109,8 @@ pub struct FileEntry {
     pub dropped_disk: u64,
     /// Trailer numbers of a tap up to the end of the file, by direction.
     pub numbers: TapNumbers,
+    #[serde(default)]
+    pub direction: LoggedDirection,
     /// The log was killed; the number of lost frames is unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub mended: bool,

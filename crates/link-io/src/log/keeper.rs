@@ -1,7 +1,7 @@
 //! Keeps the files of a log: enters each in the index, removes files beyond the limits, and applies the policy for a full
 //! disk.
 
-use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
+use super::index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
 use super::{Error, INDEX, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
@@ -42,9 +42,17 @@ pub struct LogRetention {
     pub when_full: WhenFull,
 }
 
+/// The frames that a log is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSource<'a> {
+    pub interface: &'a str,
+    pub direction: LoggedDirection,
+}
+
 #[derive(Debug)]
 pub struct LogKeeper {
     directory: PathBuf,
+    direction: LoggedDirection,
     index: LogIndex,
     retention: LogRetention,
     /// Complete files in the directory, oldest first.
@@ -58,7 +66,11 @@ pub struct LogKeeper {
 
 impl LogKeeper {
     /// Takes over a directory, or creates it: reads its index and repairs the files that a killed log left.
-    pub fn open_directory(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
+    pub fn open_directory(
+        directory: &Path,
+        source: LogSource<'_>,
+        retention: LogRetention,
+    ) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(file_error("create", directory))?;
         // The lock comes first: everything after it reads and repairs files that a running log would still change.
         let lock = lock_directory(directory)?;
@@ -67,14 +79,15 @@ impl LogKeeper {
         if retention.when_full == WhenFull::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
-        let mut state = LoggedFiles::read_index(directory)?;
+        let mut state = IndexedFiles::read_index(directory)?;
         let mended = state.repair_files(directory)?;
         let began = IndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
-            interface: interface.to_owned(),
+            interface: source.interface.to_owned(),
             file: state.last_file + 1,
             frame: state.next_frame,
             numbers: state.numbers,
+            direction: source.direction,
         };
         // Removed files become one sum, so that the index does not grow with the age of the log.
         let before = (state.gone.files > 0).then_some(IndexEntry::Before {
@@ -86,6 +99,7 @@ impl LogKeeper {
         let entries: Vec<IndexEntry> = before.into_iter().chain(there).chain([began]).collect();
         Ok(Self {
             directory: directory.to_owned(),
+            direction: source.direction,
             index: LogIndex::create_with_entries(directory, &entries)?,
             retention,
             files: state.files.into(),
@@ -179,6 +193,7 @@ impl RecordedFileKeeper for LogKeeper {
             dropped_queue: part.queue_dropped,
             dropped_disk: part.disk_lost,
             numbers: part.numbers,
+            direction: self.direction,
             mended: false,
         };
         self.next_frame += part.frames;
@@ -249,15 +264,17 @@ struct RemovedFile {
 
 /// State of the files according to the index.
 #[derive(Default)]
-struct LoggedFiles {
+struct IndexedFiles {
     files: Vec<FileEntry>,
     gone: RemovedFile,
     last_file: u64,
     next_frame: u64,
     numbers: TapNumbers,
+    /// Of the last run.
+    direction: LoggedDirection,
 }
 
-impl LoggedFiles {
+impl IndexedFiles {
     fn read_index(directory: &Path) -> Result<Self, Error> {
         let mut state = Self::default();
         for entry in LogIndex::read_entries(directory)? {
@@ -269,8 +286,9 @@ impl LoggedFiles {
                 }
                 IndexEntry::File(file) => state.add_file(file),
                 IndexEntry::Removed { file, frames, .. } => state.remove_file(file, frames),
-                IndexEntry::Began { file, frame, numbers, .. } => {
+                IndexEntry::Began { file, frame, numbers, direction, .. } => {
                     state.numbers = numbers;
+                    state.direction = direction;
                     // `file` is the first file of that run, so the last one before it has the number below.
                     state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
@@ -341,6 +359,7 @@ impl LoggedFiles {
             span_ns: found.arrivals_ns.unwrap_or_default(),
             arrivals_ns: found.arrivals_ns,
             numbers: found.numbers,
+            direction: self.direction,
             mended: true,
             ..FileEntry::default()
         })

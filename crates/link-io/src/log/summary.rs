@@ -111,7 +111,7 @@ impl LogSummary {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{LogIndex, RemovalReason};
+    use super::super::{LogIndex, LoggedDirection, RemovalReason};
     use super::*;
 
     fn file(file: u64) -> IndexEntry {
@@ -119,7 +119,14 @@ mod tests {
     }
 
     fn began(at_ns: u64) -> IndexEntry {
-        IndexEntry::Began { at_ns, interface: "eth1".into(), file: 1, frame: 0, numbers: Default::default() }
+        IndexEntry::Began {
+            at_ns,
+            interface: "eth1".into(),
+            file: 1,
+            frame: 0,
+            numbers: Default::default(),
+            direction: LoggedDirection::In,
+        }
     }
 
     #[test]

@@ -16,6 +16,9 @@ fn retention() -> LogRetention {
 }
 
 /// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
+/// Copies that arrive.
+const M0: LogSource<'_> = LogSource { interface: "m0", direction: LoggedDirection::In };
+
 struct TestLog {
     recorder: DirectionRecorder,
     now: u64,
@@ -28,7 +31,7 @@ impl TestLog {
 
     fn squeezed(directory: &Path, retention: LogRetention, now: u64, zstd: Option<i32>) -> Self {
         let extension = if zstd.is_some() { "pcapng.zst" } else { "pcapng" };
-        let keeper = LogKeeper::open_directory(directory, "m0", retention).unwrap();
+        let keeper = LogKeeper::open_directory(directory, M0, retention).unwrap();
         let spec = RecordSpec {
             target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
             format: CaptureFileFormat::Pcapng,
@@ -304,11 +307,11 @@ fn a_check_finds_what_somebody_changed() {
 fn log_directory_is_exclusive_and_must_have_room() {
     let directory = tempfile::tempdir().unwrap();
     let log = TestLog::begin(directory.path(), retention(), 0);
-    assert!(matches!(LogKeeper::open_directory(directory.path(), "m0", retention()), Err(Error::InUse(_))));
+    assert!(matches!(LogKeeper::open_directory(directory.path(), M0, retention()), Err(Error::InUse(_))));
     log.end();
     let huge = LogRetention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
-    assert!(matches!(LogKeeper::open_directory(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
-    LogKeeper::open_directory(directory.path(), "m0", retention()).unwrap();
+    assert!(matches!(LogKeeper::open_directory(directory.path(), M0, huge), Err(Error::NoRoom { .. })));
+    LogKeeper::open_directory(directory.path(), M0, retention()).unwrap();
 }
 
 #[test]

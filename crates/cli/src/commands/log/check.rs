@@ -7,7 +7,7 @@ use crate::numbers::format_count;
 use crate::output::CommandOutput;
 use crate::table::format_table;
 use packetrig_link::DIRECTIONS;
-use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding};
+use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding, LoggedFiles};
 use std::path::Path;
 
 /// Text of a cell with an unknown number.
@@ -72,6 +72,7 @@ fn check_text(checked: &LogCheck) -> String {
     }
     lines.extend(checked.find_doubt().map(doubt_text));
     lines.push(checksums_text(checked.checksums));
+    lines.extend(directions_text(checked.directions));
     let verdict = match is_complete(checked) {
         // Every frame may still be there, but not as it was.
         Some(false) if is_only_changed(checked) => "no frame is known to be missing, but the log was changed",
@@ -92,6 +93,22 @@ fn is_only_changed(checked: &LogCheck) -> bool {
 
 const fn is_change(finding: &LogFinding) -> bool {
     matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
+}
+
+/// Describes which frames the log was to have: "complete" is about these only.
+fn directions_text(files: LoggedFiles) -> Option<String> {
+    let arriving =
+        "logged: frames that arrived; frames that this machine sent are in no file (--direction both)";
+    Some(match files {
+        LoggedFiles { arriving: 0, both: 0 } => return None,
+        LoggedFiles { both: 0, .. } => arriving.to_owned(),
+        LoggedFiles { arriving: 0, .. } => "logged: frames in both directions".to_owned(),
+        LoggedFiles { arriving, both } => format!(
+            "logged: in {} files frames in both directions, in {} files only those that arrived",
+            format_count(both),
+            format_count(arriving)
+        ),
+    })
 }
 
 /// Describes the comparisons that were made, so that the reader knows which damage they can show.
