@@ -12,7 +12,7 @@ pub struct GroupMembership {
     pub term: u64,
     /// Time of the last change of role, nanoseconds since 1970.
     pub since_ns: u64,
-    /// Time for which it had received nothing from the active meter before it became active.
+    /// Time for which it had received nothing from the active meter before it became active; 0: no meter was active before.
     pub silent_ns: u64,
     /// It has exported the records that left its table from this time on, nanoseconds since 1970.
     pub replay_from_ns: u64,

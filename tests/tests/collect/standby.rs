@@ -197,6 +197,10 @@ impl Outcome {
 fn standby_exports_only_after_takeover_without_loss() {
     let Some(mut pair) = Pair::new() else { return };
     let [one, mut two] = pair.start_both(|| {});
+    // Its first role, and the number by which collectors know the group.
+    for said in ["starts as a standby", " at collectors"] {
+        assert!(two.running.remarks().contains(said), "{}", two.running.remarks());
+    }
     pair.link.send(8);
     let [first, second] = [one.number, two.number];
     kill(one.running);
@@ -218,6 +222,8 @@ fn standby_exports_only_after_takeover_without_loss() {
     let mut meters: Vec<&Value> = changes.iter().map(|change| &change["meter"]).collect();
     meters.dedup();
     assert!(meters.starts_with(&[&json!(first), &json!(second), &json!(first)]), "{changes:#?}");
+    // No meter was active before the first one, which had waited for others: nobody was silent.
+    assert_eq!(changes[0]["silent_ns"], 0, "{changes:#?}");
     let takeover = changes.iter().find(|change| change["meter"] == second).unwrap();
     assert!(takeover["silent_ns"].as_u64().unwrap() >= 60_000_000, "{changes:#?}");
     assert!(of_group(&outcome.collected, "known_packets") < outcome.packets());

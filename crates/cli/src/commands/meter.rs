@@ -14,6 +14,7 @@ use crate::output::{CommandOutput, print_failure, print_remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
+use packetrig_flow::GroupMark;
 use packetrig_flow::RecordLosses;
 use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerReport, MeterAccounts, OutputReport, prometheus_text};
@@ -96,6 +97,13 @@ fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&Metr
     }
     let doing = if matches!(input, MeterInput::Files(_)) { "reading" } else { "listening on" };
     print_remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
+    if let Some(name) = &arguments.of_group.group {
+        // Records carry the number only, so a collector cannot show the name.
+        print_remark(format_args!(
+            "meter: group {name} is {:016x} at collectors",
+            GroupMark::group_number(name)
+        ));
+    }
     if let Some(metrics) = metrics {
         print_remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
     }
@@ -174,6 +182,7 @@ impl SaidTroubles {
 /// The reported state of this meter in its group.
 #[derive(Default)]
 struct SaidOfGroup {
+    has_begun: bool,
     switches: u64,
     is_ready: bool,
 }
@@ -182,6 +191,12 @@ impl SaidOfGroup {
     /// Reports changes since the last call.
     fn remark_changes(&mut self, accounts: &MeterAccounts) {
         let Some(group) = accounts.group_report() else { return };
+        if !self.has_begun {
+            print_remark(format_args!(
+                "meter: group {}: meter {} starts as a standby",
+                group.name, group.meter
+            ));
+        }
         // The report remembers only the newest switches: of very many, the oldest are not reported.
         let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
         let known = group.switches.len();
@@ -194,7 +209,7 @@ impl SaidOfGroup {
             let state = if group.is_ready { "ready".to_owned() } else { not_ready_text(&group) };
             print_remark(format_args!("meter: group {}: meter {} is {state}", group.name, group.meter));
         }
-        *self = Self { switches: group.switch_count, is_ready: group.is_ready };
+        *self = Self { has_begun: true, switches: group.switch_count, is_ready: group.is_ready };
     }
 }
 

@@ -72,7 +72,7 @@ impl GroupMember {
             addresses: BTreeMap::new(),
             clocks: PeerClocks::default(),
             wall: HeldOffset::default(),
-            active_heard_at: now,
+            active_heard_at: None,
             reported_at: now,
             drained_at: now,
         };
@@ -161,8 +161,8 @@ struct MemberThread {
     clocks: PeerClocks,
     /// Offset from the time of the group to the wall clock.
     wall: HeldOffset,
-    /// Time of the last advertisement of an active member, or of this member's start.
-    active_heard_at: MonoTime,
+    /// Time of the last advertisement of an active member; `None` if there was none since this member's start.
+    active_heard_at: Option<MonoTime>,
     reported_at: MonoTime,
     /// Time at which no more datagrams waited.
     drained_at: MonoTime,
@@ -170,6 +170,7 @@ struct MemberThread {
 
 impl MemberThread {
     fn run_until_stopped(mut self) {
+        info!(group = self.options.name, meter = self.options.election.meter, "meter starts as a standby");
         while !self.flags.is_over.load(Ordering::Acquire) {
             self.take_inputs();
             self.take_orders();
@@ -232,7 +233,7 @@ impl MemberThread {
                 if outcome == HeardOutcome::Accepted {
                     // Kept for the report of a takeover: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
-                        self.active_heard_at = boottime_now();
+                        self.active_heard_at = Some(boottime_now());
                     }
                     self.addresses.insert(advertisement.meter, from);
                 }
@@ -257,7 +258,7 @@ impl MemberThread {
         }
         if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
             self.reported_at = now;
-            let silent_for = now.since(self.active_heard_at);
+            let silent_for = self.active_heard_at.map(|at| now.since(at));
             let offset = self.wall_offset();
             let switch = |change| RoleSwitch {
                 at_wall_ns: clock::wall_clock_ns(),

@@ -2,6 +2,7 @@
 
 use super::{GroupStatus, PeerStatus, RoleSwitch};
 use packetrig_flow::group::RoleChange;
+use packetrig_units::Nanos;
 use serde::Serialize;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,8 +58,9 @@ pub struct SwitchReport {
     /// exported after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay_from_ns: Option<u64>,
-    /// Time for which no active meter had been heard.
-    pub silent_ns: u64,
+    /// Time for which no active meter had been heard; absent if none had been heard since this meter's start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -134,7 +136,7 @@ impl SwitchReport {
             is_active: term.is_some(),
             term,
             replay_from_ns,
-            silent_ns: switch.silent_for.as_u64(),
+            silent_ns: switch.silent_for.map(Nanos::as_u64),
         }
     }
 }

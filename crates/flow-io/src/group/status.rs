@@ -69,8 +69,8 @@ pub struct PeerStatus {
 pub struct RoleSwitch {
     /// Time of the change, nanoseconds since 1970.
     pub at_wall_ns: u64,
-    /// Time for which no active meter had been heard.
-    pub silent_for: Nanos,
+    /// Time for which no active meter had been heard; `None` if none had ever been: the group began, or this meter heard nobody.
+    pub silent_for: Option<Nanos>,
     pub change: RoleChange,
 }
 
@@ -126,7 +126,8 @@ impl GroupStatus {
         // A standby announces term 0 and no replay.
         let (term, replay_from_ns, silent_for) = match took_over {
             Some((RoleChange::BecameActive { term, replay_from_ns }, silent_for)) => {
-                (term.count, replay_from_ns, silent_for)
+                // 0 on the wire: no predecessor. A real silence is longer.
+                (term.count, replay_from_ns, silent_for.unwrap_or_default())
             }
             _ => Default::default(),
         };

@@ -131,9 +131,11 @@ fn table_of_switches(group: &GroupLedger) -> String {
     }
     let rows = group.counts.switches.iter().map(|switch| {
         let GroupSwitch { at_ns, meter, term, silent_ns, replayed, repeated, .. } = *switch;
-        let silent = Nanos::new(silent_ns).to_string();
+        // At the start of a group no meter was active. The meter that begins has then waited for others, which is no silence.
+        let silent = if silent_ns == 0 { "none was" } else { &Nanos::new(silent_ns).to_string() };
         let numbers = [replayed, repeated].map(format_count);
-        [vec![utc_date_time(at_ns), meter.to_string(), term.to_string(), silent], numbers.to_vec()].concat()
+        [vec![utc_date_time(at_ns), meter.to_string(), term.to_string(), silent.to_owned()], numbers.to_vec()]
+            .concat()
     });
     // The list is bounded, and the count is not.
     let left_out = group.counts.switch_count - group.counts.switches.len() as u64;
@@ -142,8 +144,10 @@ fn table_of_switches(group: &GroupLedger) -> String {
     } else {
         String::new()
     };
-    format_table(&["changed", "to meter", "term", "nobody heard for", "kept and sent", "duplicates"], rows)
-        + &note
+    format_table(
+        &["changed", "to meter", "term", "active one silent for", "kept and sent", "duplicates"],
+        rows,
+    ) + &note
 }
 
 /// The accounts of a sink with their names in metrics and in tables.

@@ -44,7 +44,7 @@ pub struct GroupSwitch {
     pub at_ns: u64,
     pub meter: u32,
     pub term: u64,
-    /// Time for which the meter had received nothing from the active meter.
+    /// Time for which the meter had received nothing from the active meter; 0: it knew of none.
     pub silent_ns: u64,
     /// It exported everything that left its table from this time on.
     pub replay_from_ns: u64,
