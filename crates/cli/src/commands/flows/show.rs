@@ -1,6 +1,6 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, end_reason, protocol_name};
+use super::values::{cell_text, end_reason, is_icmp, protocol_with_type};
 use super::{endpoint_text, utc_time_text};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
@@ -201,7 +201,10 @@ impl StoredRow<'_> {
     }
 
     fn endpoint_cell(&self, address: &str, port: &str) -> String {
-        endpoint_text(self.chunk.column(address).address_at(self.row), self.cell_number(port))
+        // Exporters put type and code of ICMP where others have the port.
+        let has_ports = !is_icmp(self.cell_number("protocolIdentifier"));
+        let port = if has_ports { self.cell_number(port) } else { 0 };
+        endpoint_text(self.chunk.column(address).address_at(self.row), port)
     }
 
     /// One cell for each heading of [`HEADER`]; some columns of [`USUAL`] share a cell.
@@ -212,7 +215,10 @@ impl StoredRow<'_> {
         vec![
             utc_time_text(start),
             Nanos::new(self.cell_number("flowEndNanoseconds").saturating_sub(start)).to_string(),
-            protocol_name(self.cell_number("protocolIdentifier")),
+            protocol_with_type(
+                self.cell_number("protocolIdentifier"),
+                self.cell_number("destinationTransportPort"),
+            ),
             self.endpoint_cell("sourceIPv6Address", "sourceTransportPort"),
             self.endpoint_cell("destinationIPv6Address", "destinationTransportPort"),
             format_count(self.cell_number("packetDeltaCount")),

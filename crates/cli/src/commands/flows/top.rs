@@ -125,7 +125,7 @@ fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String
 fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let last = if order.is_sum() { "share" } else { order_unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
-    let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", "", last]).collect();
+    let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
         values.chain(sum_cells(has, &top.total, order)).collect()
@@ -139,14 +139,12 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
 }
 
-fn sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
+fn sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 4] {
     let sum = has.sum;
-    let bytes = format_scaled(sum.bytes as f64, "B");
     [
         format_count(sum.flows),
         format_count(sum.packets),
         format_count(sum.bytes),
-        bytes,
         order_value_text(has, total, order),
     ]
 }
@@ -182,6 +180,16 @@ mod tests {
         assert!(shown(false, true).contains("files were removed"));
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         assert_eq!(group_object(by.parts(), &group(), true)["files_have_changed"], true);
+    }
+
+    #[test]
+    fn top_table_has_one_value_under_each_heading() {
+        let by: FlowGrouping = "exporter,protocol".parse().unwrap();
+        let top = TopAnswer { groups: vec![group()], groups_seen: 1, ..TopAnswer::default() };
+        let table = groups_table(&by, &top, TopOrder::Bytes);
+        let columns = |line: &str| line.split("  ").filter(|cell| !cell.trim().is_empty()).count();
+        let counts: Vec<usize> = table.lines().map(columns).collect();
+        assert_eq!(counts[0], counts[1], "{table}");
     }
 
     fn group() -> TopGroup {

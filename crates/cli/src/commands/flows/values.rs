@@ -44,6 +44,21 @@ pub(super) fn protocol_name(number: u64) -> String {
     u8::try_from(number).map_or_else(|_| number.to_string(), protocols::protocol_name)
 }
 
+/// The protocol of a record. ICMP has a type and a code where other protocols have ports.
+pub(super) fn protocol_with_type(number: u64, type_and_code: u64) -> String {
+    let name = protocol_name(number);
+    if is_icmp(number) {
+        format!("{name} type {} code {}", type_and_code >> 8, type_and_code & 0xff)
+    } else {
+        name
+    }
+}
+
+/// ICMP or ICMPv6.
+pub(super) const fn is_icmp(protocol: u64) -> bool {
+    matches!(protocol, 1 | 58)
+}
+
 /// The value of a group in one part of its key.
 pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     match (part, value) {
@@ -75,13 +90,13 @@ pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
     }
 }
 
-/// IANA's numbers of `flowEndReason`, in one word.
+/// IANA's numbers of `flowEndReason`, in words. A flow that ended by its active timeout goes on in another record.
 pub(super) const fn end_reason(number: u64) -> &'static str {
     match number {
-        1 => "idle",
-        2 => "active",
-        3 => "end",
-        4 => "forced",
+        1 => "idle timeout",
+        2 => "active timeout",
+        3 => "end of flow",
+        4 => "meter stopped",
         5 => "no room",
         _ => "–",
     }
@@ -95,4 +110,16 @@ pub(super) fn sampling_remark(sampled_records: u64) -> Option<String> {
             format_count(sampled_records)
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn icmp_has_type_and_code_instead_of_port() {
+        assert_eq!(protocol_with_type(1, 2048), format!("{} type 8 code 0", protocol_name(1)));
+        assert_eq!(protocol_with_type(58, 0x8001), format!("{} type 128 code 1", protocol_name(58)));
+        assert_eq!(protocol_with_type(17, 2048), protocol_name(17));
+    }
 }
