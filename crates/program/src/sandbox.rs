@@ -31,6 +31,7 @@ pub struct ProgramOpening {
     at_door: ProcessCapabilities,
     /// `None` with `--sandbox off`.
     sandbox: Option<Sandbox>,
+    is_quiet: bool,
 }
 
 /// Begins the sandbox. Must be called before a second thread starts.
@@ -39,15 +40,30 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
     // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
-        return Ok(ProgramOpening { program, class, user: None, reason: None, at_door, sandbox: None });
+        return Ok(ProgramOpening {
+            program,
+            class,
+            user: None,
+            reason: None,
+            at_door,
+            sandbox: None,
+            is_quiet: false,
+        });
     }
     let becoming = if sandbox::is_root() { choose_user(user)? } else { UserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin_opening(&policy)?);
-    Ok(ProgramOpening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
+    let UserChoice { user, reason } = becoming;
+    Ok(ProgramOpening { program, class, user, reason, at_door, sandbox, is_quiet: false })
 }
 
 impl ProgramOpening {
+    /// Does not print which rules hold. What the kernel lacks, and a sandbox that is off, is still printed.
+    pub const fn keep_quiet_if(mut self, is_quiet: bool) -> Self {
+        self.is_quiet = is_quiet;
+        self
+    }
+
     /// Gives up rights that are not needed any more, and prints the rules that the kernel enforces.
     pub fn drop_rights(self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
@@ -62,7 +78,12 @@ impl ProgramOpening {
         let walls = sandbox.confine_process(self.class, self.user)?;
         // Threads of other programs read the network with the rights of the whole process, which `walls` has already.
         let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
-        print_walls(self.program, &walls, at_door, self.reason.as_deref());
+        if !self.is_quiet {
+            print_walls(self.program, &walls, at_door, self.reason.as_deref());
+        }
+        for missing in &walls.missing {
+            print_remark(format_args!("{}: sandbox: missing: {missing}", self.program));
+        }
         Ok(())
     }
 }
@@ -149,9 +170,6 @@ fn print_walls(
     let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
     let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
     print_remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
-    for missing in &walls.missing {
-        print_remark(format_args!("{program}: sandbox: missing: {missing}"));
-    }
 }
 
 /// The user to become, or the reason why root stays root.

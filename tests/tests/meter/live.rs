@@ -77,6 +77,19 @@ fn idle_flow_ends_without_further_traffic() {
 }
 
 #[test]
+fn quiet_meter_prints_nothing_but_warnings() {
+    let finished = Running::start(&["meter", "lo", "--json", "--quiet", "--time", "10ms"], "").finish();
+    assert_eq!(number(&ledger(&finished), "/ledger/capture/ring_dropped"), 0);
+    // What the kernel lacks is a warning.
+    let others: Vec<&str> = finished
+        .stderr
+        .lines()
+        .filter(|line| !line.contains("warning") && !line.contains("missing"))
+        .collect();
+    assert_eq!(others, [""; 0]);
+}
+
+#[test]
 fn meter_reports_interface_that_is_down() {
     let Some(lab) = lab("packet") else { return };
     // Nobody has brought it up in a namespace that is new.
