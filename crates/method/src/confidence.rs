@@ -50,6 +50,33 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
 }
 
+/// Most values that an advice names: beyond them, another measurement helps sooner than more of the same.
+const MOST_ADVISED: u32 = 10_000;
+
+/// Number of values with the mean and the spread of `sample` whose confidence interval would not contain `value`. `None` if that takes
+/// more than 10 000, or if the interval does not contain it now.
+pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<u32> {
+    mean_interval(sample).filter(|interval| interval.contains(value))?;
+    let excludes = |count: u32| {
+        let more = crate::SampleStatistics { count, ..*sample };
+        mean_interval(&more).is_some_and(|interval| !interval.contains(value))
+    };
+    // The interval only shrinks with more values, so the least number can be searched by halves.
+    let (mut contains, mut excluded) = (sample.count, MOST_ADVISED);
+    if !excludes(excluded) {
+        return None;
+    }
+    while excluded - contains > 1 {
+        let middle = contains.midpoint(excluded);
+        if excludes(middle) {
+            excluded = middle;
+        } else {
+            contains = middle;
+        }
+    }
+    Some(excluded)
+}
+
 /// Confidence interval of the probability of an event that was seen in `part` of `whole` trials (Wilson 1927). `None`
 /// without trials.
 pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
@@ -74,6 +101,16 @@ pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
 mod tests {
     use super::*;
     use crate::SampleStatistics;
+
+    #[test]
+    fn advised_count_is_the_least_that_excludes_value() {
+        let sample = SampleStatistics::from_values(&[1.0, 5.0, 2.0, 6.0, 1.5, 4.5]).unwrap();
+        let needed = count_to_exclude(&sample, 2.5).unwrap();
+        let contains = |count| mean_interval(&SampleStatistics { count, ..sample }).unwrap().contains(2.5);
+        assert!(contains(needed - 1) && !contains(needed), "{needed}");
+        assert_eq!(count_to_exclude(&sample, 100.0), None, "it is excluded already");
+        assert_eq!(count_to_exclude(&sample, sample.mean), None, "no number of values excludes the mean");
+    }
 
     /// The probability that |t| is below `limit`, by Simpson's rule on the density without its constant.
     fn probability_within(limit: f64, degrees: f64) -> f64 {

@@ -1,9 +1,9 @@
 //! Judges whether the second device is too much worse than the first.
 
 use super::{ComparedMeasure, Comparison, DifferenceFinding, LEAST_PAIRS, LoadComparison, MeasureComparison};
-use crate::confidence::ConfidenceInterval;
+use crate::confidence::{ConfidenceInterval, count_to_exclude};
 use crate::verdict::ValueRange;
-use crate::{JudgedCriterion, MethodJudgement};
+use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use serde::{Deserialize, Serialize};
 
 /// Limit for one measure of the second device.
@@ -56,13 +56,17 @@ impl Comparison {
                 let judged =
                     JudgedCriterion::at_most(criterion, worsening_range(compared, interval), most, unit);
                 let judged = explain_percent_limit(judged, compared, limit.limit);
+                let judged = advise_if_undecided(judged, compared, most);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 // A comparison that was interrupted does not pass.
                 judged.only_if_all(made, self.options.pairs)
             }
             _ => JudgedCriterion::unknown(
                 criterion,
-                format!("{} pairs count; at least {LEAST_PAIRS} are needed", compared.difference.count),
+                format!(
+                    "{} pairs count; at least {LEAST_PAIRS} are needed (--pairs)",
+                    compared.difference.count
+                ),
             ),
         }
     }
@@ -99,6 +103,22 @@ fn explain_percent_limit(
         judged.reason
     );
     JudgedCriterion { reason, ..judged }
+}
+
+/// Says how many pairs would decide a criterion if they spread as these do.
+fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, most: f64) -> JudgedCriterion {
+    if judged.verdict != MethodVerdict::Unknown {
+        return judged;
+    }
+    // The difference at which the second device is worse by exactly the limit.
+    let limit = if compared.measure.is_better_if_greater() { -most } else { most };
+    let advice = match count_to_exclude(&compared.difference, limit) {
+        Some(pairs) => format!("about {pairs} pairs like these would decide it (--pairs {pairs})"),
+        None => "more pairs like these will not decide it soon: make the trials longer (--time), so that each measures more \
+            frames, or change the limit"
+            .to_owned(),
+    };
+    JudgedCriterion { reason: format!("{}; {advice}", judged.reason), ..judged }
 }
 
 fn describe_load(load: &LoadComparison) -> String {

@@ -88,6 +88,27 @@ fn percent_limit_of_zero_loss_allows_no_loss() {
 }
 
 #[test]
+fn undecided_criterion_says_how_many_pairs_decide_it() {
+    let mut options = options(6, 1);
+    let stalling = |seed| SimulatedDevice::new(1e6, 0).with_stalls(0.5, 100, seed);
+    let reason = |options: &ComparisonOptions| {
+        let judged = run(options, &mut [stalling(3), stalling(4)]).judge_result();
+        judged.criteria[0].reason.clone()
+    };
+    // The limit is near the middle of the interval, and then at its end.
+    let method = run(&options, &mut [stalling(3), stalling(4)]);
+    let loss = method.result_so_far().loads[0].measures[0].clone();
+    assert_eq!(loss.measure, ComparedMeasure::LossPercent);
+    let (mean, high) = (loss.difference.mean, loss.confidence_95.unwrap().high);
+    let limits =
+        |most| vec![MaximumWorsening { measure: loss.measure, limit: WorseningLimit::Absolute(most) }];
+    options.maximum_worsening = limits(f64::midpoint(mean, high));
+    assert!(reason(&options).contains("pairs like these would decide it (--pairs "), "{}", reason(&options));
+    options.maximum_worsening = limits(mean);
+    assert!(reason(&options).contains("make the trials longer (--time)"), "{}", reason(&options));
+}
+
+#[test]
 fn a_comparison_that_was_interrupted_does_not_pass() {
     let mut options = options(10, 1);
     let limit = WorseningLimit::Absolute(1.0);

@@ -328,3 +328,22 @@ fn searches_are_decided_as_by_the_reference_library() {
 fn is_near(ours: Load, theirs: f64) -> bool {
     (ours.frames_per_second() - theirs).abs() <= 1e-12 * theirs
 }
+
+/// A rig that cannot send the highest load is the limit of every goal, and the search stays near what it can send.
+#[test]
+fn mlr_search_ends_at_rig_limit_and_names_it() {
+    let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
+    let mut method = search(&[Goal::NDR, Goal::PDR], 1_000.0, 14.88e6);
+    let mut loads = Vec::new();
+    while let Some(order) = method.next_order() {
+        loads.push(order.load.frames_per_second());
+        method.on_result(&device.perform_trial(&order));
+    }
+    // Only the first trial shows what the rig can send.
+    assert!(loads[1..].iter().all(|load| *load < 316_000.0 * 1.1), "{loads:?}");
+    for goal in method.results_so_far() {
+        let carried = goal.lower_bound.unwrap().frames_per_second();
+        assert!((316_000.0 * 0.98..=316_000.0 * 1.006).contains(&carried), "{goal:?}");
+        assert_eq!(goal.cause, BoundCause::Rig, "{goal:?}");
+    }
+}

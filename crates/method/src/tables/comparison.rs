@@ -4,6 +4,7 @@ use super::{ResultTable, format_decimals, optional_cell, rate_cell, size_cell};
 use crate::comparison::{
     ComparedMeasure, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
 };
+use crate::confidence::count_to_exclude;
 
 pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new(
@@ -27,6 +28,7 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
         for row in &load.measures {
             table.push_row(describe_measure(load, row));
         }
+        table.notes.extend(load.measures.iter().filter_map(|row| advise_pairs(load, row)));
         if load.unusable_pairs > 0 {
             let of = load.load.frames_per_second;
             table.notes.push(format!(
@@ -37,6 +39,18 @@ pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable>
     }
     table.notes.push("Intervals of the mean difference of the pairs, by Student's t.".to_owned());
     vec![table]
+}
+
+/// Number of pairs that would show a difference of this size, if the devices differ by it.
+fn advise_pairs(load: &LoadComparison, row: &MeasureComparison) -> Option<String> {
+    let pairs = match row.finding {
+        DifferenceFinding::NoDifferenceShown => count_to_exclude(&row.difference, 0.0)?,
+        _ => return None,
+    };
+    let (name, of) = (row.measure.name(), load.load.frames_per_second);
+    Some(format!(
+        "{of}: if the {name} differs by as much as here, about {pairs} pairs show it (--pairs {pairs})."
+    ))
 }
 
 fn describe_measure(load: &LoadComparison, row: &MeasureComparison) -> Vec<String> {
