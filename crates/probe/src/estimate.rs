@@ -179,7 +179,10 @@ pub struct DiscardedTrains {
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum NoAnswer {
-    #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.to_text())]
+    #[error(
+        "only {have} of {trains} trains can be used, {wanted} are needed ({}){}",
+        .discarded.to_text(), .discarded.batch_advice()
+    )]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket holds much of a train.
     #[error("the path did not spread {train} probes that left {gap_ns} ns apart: {}", not_spread(*.at_least, *.bucket_bytes))]
@@ -216,6 +219,16 @@ fn not_spread(at_least: Option<f64>, bucket_bytes: u64) -> String {
 }
 
 impl DiscardedTrains {
+    /// Names the likely cause if most trains were discarded because their probes arrived together.
+    const fn batch_advice(&self) -> &'static str {
+        let others = self.lost + self.unstamped + self.disturbed + self.reordered + self.unlike;
+        if self.together <= others {
+            return "";
+        }
+        "; something on the path lets frames go in batches, such as a shaper that is a program (`tap --impair rate=`) or a \
+            receiver that collects them: `capacity --method train` measures across batches"
+    }
+
     pub fn to_text(self) -> String {
         let all = [
             ("lost", self.lost),
@@ -240,4 +253,19 @@ fn packets_per_frame(length: u32) -> f64 {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
 fn clamp_to_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.max(0.0) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_named_as_cause_of_too_few_pairs() {
+        let reason = |together, lost| {
+            let discarded = DiscardedTrains { together, lost, ..DiscardedTrains::default() };
+            NoAnswer::TooFew { have: 6, wanted: 10, trains: 105, discarded }.to_string()
+        };
+        assert!(reason(94, 5).contains("capacity --method train"), "{}", reason(94, 5));
+        assert!(!reason(5, 94).contains("batches"), "{}", reason(5, 94));
+    }
 }
