@@ -130,3 +130,20 @@ fn run_shows_screen_of_watch_and_then_result() {
     let refused = Running::start(&run("3s"), "").finish();
     refused.assert_refused(2, &["--watch needs a terminal"]);
 }
+
+#[test]
+fn method_shows_screen_of_watch_and_then_result() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let store = directory.path().display().to_string();
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let method =
+        ["test", "bisect", "--watch", "--tx", &tx, "--rx", &rx, "--max-rate", "500pps", "--time", "3s"];
+    let method = [&method[..], &["--store", &store]].concat();
+    let Some(mut terminal) = WatchedTerminal::start(&method) else { return };
+    terminal.await_screen("frames", |screen| screen.contains("1 of 1 streams send"));
+    let result = terminal.finish_with(&ENDS);
+    assert!(result.contains("Throughput (binary search)"), "{result}");
+    let refused = Running::start(&method, "").finish();
+    refused.assert_refused(2, &["--watch needs a terminal"]);
+}

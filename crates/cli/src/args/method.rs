@@ -103,6 +103,9 @@ pub(crate) struct MethodTerms {
     /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Show the trials as `packetrig watch` does, until the test ends or `q` is pressed
+    #[arg(long, conflicts_with_all = ["quiet", "form"])]
+    pub(crate) watch: bool,
 }
 
 /// Benchmark a device as RFC 2544 and RFC 9004 describe: throughput, latency, frame loss, bursts
@@ -384,6 +387,9 @@ pub(crate) struct ResumeArgs {
     /// Do not show progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Show the trials as `packetrig watch` does, until the test ends or `q` is pressed
+    #[arg(long, conflicts_with_all = ["quiet", "json"])]
+    pub(crate) watch: bool,
 }
 
 fn parse_link_speed(text: &str) -> Result<BitRate, String> {

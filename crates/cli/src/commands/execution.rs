@@ -278,7 +278,7 @@ impl ShownRun {
         }
         let viewer = RunViewer::start_serving(request.title(), request.store.as_deref());
         viewer.begin_plan(plan);
-        let screen = has_screen.then(|| OwnScreen::open(viewer.address())).transpose()?;
+        let screen = has_screen.then(|| OwnScreen::open(viewer.address(), "run")).transpose()?;
         let progress =
             RunProgressLine::new(request.progress != ProgressDisplay::Line, speeds::sending_time(plan));
         Ok(Self { progress, viewer, screen })

@@ -4,6 +4,7 @@
 //! resumes from its journal, which holds everything that its trials need.
 
 mod hook;
+mod rig_doubt;
 mod served;
 mod show;
 mod start;
@@ -12,6 +13,7 @@ mod trial_runner;
 mod watch;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
+use super::watch::OwnScreen;
 use crate::args::{FleetPlace as FleetArgs, PageFlags, ResumeArgs};
 use crate::commands::run_viewer::RunViewer;
 use crate::document::PlanText;
@@ -19,7 +21,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, print_error};
 use crate::page_opener::PageOpener;
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
@@ -32,6 +34,7 @@ use packetrig_store::files::{PAGE, PageChoice};
 use packetrig_store::methods::{JOURNAL, MethodDraft, MethodOutcome, NewMethod, RESULT};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
+use rig_doubt::RigDoubt;
 use serde::{Deserialize, Serialize};
 pub(crate) use served::{MethodRunner, ServedTestTerms};
 use show::{MethodForm, StoredTest};
@@ -100,6 +103,8 @@ struct ResultUse<'a> {
     form: MethodForm,
     out: Option<&'a Path>,
     quiet: bool,
+    /// Show the trials on a screen.
+    watch: bool,
     page: PageFlags,
     /// The program that opens the page, if the user asked for it.
     opener: Option<PageOpener>,
@@ -129,6 +134,9 @@ fn begin_test(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Err
 
 /// `packetrig test resume`.
 pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    if arguments.watch {
+        OwnScreen::check_terminal()?;
+    }
     let store = arguments.store.directory.as_deref();
     let catalogue = open_catalogue(store)?;
     let (draft, _) = catalogue.resume_method(&arguments.id)?;
@@ -151,6 +159,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         form: if arguments.json { MethodForm::Json } else { MethodForm::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
+        watch: arguments.watch,
         page: arguments.page,
         // Found before the first trial: a missing program must not be noticed after hours.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
@@ -167,9 +176,23 @@ fn finish_and_print(
 ) -> Result<CommandExit, Error> {
     signal::latch_end_signals()?;
     let viewer = RunViewer::start_serving(&test.head.name, store);
-    let mut watcher = TerminalWatcher { quiet: usage.quiet, viewer };
+    let screen = usage.watch.then(|| OwnScreen::open(viewer.address(), "test")).transpose()?;
+    // The screen shows the progress; lines would damage it.
+    let quiet = usage.quiet || screen.is_some();
+    let mut watcher = TerminalWatcher {
+        quiet,
+        viewer,
+        doubt: RigDoubt::default(),
+        late_remarks: Vec::new(),
+        has_screen: screen.is_some(),
+    };
     let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
-    match test.carry_out(store, kept, &mut watcher)? {
+    let ended = test.carry_out(store, kept, &mut watcher);
+    if let Some(Err(error)) = screen.map(OwnScreen::close) {
+        print_error("test", error.full_message());
+    }
+    watcher.print_late_remarks();
+    match ended? {
         TestEnd::Complete { test, directory } => {
             // Printed before the page opens: a browser that fails must not hide the result.
             test.print_result(usage.form, &directory, output);

@@ -13,6 +13,7 @@ use crate::args::{
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
 };
 use crate::commands::quick;
+use crate::commands::watch::OwnScreen;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -65,13 +66,16 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         show::print_dry_run(&start.options, output)?;
         return Ok(CommandExit::Ok);
     }
-    if !terms.quiet {
+    if terms.watch {
+        OwnScreen::check_terminal()?;
+    } else if !terms.quiet {
         print_remark(show::describe_cost(&start.options)?);
     }
     let usage = ResultUse {
         form: MethodForm::from_terms(terms),
         out: terms.out.as_deref(),
         quiet: terms.quiet,
+        watch: terms.watch,
         page: terms.page,
         opener: terms.page.open.then(PageOpener::find_program).transpose()?,
     };

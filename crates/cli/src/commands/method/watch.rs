@@ -1,5 +1,6 @@
 //! Watchers of a test, which show its progress and can stop it: a user at a terminal, or clients of an API.
 
+use super::rig_doubt::RigDoubt;
 use super::show;
 use crate::commands::is_interrupted;
 use crate::commands::run_viewer::RunViewer;
@@ -36,6 +37,27 @@ pub(super) struct NextTrial<'a> {
 pub(super) struct TerminalWatcher {
     pub(super) quiet: bool,
     pub(super) viewer: RunViewer,
+    pub(super) doubt: RigDoubt,
+    /// Remarks that wait until no screen is shown.
+    pub(super) late_remarks: Vec<String>,
+    pub(super) has_screen: bool,
+}
+
+impl TerminalWatcher {
+    /// Prints a remark, now or when the screen has been closed.
+    fn remark(&mut self, text: String) {
+        if self.has_screen {
+            self.late_remarks.push(text);
+        } else {
+            print_remark(text);
+        }
+    }
+
+    pub(super) fn print_late_remarks(&mut self) {
+        for text in self.late_remarks.drain(..) {
+            print_remark(text);
+        }
+    }
 }
 
 impl TestWatcher for TerminalWatcher {
@@ -57,10 +79,14 @@ impl TestWatcher for TerminalWatcher {
         if !self.quiet {
             show::report_trial(result);
         }
+        // Also with `--quiet`: it says what the result is worth.
+        if let Some(warning) = self.doubt.note_trial(result) {
+            self.remark(format!("test: {warning}"));
+        }
     }
 
     fn leave_unfinished(&mut self, id: &str) {
         // Also with `--quiet`: the id is needed to resume the test.
-        print_remark(format_args!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
+        self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
     }
 }

@@ -1,4 +1,4 @@
-//! The screen of `packetrig watch` for the run of this process: `packetrig run --watch`.
+//! The screen of `packetrig watch` for the run or test of this process: `packetrig run --watch`.
 
 use super::follow::ServerLife;
 use super::{has_screen, show_screen};
@@ -27,8 +27,8 @@ impl OwnScreen {
         Err(Error::Usage("--watch needs a terminal; `packetrig watch --lines` prints lines".into()))
     }
 
-    /// Opens the screen of the server at this address of this process.
-    pub(crate) fn open(address: Option<SocketAddr>) -> Result<Self, Error> {
+    /// Opens the screen of the server at this address of this process. `what` names the work of the command.
+    pub(crate) fn open(address: Option<SocketAddr>, what: &'static str) -> Result<Self, Error> {
         let nowhere = || Error::Usage("--watch needs the loopback interface: ip link set lo up".into());
         let client =
             ApiClient::new(address.ok_or_else(nowhere)?.into(), None, &CertificateTrust::ThisMachine)?;
@@ -40,7 +40,9 @@ impl OwnScreen {
             let is_over = || ending.load(Ordering::Acquire) || is_interrupted();
             let shown = show_screen(client, &server, ServerLife::OfRun, is_coloured, &is_over);
             if !is_over() {
-                print_remark("run: the run goes on; Ctrl-C ends it, and `packetrig watch` shows it again");
+                print_remark(format_args!(
+                    "{what}: the {what} goes on; Ctrl-C ends it, and `packetrig watch` shows it again"
+                ));
             }
             shown
         });

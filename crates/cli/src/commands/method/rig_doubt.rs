@@ -1,0 +1,52 @@
+//! Notices early that the rig and not the device limits a test.
+
+use packetrig_method::TrialResult;
+
+/// Trials in a row that the rig could not sustain, after which the user is told: one may be an accident.
+const IN_A_ROW: u32 = 2;
+
+/// Trials that the rig could not sustain so far.
+#[derive(Debug, Default)]
+pub(super) struct RigDoubt {
+    in_a_row: u32,
+    is_told: bool,
+}
+
+impl RigDoubt {
+    /// Takes a trial; returns a warning, at most once in a test.
+    pub(super) fn note_trial(&mut self, result: &TrialResult) -> Option<&'static str> {
+        // A trial without loss is a fact, even if the rig reports a fault.
+        let is_doubtful = result.rig_fault.is_some() && !result.is_without_loss();
+        self.in_a_row = if is_doubtful { self.in_a_row + 1 } else { 0 };
+        if self.in_a_row < IN_A_ROW || std::mem::replace(&mut self.is_told, true) {
+            return None;
+        }
+        Some(
+            "warning: this machine, not the device, failed the last trials: it is too busy or too slow for these loads, and the \
+             test may find its limit and not that of the device; end other programs, set --max-rate, or see what it can do \
+             (`packetrig test calibrate`)",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(fault: bool) -> TrialResult {
+        let rig_fault = fault.then(|| "the rig did not send 90 of the frames".to_owned());
+        TrialResult { intended: 100, sent: 10, received: 10, rig_fault, ..TrialResult::default() }
+    }
+
+    /// Whether the user is told after each trial.
+    fn told_after(faults: &[bool]) -> Vec<bool> {
+        let mut doubt = RigDoubt::default();
+        faults.iter().map(|fault| doubt.note_trial(&trial(*fault)).is_some()).collect()
+    }
+
+    #[test]
+    fn busy_rig_is_named_after_two_trials_and_once() {
+        assert_eq!(told_after(&[true, true, true, true]), [false, true, false, false]);
+        assert_eq!(told_after(&[true, false, true, false]), [false; 4]);
+    }
+}
