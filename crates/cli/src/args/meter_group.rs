@@ -49,7 +49,15 @@ pub(crate) struct MeterGroupArgs {
     pub(crate) role_from: Option<RoleSourceArg>,
     /// Memory of a standby for records that it may have to export
     #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "peer")]
-    pub(crate) keep: BytesArg,
+    pub(crate) standby_memory: BytesArg,
+    /// The name of `--standby-memory` until `--keep` had several meanings
+    #[arg(long, hide = true, value_name = "SIZE", value_parser = refuse_keep)]
+    pub(crate) keep: Option<String>,
+}
+
+// `log --keep` is the size of all files: one option name has one meaning.
+fn refuse_keep(size: &str) -> Result<String, String> {
+    Err(format!("this option has another name here: --standby-memory {size}"))
 }
 
 /// An address with the usual port of a group if none is given.

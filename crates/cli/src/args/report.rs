@@ -66,7 +66,7 @@ pub(crate) enum ReportAction {
     Trend(TrendArgs),
     /// Remove old results with all their files, captures too
     #[command(after_help = "Examples:\n  \
-        packetrig report prune --keep 20 --dry-run\n  \
+        packetrig report prune --newest 20 --dry-run\n  \
         packetrig report prune --older 90 --name nightly")]
     Prune(PruneArgs),
     /// Keep a result from being removed by `report prune`
@@ -255,13 +255,21 @@ pub(crate) struct TrendForm {
     pub(crate) markdown: bool,
 }
 
+// `log --keep` is the size of all files: one option name has one meaning.
+fn refuse_keep(number: &str) -> Result<String, String> {
+    Err(format!("this option has another name here: --newest {number}"))
+}
+
 // Results are deleted, so one of the criteria must be there: `prune` alone must not remove everything.
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("criterion").args(["keep", "older", "before"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("criterion").args(["newest", "older", "before"]).required(true).multiple(true))]
 pub(crate) struct PruneArgs {
     /// Keep the newest of each name: this many runs and this many of each method
     #[arg(long, value_name = "N")]
-    pub(crate) keep: Option<usize>,
+    pub(crate) newest: Option<usize>,
+    /// The name of `--newest` until `--keep` had several meanings
+    #[arg(long, hide = true, value_name = "N", value_parser = refuse_keep)]
+    pub(crate) keep: Option<String>,
     /// Remove only results that are older than this many days
     // Both options set the same limit, as an age and as a date.
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]

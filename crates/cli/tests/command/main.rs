@@ -280,6 +280,19 @@ fn flags_make_a_plan_that_passes_the_check() {
     assert_eq!(check(made.results.as_bytes()).code, 0);
 }
 
+/// `log --keep` is the only option of this name: the others say what they are called now.
+#[test]
+fn renamed_options_name_their_successor() {
+    for (arguments, successor) in [
+        (&["report", "prune", "--keep", "20"][..], "--newest 20"),
+        (&["meter", "lo", "--keep", "1GiB"], "--standby-memory 1GiB"),
+    ] {
+        let refused = packetrig(arguments);
+        assert_eq!(refused.code, 2, "{}", refused.remarks);
+        assert!(refused.remarks.contains(successor), "{}", refused.remarks);
+    }
+}
+
 #[test]
 fn run_on_missing_interface_stores_nothing() {
     let store = tempfile::tempdir().unwrap();

@@ -141,10 +141,10 @@ fn prune_keeps_pinned_and_unfinished_results() {
     let store = Store::of(&[1.0, 2.0, 3.0, 4.0]);
     crate::report::store(store.0.path(), "m0", 9, MethodState::Stopped, &result(None, &[64]));
     assert_eq!(store.report(&["pin", "m1"]).code, 0);
-    let planned = store.report(&["prune", "--keep", "1", "--dry-run"]);
+    let planned = store.report(&["prune", "--newest", "1", "--dry-run"]);
     assert!(planned.results.contains("would remove 2 results"), "{}", planned.results);
     assert!(store.report(&["show", "m2"]).code == 0, "a dry run removes nothing");
-    let done = store.report(&["prune", "--keep", "1"]);
+    let done = store.report(&["prune", "--newest", "1"]);
     for part in ["removed 2 results", "1 more match and stay because they are pinned: m1"] {
         assert!(done.results.contains(part), "{part} in {}", done.results);
     }

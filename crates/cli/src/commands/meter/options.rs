@@ -146,7 +146,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     };
     Ok(Some(GroupExport {
         member: options,
-        keep_bytes: clamp_to_usize(of_group.keep.0),
+        keep_bytes: clamp_to_usize(of_group.standby_memory.0),
         ready_after: time_until_ready(arguments),
     }))
 }

@@ -16,7 +16,7 @@ const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -> Result<(), Error> {
     let age = arguments.older.map(|days| days.saturating_mul(DAY_NS));
     let criteria = PruneCriteria {
-        keep: arguments.keep,
+        keep: arguments.newest,
         // The parser takes at most one of the two.
         before_wall_ns: age.map(|age| clock::wall_clock_ns().saturating_sub(age)).or(arguments.before),
         name: arguments.name.clone(),
