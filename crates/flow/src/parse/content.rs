@@ -13,14 +13,14 @@ const SECOND_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 #[inline]
 pub(super) fn hash_payload(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
     // Cards that merge packets change TCP's flags.
-    let last = if protocol == TCP { 0 } else { word_at(payload, 12) };
-    let first = (u64::from(identification) << 32 | word_at(payload, 4)).wrapping_mul(FIRST_FACTOR);
-    let second = (first ^ first >> 32 ^ (word_at(payload, 8) << 32 | last)).wrapping_mul(SECOND_FACTOR);
+    let last = if protocol == TCP { 0 } else { payload_word(payload, 12) };
+    let first = (u64::from(identification) << 32 | payload_word(payload, 4)).wrapping_mul(FIRST_FACTOR);
+    let second = (first ^ first >> 32 ^ (payload_word(payload, 8) << 32 | last)).wrapping_mul(SECOND_FACTOR);
     (second >> 32) as u32
 }
 
 #[inline]
-fn word_at(payload: &[u8], at: usize) -> u64 {
+fn payload_word(payload: &[u8], at: usize) -> u64 {
     let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
     bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))
 }

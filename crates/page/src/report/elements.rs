@@ -195,7 +195,7 @@ pub(super) struct Figure {
     pub(super) name: &'static str,
     /// `None` if it was not measured.
     pub(super) text: Option<String>,
-    /// The exact value.
+    /// The exact value, for programs that read the page.
     pub(super) value: Option<u64>,
     /// A short addition: a bound, a share.
     pub(super) addition: String,

@@ -171,7 +171,7 @@ const NODE_COLUMNS: &[NodeColumn] = &[
         row.clock?.bound.map(CellValue::from)
     })
     .on_terminal(Counts, 70, "bound", 1)
-    .prefixed("± "),
+    .with_prefix("± "),
     NodeColumn::new(
         "start_skew_ns",
         SignedNanoseconds,
@@ -183,7 +183,7 @@ const NODE_COLUMNS: &[NodeColumn] = &[
         row.start?.bound.map(CellValue::from)
     })
     .on_terminal(Counts, 90, "bound", 1)
-    .prefixed("± "),
+    .with_prefix("± "),
     NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
         variant_name(row.start?.stamp?)
     }),

@@ -242,7 +242,7 @@ const COLUMNS: &[Column] = &[
         |row| row.latency.as_ref()?.error.p99().map(CellValue::from),
     )
     .on_terminal(Latency, 90, "error (p99)", 9)
-    .prefixed("≤ "),
+    .with_prefix("≤ "),
     Column::new(
         "jitter_rfc3550_ns",
         Nanoseconds,
@@ -284,7 +284,7 @@ const COLUMNS: &[Column] = &[
     )
     // Only a run over nodes with separate clocks has this error.
     .on_terminal(Latency, 130, "clock error", 5)
-    .prefixed("± ")
+    .with_prefix("± ")
     .hidden_when_unknown(),
     Column::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
         row.loss?.bursts.map(CellValue::Count)

@@ -45,7 +45,7 @@ impl<T: ReportTable> ReportColumn<T> {
     }
 
     /// Puts `prefix` before every value on a terminal.
-    pub(super) const fn prefixed(self, prefix: &'static str) -> Self {
+    pub(super) const fn with_prefix(self, prefix: &'static str) -> Self {
         match self.terminal {
             Some(place) => Self { terminal: Some(TerminalPlace { prefix, ..place }), ..self },
             None => self,
