@@ -163,3 +163,8 @@ class Meter(Process):
             return time.monotonic() - self.began > self.ready_after
         return metric_of(read_metrics(self.namespace, METRICS), "group_ready") == 1
 
+    def state(self):
+        """What it says of its place in the group, or why it says nothing."""
+        lines = read_metrics(self.namespace, METRICS).splitlines()
+        # A scrape that failed is one comment; otherwise comments describe metrics.
+        return lines if len(lines) == 1 else [line for line in lines if "_group_" in line and line[0] != "#"]

@@ -120,7 +120,7 @@ class Trial:
         for meter in self.meters.values():
             while not meter.is_ready():
                 if time.monotonic() > end or not meter.is_alive():
-                    raise NotReady(f"meter {meter.number} is not ready: {meter.words()[-300:]}")
+                    raise NotReady(f"meter {meter.number} is not ready: {meter.state()} {meter.words()[-300:]}")
                 time.sleep(0.05)
 
     def choose(self, target):

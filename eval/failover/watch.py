@@ -26,7 +26,7 @@ def socket_within(namespace, *kind):
 
 
 def read_metrics(namespace, port):
-    """What a meter serves at /metrics; nothing if it does not answer."""
+    """What a meter serves at /metrics; a comment with the reason if it does not answer."""
     try:
         with socket_within(namespace, socket.AF_INET, socket.SOCK_STREAM) as link:
             link.settimeout(2)
@@ -34,8 +34,8 @@ def read_metrics(namespace, port):
             # Only names of this machine are answered.
             link.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             return link.makefile("rb").read().decode()
-    except OSError:
-        return ""
+    except OSError as error:
+        return f"# {type(error).__name__}: {error}\n"
 
 
 def metric_of(text, name):
