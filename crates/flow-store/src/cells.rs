@@ -187,13 +187,15 @@ fn read_bytes<T: DataType>(
     bytes: impl Fn(&T::T) -> &[u8],
 ) -> ParquetResult<ColumnCells> {
     Ok(match kind {
-        ElementKind::Address => {
-            ColumnCells::Addresses(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into())
-        }
+        ElementKind::Address => ColumnCells::Addresses(
+            read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into(),
+        ),
         ElementKind::Mac => {
             ColumnCells::Macs(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into())
         }
-        _ => ColumnCells::Words(read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into()),
+        _ => ColumnCells::Words(
+            read_values(reader, rows, |value| ByteValue::from_value(bytes(&value)))?.into(),
+        ),
     })
 }
 

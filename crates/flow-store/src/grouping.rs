@@ -369,9 +369,18 @@ mod tests {
         assert_eq!(names("src-ip, dst-port"), "src-ip dst-port");
         assert_eq!(names("srcip,DSTPORT,proto,bgpSourceAsNumber"), "src-ip dst-port protocol src-as");
         assert_eq!(names("source"), "src-ip");
-        for wrong in
-            ["src-ip/33/64", "src-ip/129", "src-ip/", "src-port/8", "pair/24", "", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
-        {
+        for wrong in [
+            "src-ip/33/64",
+            "src-ip/129",
+            "src-ip/",
+            "src-port/8",
+            "pair/24",
+            "",
+            "src-ip,",
+            "colour",
+            "src-ip,source",
+            "in-if,out-if,vlan,tos,part,loss,start,end,flags",
+        ] {
             assert!(wrong.parse::<FlowGrouping>().is_err(), "{wrong}");
         }
         assert!("colour".parse::<FlowGrouping>().unwrap_err().to_string().contains("next-hop"));

@@ -39,9 +39,9 @@ pub mod recall;
 pub mod recover;
 mod retry_timer;
 mod row_group;
+mod rows;
 #[cfg(test)]
 mod sample;
-mod rows;
 pub mod scan;
 mod sink;
 mod target;

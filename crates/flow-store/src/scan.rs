@@ -228,7 +228,8 @@ pub(super) fn count_records<C: Send>(
     let has_failed = AtomicBool::new(false);
     thread::scope(|scope| {
         let readers = request.shares().map(|share| {
-            let mut portions = PortionCounter { counter: new_counter(), count: &count, has_failed: &has_failed };
+            let mut portions =
+                PortionCounter { counter: new_counter(), count: &count, has_failed: &has_failed };
             let request = &request;
             scope.spawn(move || {
                 let read = share.read_portions(request, &mut portions);
@@ -238,7 +239,8 @@ pub(super) fn count_records<C: Send>(
         });
         // All are started before the first one is waited for.
         let readers: Vec<_> = readers.collect();
-        let counted = readers.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        let counted =
+            readers.into_iter().map(|reader| reader.join().unwrap_or_else(|panic| resume_unwind(panic)));
         let mut counters = Vec::new();
         let mut failed = None;
         for counter in counted {

@@ -174,7 +174,11 @@ struct TopScan<'a> {
 impl TopScan<'_> {
     /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
     fn selection(&self) -> FlowFilter {
-        if self.question.grouping.is_of_direction() { self.filter.or(&self.reverse) } else { self.filter.clone() }
+        if self.question.grouping.is_of_direction() {
+            self.filter.or(&self.reverse)
+        } else {
+            self.filter.clone()
+        }
     }
 
     fn count_chunk(&self, counter: &mut ScanCounter<'_>, chunk: &RowChunk, rows: &[usize]) {

@@ -89,8 +89,14 @@ pub fn flow_totals_with(
         Some(bucket) => bucket.as_u64().max(1),
         None => fitting_length(flow_start_range(files)?, filter),
     };
-    let counted =
-        count_records(terms, files, filter, &COLUMNS, || TotalsCounter::new(bucket_ns), TotalsCounter::count_chunk)?;
+    let counted = count_records(
+        terms,
+        files,
+        filter,
+        &COLUMNS,
+        || TotalsCounter::new(bucket_ns),
+        TotalsCounter::count_chunk,
+    )?;
     let merged = counted.into_iter().reduce(TotalsCounter::merge_with);
     Ok(merged.unwrap_or_else(|| TotalsCounter::new(bucket_ns)).into_totals())
 }

@@ -35,9 +35,12 @@ impl ByteValue for Box<str> {
 /// Returns whether [`PagedColumn`] can read a column: it knows the encodings that nearly all writers use.
 pub(crate) fn is_readable(column: &ColumnChunkMetaData) -> bool {
     let descriptor = column.column_descr();
-    let is_bytes = matches!(descriptor.physical_type(), Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
+    let is_bytes =
+        matches!(descriptor.physical_type(), Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
     let known = [Encoding::PLAIN, Encoding::RLE, Encoding::RLE_DICTIONARY, Encoding::PLAIN_DICTIONARY];
-    is_bytes && descriptor.max_def_level() <= 1 && column.encodings().all(|encoding| known.contains(&encoding))
+    is_bytes
+        && descriptor.max_def_level() <= 1
+        && column.encodings().all(|encoding| known.contains(&encoding))
 }
 
 /// A column of a row group, read from the start to the end.
@@ -118,12 +121,22 @@ impl<T: ByteValue> PagedColumn<T> {
                 }
                 Page::DataPage { buf, num_values, encoding, .. } => {
                     let rows = num_values as usize;
-                    let (levels, values) = if self.may_be_null { split_levels(&buf)? } else { (&[][..], &buf[..]) };
+                    let (levels, values) =
+                        if self.may_be_null { split_levels(&buf)? } else { (&[][..], &buf[..]) };
                     self.current = self.decode_page(levels, values, rows, encoding)?;
                 }
-                Page::DataPageV2 { buf, num_values, encoding, def_levels_byte_len, rep_levels_byte_len, .. } => {
+                Page::DataPageV2 {
+                    buf,
+                    num_values,
+                    encoding,
+                    def_levels_byte_len,
+                    rep_levels_byte_len,
+                    ..
+                } => {
                     let behind = rep_levels_byte_len as usize;
-                    let levels = buf.get(behind..).and_then(|rest| rest.split_at_checked(def_levels_byte_len as usize));
+                    let levels = buf
+                        .get(behind..)
+                        .and_then(|rest| rest.split_at_checked(def_levels_byte_len as usize));
                     let (levels, values) = levels.ok_or_else(ended)?;
                     self.current = self.decode_page(levels, values, num_values as usize, encoding)?;
                 }

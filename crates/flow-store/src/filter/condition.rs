@@ -159,7 +159,9 @@ impl OperandCells<'_> {
     /// The values of all rows, if it is a column of numbers as it is.
     pub(crate) const fn numbers(&self) -> Option<&[u64]> {
         match self {
-            Self::Bits { cells: ColumnCells::Numbers(numbers), shift: 0, mask: u64::MAX } => Some(numbers.as_slice()),
+            Self::Bits { cells: ColumnCells::Numbers(numbers), shift: 0, mask: u64::MAX } => {
+                Some(numbers.as_slice())
+            }
             _ => None,
         }
     }

@@ -224,9 +224,12 @@ impl<'a> GroupCounter<'a> {
         let TopQuestion { order, most, least_packets, least_bytes, .. } = *self.question;
         let earlier = std::mem::take(&mut self.counted.largest);
         let mut ranked: Vec<_> = earlier.iter().map(|(key, has)| (&key[..], *has)).collect();
-        ranked.extend(table.groups().map(|(_, key, has)| (key, has)).filter(|(_, has)| {
-            has.sum.packets >= least_packets && has.sum.bytes >= least_bytes
-        }));
+        ranked.extend(
+            table
+                .groups()
+                .map(|(_, key, has)| (key, has))
+                .filter(|(_, has)| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes),
+        );
         // Only the shown ones are sorted: there may be half a million others.
         if ranked.len() > most && most > 0 {
             ranked.select_nth_unstable_by(most - 1, |one, other| compare_rank(order, one, other));

@@ -61,7 +61,10 @@ fn addresses_are_grouped_by_network() {
     assert_eq!(networks("src-ip/15"), named(&[("198.18.0.0/15", 30)]));
     assert_eq!(networks("src-ip/0/0"), named(&[("0.0.0.0/0", 30)]));
     assert_eq!(networks("source/64")[0], ("198.18.39.15".to_owned(), 18), "IPv4 stays whole");
-    assert_eq!(networks("src-ip/30/48"), named(&[("198.18.39.12/30", 18), ("198.18.0.4/30", 7), ("198.18.0.0/30", 5)]));
+    assert_eq!(
+        networks("src-ip/30/48"),
+        named(&[("198.18.39.12/30", 18), ("198.18.0.4/30", 7), ("198.18.0.0/30", 5)])
+    );
 }
 
 #[test]

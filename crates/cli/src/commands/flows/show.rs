@@ -77,7 +77,9 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
         return Ok(());
     }
     let files = flow_files(&arguments.places)?;
-    let render = |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, wanted, text));
+    let render = |chunk: &RowChunk, rows: &[usize]| {
+        RenderedRows::render(rows, |row, text| append(chunk, row, wanted, text))
+    };
     let mut left = arguments.most.unwrap_or(usize::MAX);
     // The readers write the texts, which costs more than the reading.
     Ok(map_records(&files, &arguments.filter.to_flow_filter()?, &names, render, &mut |rendered| {
@@ -243,4 +245,3 @@ fn find_first_records<T>(
     let most = arguments.most.unwrap_or(MOST);
     Ok(first_records(&files, &arguments.filter.to_flow_filter()?, wanted, order, most, show)?)
 }
-

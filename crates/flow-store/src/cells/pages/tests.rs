@@ -10,10 +10,17 @@ use parquet::schema::types::Type;
 const ROWS: usize = 5000;
 
 /// A file with a column of bytes in one row group. `length`: of each value; `None`: a column of words.
-fn file(values: &[Option<Vec<u8>>], length: Option<i32>, optional: bool, properties: WriterProperties) -> bytes::Bytes {
+fn file(
+    values: &[Option<Vec<u8>>],
+    length: Option<i32>,
+    optional: bool,
+    properties: WriterProperties,
+) -> bytes::Bytes {
     let physical = if length.is_some() { Physical::FIXED_LEN_BYTE_ARRAY } else { Physical::BYTE_ARRAY };
     let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
-    let column = Type::primitive_type_builder("a", physical).with_repetition(repetition).with_length(length.unwrap_or(0));
+    let column = Type::primitive_type_builder("a", physical)
+        .with_repetition(repetition)
+        .with_length(length.unwrap_or(0));
     let column = Arc::new(column.build().unwrap());
     let schema = Type::group_type_builder("records").with_fields(vec![column]).build().unwrap();
     let mut file = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties)).unwrap();
@@ -38,7 +45,8 @@ fn read<T: ByteValue>(file: &bytes::Bytes) -> Vec<(usize, T)> {
     let file = SerializedFileReader::new(file.clone()).unwrap();
     let group = file.get_row_group(0).unwrap();
     assert!(is_readable(group.metadata().column(0)), "{:?}", group.metadata().column(0));
-    let mut column = PagedColumn::<T>::new(group.get_column_page_reader(0).unwrap(), group.metadata().column(0));
+    let mut column =
+        PagedColumn::<T>::new(group.get_column_page_reader(0).unwrap(), group.metadata().column(0));
     let (mut rows, mut at) = (Vec::new(), 0);
     for (turn, piece) in [1, 700, 40, 1500, 3, 9, 1200, 800].into_iter().enumerate() {
         if turn % 3 == 1 {
@@ -86,7 +94,11 @@ fn columns_of_bytes_read_alike_in_all_forms() {
         let rows = read::<[u8; 16]>(&file(&given, Some(16), optional, properties.clone()));
         assert_eq!(rows.len(), 1 + 40 + 1500 + 9 + 1200);
         for (row, value) in rows {
-            assert_eq!(value.to_vec(), given[row].clone().unwrap_or_else(|| vec![0; 16]), "{row} {properties:?}");
+            assert_eq!(
+                value.to_vec(),
+                given[row].clone().unwrap_or_else(|| vec![0; 16]),
+                "{row} {properties:?}"
+            );
         }
         let words: Vec<_> =
             (0..ROWS).map(|row| (!is_null(row)).then(|| "word ".repeat(row % 97).into_bytes())).collect();

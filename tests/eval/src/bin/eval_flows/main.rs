@@ -135,26 +135,44 @@ fn main() -> anyhow::Result<()> {
 /// The same files, the same questions, in turn with DuckDB.
 fn ask_duckdb(place: &Path, output: &mut Output) -> anyhow::Result<()> {
     let Some(python) = std::env::var_os("EVAL_READERS") else {
-        for (goal, wanted) in [("duckdb_answers", "all"), ("duckdb_time", "at most 1"), ("duckdb_worst", "at most 1.5")] {
+        for (goal, wanted) in
+            [("duckdb_answers", "all"), ("duckdb_time", "at most 1"), ("duckdb_worst", "at most 1.5")]
+        {
             output.goal(goal, "nothing", wanted, &Goal::Unsupported("there is no DuckDB".into()));
         }
         return Ok(());
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../eval/flow_duck.py");
-    let asked = Command::new(python).arg(script).arg(program::binary()).arg(place).arg(ROUNDS.to_string()).output()?;
+    let asked = Command::new(python)
+        .arg(script)
+        .arg(program::binary())
+        .arg(place)
+        .arg(ROUNDS.to_string())
+        .output()?;
     anyhow::ensure!(asked.status.success(), "{}", String::from_utf8_lossy(&asked.stderr));
     let found: serde_json::Value = serde_json::from_slice(&asked.stdout)?;
     let version = found["version"].as_str().context("a version")?;
-    output.say(&format!("## Beside DuckDB {version}\n\nThe same files of ours, as many threads as processors.\n"))?;
-    let head =
-        ["question", "DuckDB s", "ours s", "ratio", "DuckDB cpu s", "ours cpu s", "cpu ratio", "same"];
+    output.say(&format!(
+        "## Beside DuckDB {version}\n\nThe same files of ours, as many threads as processors.\n"
+    ))?;
+    let head = ["question", "DuckDB s", "ours s", "ratio", "DuckDB cpu s", "ours cpu s", "cpu ratio", "same"];
     let mut table = Table::new(&head);
     table.rows = serde_json::from_value(found["rows"].clone())?;
     output.table("duckdb", &table)?;
     let number = |name: &str| found[name].as_f64().context("a number");
     let [median, worst, same, of] = [number("median")?, number("worst")?, number("same")?, number("of")?];
-    output.goal("duckdb_answers", &format!("{same} of {of} the same as DuckDB's"), "all", &(same >= of).into());
-    output.goal("duckdb_time", &format!("{median:.2} of DuckDB's time (median)"), "at most 1", &(median <= 1.0).into());
+    output.goal(
+        "duckdb_answers",
+        &format!("{same} of {of} the same as DuckDB's"),
+        "all",
+        &(same >= of).into(),
+    );
+    output.goal(
+        "duckdb_time",
+        &format!("{median:.2} of DuckDB's time (median)"),
+        "at most 1",
+        &(median <= 1.0).into(),
+    );
     output.goal(
         "duckdb_worst",
         &format!("{worst:.2} of DuckDB's time (worst question)"),
