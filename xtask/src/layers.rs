@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_permission_that_is_not_used_is_found() {
-        let uses = [("packetrig-units", None), ("packetrig-plan", None)];
+        let uses = [("packetrig-units", None), ("packetrig-plan", None), ("packetrig-report", None)];
         let found = dependencies("fleet", &package("packetrig-fleet", &uses));
         assert_eq!(found, ["`fleet` may use `stats`, but does not: take it out of the table"]);
     }

@@ -95,7 +95,7 @@ pub(super) enum CellReader {
     Macs(PagedColumn<[u8; 6]>),
     Words(PagedColumn<Box<str>>),
     /// Numbers, and encodings of bytes that are seldom used.
-    Library(ColumnReader, ElementKind),
+    Library(Box<ColumnReader>, ElementKind),
 }
 
 impl CellReader {
@@ -107,7 +107,7 @@ impl CellReader {
     ) -> ParquetResult<Self> {
         let column = group.metadata().column(index);
         if !pages::is_readable(column) {
-            return Ok(Self::Library(group.get_column_reader(index)?, kind));
+            return Ok(Self::Library(Box::new(group.get_column_reader(index)?), kind));
         }
         let pages = group.get_column_page_reader(index)?;
         Ok(match kind {

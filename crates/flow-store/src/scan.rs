@@ -205,7 +205,7 @@ fn map_selection<T: Send>(
                 let mut sink = PortionSender { sender: &sender, map };
                 if let Err(ReadEnd::Failed(error)) = share.read_portions(request, &mut sink) {
                     // If the receiver is gone, nobody wants the error either.
-                    let _ = sender.send(ReaderDelivery::Failed(Box::new(error)));
+                    drop(sender.send(ReaderDelivery::Failed(Box::new(error))));
                 }
             });
             receiver

@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn batches_are_named_as_cause_of_too_few_pairs() {
         let reason = |together, lost| {
-            let discarded = DiscardedTrains { together, lost, ..DiscardedTrains::default() };
+            let discarded = DiscardedTrains { lost, together, ..DiscardedTrains::default() };
             NoAnswer::TooFew { have: 6, wanted: 10, trains: 105, discarded }.to_string()
         };
         assert!(reason(94, 5).contains("capacity --method train"), "{}", reason(94, 5));

@@ -240,10 +240,11 @@ fn bounds_text<'a>(
             *largest = times.bound_ns.max(*largest);
         }
     }
-    relations
-        .into_iter()
-        .map(|(clocks, bound)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)))
-        .collect()
+    let mut text = String::new();
+    for (clocks, bound) in relations {
+        text.push_str(&format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)));
+    }
+    text
 }
 
 /// A row for each line.

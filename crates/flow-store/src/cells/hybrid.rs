@@ -121,7 +121,7 @@ mod tests {
             width in 1_u8..=32,
             runs in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<u32>(), 1..60)), 1..8),
         ) {
-            let fits = |value: u32| value & (u64::MAX >> (64 - u32::from(width))) as u32;
+            let fits = |value: u32| value & (u32::MAX >> (32 - u32::from(width)));
             let runs: Vec<_> = runs.into_iter().map(|(packed, values)| (packed, values.into_iter().map(fits).collect())).collect();
             let (bytes, numbers) = encode(&runs, width);
             prop_assert_eq!(decode_hybrid(&bytes, width, numbers.len()).unwrap(), numbers);

@@ -176,13 +176,12 @@ impl<T: ByteValue> PagedColumn<T> {
         // Every value has a byte at least, but empty words have four for their length.
         let mut values = Vec::with_capacity(count.min(bytes.len()));
         for _ in 0..count {
-            let length = match self.fixed_length {
-                Some(length) => length,
-                None => {
-                    let (length, rest) = bytes.split_first_chunk().ok_or_else(ended)?;
-                    bytes = rest;
-                    u32::from_le_bytes(*length) as usize
-                }
+            let length = if let Some(length) = self.fixed_length {
+                length
+            } else {
+                let (length, rest) = bytes.split_first_chunk().ok_or_else(ended)?;
+                bytes = rest;
+                u32::from_le_bytes(*length) as usize
             };
             let (value, rest) = bytes.split_at_checked(length).ok_or_else(ended)?;
             values.push(T::from_value(value)?);

@@ -195,7 +195,7 @@ impl<'a> GroupCounter<'a> {
         self.counted.has_changed |= scan.scanned != self.counted.total;
         self.counted.groups += scan.table.len() as u64;
         self.keep_largest(&scan.table);
-        self.sketch = self.sketch.take().or(scan.sketch.map(Arc::new));
+        self.sketch = self.sketch.take().or_else(|| scan.sketch.map(Arc::new));
         if scan.range.last == u64::MAX {
             return true;
         }

@@ -107,7 +107,8 @@ impl MergedFile {
             .names
             .iter()
             .enumerate()
-            .filter_map(|(index, name)| packet.captures.has_capture(index).then(|| name.clone()))
+            .filter(|(index, _)| packet.captures.has_capture(*index))
+            .map(|(_, name)| name.clone())
             .collect();
         let is_all = names.len() == self.names.len();
         let description =

@@ -184,7 +184,7 @@ fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) 
     let mut forgotten = Vec::new();
     while forgotten.len() < FORGOTTEN_AT_ONCE {
         if of_user.len() <= MOST_OF_USER
-            && !of_user.first().is_some_and(|(sent_at, _)| now.since(*sent_at) >= ANSWERED_WITHIN)
+            && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWERED_WITHIN)
         {
             break;
         }

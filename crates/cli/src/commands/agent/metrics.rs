@@ -89,7 +89,7 @@ impl NodeObserver {
 fn node_metrics(node: &str, state: &NodeState) -> String {
     let mut text = MetricsText::with_prefix("packetrig_agent_");
     text.write_metric("info", "The name of the node.", |samples| {
-        samples.add_sample(&[("node", node)], 1_u64)
+        samples.add_sample(&[("node", node)], 1_u64);
     });
     text.write_value("elapsed_seconds", "Time since the worker started.", state.elapsed.as_secs_f64());
     text.write_value("connected", "1 while the message server answers.", u64::from(state.is_connected));

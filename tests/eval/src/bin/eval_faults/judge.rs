@@ -78,9 +78,10 @@ pub(crate) fn judge(trial: &Trial, seen: &Observation) -> Findings {
 fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, findings: &mut Findings) {
     let verdict = report["verdict"]["verdict"].as_str().unwrap_or_default();
     let is_complete = report["outcome"]["state"] == "complete";
-    let sent: u64 = (0..NODES).filter(|node| is_sender(*node)).map(|node| true_frames(seen, node)).sum();
+    let sent: Option<u64> =
+        (0..NODES).filter(|node| is_sender(*node)).map(|node| true_frames(seen, node)).sum();
     let planned = TRIAL_FRAMES * (NODES / 2) as u64;
-    if verdict == "PASS" && sent != planned {
+    if let Some(sent) = sent.filter(|sent| verdict == "PASS" && *sent != planned) {
         findings.wrong.push(format!("{which}: PASS although {sent} of {planned} frames were sent"));
     }
     if verdict == "PASS" && report["coverage"]["reported"] != NODES {
@@ -97,7 +98,7 @@ fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, 
     }
     let text = report.to_string();
     for claim in ["nothing was sent", "no stream with metrics was sent"] {
-        if sent > 0 && text.contains(claim) {
+        if let Some(sent) = sent.filter(|sent| *sent > 0 && text.contains(claim)) {
             findings.wrong.push(format!("{which}: \"{claim}\", although {sent} frames were"));
         }
     }
@@ -114,14 +115,18 @@ fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, 
     judge_culprit(trial, which, &reasons, findings);
 }
 
-/// Frames of a node by the kernel's counters, without those that the reports of split starts have.
-fn true_frames(seen: &Observation, node: usize) -> u64 {
+/// Frames of a node by the kernel's counters, without those that the reports of split starts have. `None`: such a report says that the
+/// node's result is missing, as when its process was killed.
+fn true_frames(seen: &Observation, node: usize) -> Option<u64> {
     let key = if is_sender(node) { "sent" } else { "received" };
     let name = node_name(node);
     let rows = seen.split_starts.iter().flat_map(|report| report["nodes"].as_array().into_iter().flatten());
-    let earlier = rows.filter(|row| row["node"] == name.as_str()).filter_map(|row| row[key].as_u64());
-    // A report that counts too many leaves too few: the run's own count is then too large.
-    seen.truth[node].of_trial.saturating_sub(earlier.sum())
+    let mut left = seen.truth[node].of_trial;
+    for row in rows.filter(|row| row["node"] == name.as_str()) {
+        // A report that counts too many leaves too few: the run's own count is then too large.
+        left = left.saturating_sub(row[key].as_u64().filter(|_| row["reported"] == true)?);
+    }
+    Some(left)
 }
 
 /// A node's row beside the kernel's counters. What receivers did not count must be explained by the rig's own loss, or leave the run
@@ -137,8 +142,7 @@ fn judge_counts(
     let name = row["node"].as_str().unwrap_or_default();
     let Some(node) = node_number(name) else { return };
     let key = if is_sender(node) { "sent" } else { "received" };
-    let truth = true_frames(seen, node);
-    let Some(said) = row[key].as_u64() else { return };
+    let (Some(truth), Some(said)) = (true_frames(seen, node), row[key].as_u64()) else { return };
     let lost = &report["lost"];
     let own: u64 = ["receiver", "in_doubt"].iter().filter_map(|key| lost[*key].as_u64()).sum();
     if said > truth {
