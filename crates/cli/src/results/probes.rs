@@ -240,11 +240,10 @@ fn bounds_text<'a>(
             *largest = times.bound_ns.max(*largest);
         }
     }
-    let mut text = String::new();
-    for (clocks, bound) in relations {
-        text.push_str(&format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)));
-    }
-    text
+    let lines = relations
+        .into_iter()
+        .map(|(clocks, bound)| format!("  by {clocks}: ± {} at most\n", Nanos::new(bound)));
+    lines.collect::<Vec<_>>().concat()
 }
 
 /// A row for each line.
