@@ -129,6 +129,13 @@ pub struct ScanTerms<'a> {
     pub is_given_up: &'a (dyn Fn() -> bool + Sync),
 }
 
+impl ScanTerms<'_> {
+    /// The number of threads that read.
+    pub(super) fn reader_count(&self) -> usize {
+        thread::available_parallelism().map_or(1, usize::from).min(self.readers).max(1)
+    }
+}
+
 impl Default for ScanTerms<'_> {
     fn default() -> Self {
         Self { readers: READERS_MOST, is_given_up: &|| false }

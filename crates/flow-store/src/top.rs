@@ -6,7 +6,7 @@
 //!
 //! Groups that do not fit into memory are counted in further scans (`counter`).
 //!
-//! Invariant: a group that is shown has all its records. Each thread counts at most [`GROUPS_MOST`] groups at once.
+//! Invariant: a group that is shown has all its records. At most [`GROUPS_MOST`] groups are counted at once, by all threads together.
 
 mod counter;
 mod sketch;
@@ -20,7 +20,7 @@ use counter::{CountedGroups, GroupCounter, ScanCounter};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Most groups that a thread counts at once.
+/// Most groups counted at once.
 pub const GROUPS_MOST: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
@@ -139,7 +139,7 @@ fn top_groups_within(
 ) -> Result<TopAnswer, Error> {
     let scan = TopScan { question, filter, reverse: filter.to_reversed() };
     let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
-    let mut counter = GroupCounter::new(question, bound);
+    let mut counter = GroupCounter::new(question, bound, terms.reader_count());
     loop {
         let counters = count_records(
             terms,

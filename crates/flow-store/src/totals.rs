@@ -252,6 +252,27 @@ impl TotalsRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whichever thread reads what, the earliest buckets are kept, whole.
+    #[test]
+    fn earliest_buckets_are_kept_in_any_order() {
+        let row = TotalsRow { records: 1, sum: GroupTotals::default() };
+        let count = |buckets: &mut dyn Iterator<Item = u64>| {
+            let mut counter = TotalsCounter::new(1);
+            buckets.for_each(|bucket| counter.add_to_timeline(bucket, row));
+            counter
+        };
+        let all = BUCKETS_MOST as u64 + 100;
+        let whole = count(&mut (0..all)).into_totals();
+        let halves = count(&mut (0..all).rev().step_by(2)).merge_with(count(&mut (0..all).step_by(2)));
+        assert_eq!((whole.timeline.len(), whole.beside_timeline), (BUCKETS_MOST, 100));
+        assert_eq!(halves.into_totals().timeline, whole.timeline);
+        let twice = count(&mut (0..all).chain(0..all)).into_totals();
+        assert_eq!(
+            (twice.timeline[&7].records, twice.timeline.len(), twice.beside_timeline),
+            (2, BUCKETS_MOST, 200)
+        );
+    }
     use crate::sample::{SECOND, THIRTEEN, records};
     use crate::scan::flow_files;
     use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};

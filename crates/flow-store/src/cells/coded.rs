@@ -13,12 +13,6 @@ pub struct CodedCells<T> {
     codes: Vec<u32>,
 }
 
-impl<T> Default for CodedCells<T> {
-    fn default() -> Self {
-        Self { dictionary: Arc::from([]), codes: Vec::new() }
-    }
-}
-
 impl<T: PartialEq> PartialEq for CodedCells<T> {
     fn eq(&self, other: &Self) -> bool {
         // Equal values may have different numbers in other dictionaries.
@@ -53,24 +47,48 @@ impl<T> CodedCells<T> {
     }
 }
 
-impl<T: Clone> CodedCells<T> {
+/// Joins the rows of several pages.
+pub(super) struct CodedJoiner<T> {
+    /// The dictionaries of the pages, each once, with its place in the joined one.
+    dictionaries: Vec<(Arc<[T]>, usize)>,
+    codes: Vec<u32>,
+}
+
+impl<T: Clone> CodedJoiner<T> {
+    pub(super) fn with_capacity(rows: usize) -> Self {
+        Self { dictionaries: Vec::new(), codes: Vec::with_capacity(rows) }
+    }
+
     /// Appends rows of a page.
     pub(super) fn append_codes(&mut self, dictionary: &Arc<[T]>, codes: &[u32]) -> ParquetResult<()> {
         // Checked here once, so that no lookup can fail.
         if codes.iter().any(|&code| code as usize >= dictionary.len()) {
             return Err(ParquetError::General("a value is not in its dictionary".into()));
         }
-        if self.codes.is_empty() {
-            self.dictionary = Arc::clone(dictionary);
-        }
-        if Arc::ptr_eq(&self.dictionary, dictionary) {
-            self.codes.extend_from_slice(codes);
-            return Ok(());
-        }
-        // A page without a dictionary follows one that has it. That happens once in a column, where its dictionary became too large.
-        let behind = u32::try_from(self.dictionary.len()).unwrap_or(u32::MAX);
-        self.dictionary = self.dictionary.iter().chain(dictionary.iter()).cloned().collect();
-        self.codes.extend(codes.iter().map(|code| behind + code));
+        let place = self.place_of(dictionary);
+        self.codes.extend(codes.iter().map(|code| place + code));
         Ok(())
+    }
+
+    fn place_of(&mut self, dictionary: &Arc<[T]>) -> u32 {
+        let known = self.dictionaries.iter().find(|(known, _)| Arc::ptr_eq(known, dictionary));
+        let place = if let Some((_, place)) = known {
+            *place
+        } else {
+            let behind = self.dictionaries.last().map_or(0, |(last, place)| place + last.len());
+            self.dictionaries.push((Arc::clone(dictionary), behind));
+            behind
+        };
+        // The rows of a chunk and one dictionary of a page: far below 2^32.
+        u32::try_from(place).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn into_cells(self) -> CodedCells<T> {
+        // Nearly all chunks have the one dictionary of their column, and nothing is copied.
+        let dictionary = match &self.dictionaries[..] {
+            [(only, _)] => Arc::clone(only),
+            several => several.iter().flat_map(|(dictionary, _)| dictionary.iter().cloned()).collect(),
+        };
+        CodedCells { dictionary, codes: self.codes }
     }
 }

@@ -1,6 +1,6 @@
 //! Reads columns of bytes page by page and keeps their dictionaries: the reader of the library copies a counted reference for each row.
 
-use super::coded::CodedCells;
+use super::coded::{CodedCells, CodedJoiner};
 use super::hybrid::decode_hybrid;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::{Page, PageReader};
@@ -48,6 +48,7 @@ pub(crate) struct PagedColumn<T> {
     pages: Box<dyn PageReader>,
     /// Bytes of a value of a fixed length.
     fixed_length: Option<usize>,
+    /// The last value of each dictionary is then the default, which rows without a value have.
     may_be_null: bool,
     dictionary: Arc<[T]>,
     /// The rows of the page that have not been read.
@@ -65,27 +66,29 @@ impl<T: ByteValue> PagedColumn<T> {
         let descriptor = column.column_descr();
         let is_fixed = descriptor.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY;
         let length = usize::try_from(descriptor.type_length()).unwrap_or(0);
+        let may_be_null = descriptor.max_def_level() > 0;
         Self {
             pages,
             fixed_length: is_fixed.then_some(length),
-            may_be_null: descriptor.max_def_level() > 0,
-            dictionary: Arc::from([]),
+            may_be_null,
+            // Pages of nulls only may have no dictionary before them.
+            dictionary: to_dictionary(Vec::new(), may_be_null),
             current: DecodedPage { dictionary: Arc::from([]), codes: Vec::new(), next: 0 },
         }
     }
 
     /// Reads the next rows.
     pub(crate) fn read_rows(&mut self, rows: usize) -> ParquetResult<CodedCells<T>> {
-        let mut cells = CodedCells::default();
+        let mut joiner = CodedJoiner::with_capacity(rows);
         let mut left = rows;
         while left > 0 {
             let page = self.page_with_rows()?;
             let end = page.codes.len().min(page.next + left);
-            cells.append_codes(&page.dictionary, &page.codes[page.next..end])?;
+            joiner.append_codes(&page.dictionary, &page.codes[page.next..end])?;
             left -= end - page.next;
             page.next = end;
         }
-        Ok(cells)
+        Ok(joiner.into_cells())
     }
 
     /// Passes over the next rows. Whole pages are not decoded.
@@ -117,7 +120,8 @@ impl<T: ByteValue> PagedColumn<T> {
         while self.current.next == self.current.codes.len() {
             match self.pages.get_next_page()?.ok_or_else(ended)? {
                 Page::DictionaryPage { buf, num_values, .. } => {
-                    self.dictionary = self.plain_values(&buf, num_values as usize)?.into();
+                    let values = self.plain_values(&buf, num_values as usize)?;
+                    self.dictionary = to_dictionary(values, self.may_be_null);
                 }
                 Page::DataPage { buf, num_values, encoding, .. } => {
                     let rows = num_values as usize;
@@ -163,12 +167,13 @@ impl<T: ByteValue> PagedColumn<T> {
                 let (width, packed) = values.split_first().unwrap_or((&0, &[]));
                 (Arc::clone(&self.dictionary), decode_hybrid(packed, *width, given)?)
             }
-            _ => (self.plain_values(values, given)?.into(), (0..).take(given).collect()),
+            _ => {
+                let values = self.plain_values(values, given)?;
+                (to_dictionary(values, self.may_be_null), (0..).take(given).collect())
+            }
         };
-        if !self.may_be_null {
-            return Ok(DecodedPage { dictionary, codes, next: 0 });
-        }
-        Ok(with_nulls(&dictionary, &codes, &levels))
+        let codes = if self.may_be_null { codes_with_nulls(&dictionary, codes, &levels) } else { codes };
+        Ok(DecodedPage { dictionary, codes, next: 0 })
     }
 
     /// Reads values that lie one behind the other.
@@ -191,14 +196,19 @@ impl<T: ByteValue> PagedColumn<T> {
     }
 }
 
-/// Gives the rows without a value the default, which becomes the last one of the dictionary.
-fn with_nulls<T: ByteValue>(dictionary: &[T], codes: &[u32], levels: &[u32]) -> DecodedPage<T> {
-    let null = u32::try_from(dictionary.len()).unwrap_or(u32::MAX);
-    let mut given = codes.iter().copied();
+fn to_dictionary<T: ByteValue>(mut values: Vec<T>, may_be_null: bool) -> Arc<[T]> {
+    if may_be_null {
+        values.push(T::default());
+    }
+    values.into()
+}
+
+/// Gives the rows without a value the last one of the dictionary.
+fn codes_with_nulls<T>(dictionary: &[T], codes: Vec<u32>, levels: &[u32]) -> Vec<u32> {
+    let null = u32::try_from(dictionary.len() - 1).unwrap_or(u32::MAX);
+    let mut given = codes.into_iter();
     // There are as many codes as levels of 1.
-    let codes = levels.iter().map(|level| if *level == 1 { given.next().unwrap_or(null) } else { null });
-    let codes = codes.collect();
-    DecodedPage { dictionary: dictionary.iter().cloned().chain([T::default()]).collect(), codes, next: 0 }
+    levels.iter().map(|level| if *level == 1 { given.next().unwrap_or(null) } else { null }).collect()
 }
 
 /// Splits the levels of a page of the first version from its values: they have their length before them.

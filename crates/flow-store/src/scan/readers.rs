@@ -6,7 +6,6 @@ use super::{RowChunk, RowPlace, ScanTerms, open_if_there};
 use crate::Error;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use std::path::{Path, PathBuf};
-use std::thread;
 
 /// The input of a scan, shared by its readers.
 pub(super) struct ScanRequest<'a> {
@@ -32,9 +31,9 @@ impl<'a> ScanRequest<'a> {
         Self { terms, files, selection, of_filter, others }
     }
 
-    /// The shares of the readers, as many as there are processors.
+    /// The shares of the readers.
     pub(super) fn shares(&self) -> impl Iterator<Item = ScanShare> {
-        let of = thread::available_parallelism().map_or(1, usize::from).min(self.terms.readers).max(1);
+        let of = self.terms.reader_count();
         (0..of).map(move |number| ScanShare { number, of })
     }
 

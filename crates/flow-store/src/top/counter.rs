@@ -123,7 +123,8 @@ impl ScanCounter<'_> {
         for (hash, key, has) in other.table.groups().filter(|(hash, ..)| range.contains(*hash)) {
             self.table.add_to_group(hash, key, has);
         }
-        self.narrow_full_table();
+        // Now it may have the shares of both.
+        self.bound += other.bound;
     }
 }
 
@@ -131,7 +132,7 @@ impl ScanCounter<'_> {
 #[derive(Debug)]
 pub(super) struct GroupCounter<'a> {
     question: &'a TopQuestion,
-    bound: usize,
+    thread_bound: usize,
     /// An empty table. All tables hash alike, so that ranges of hashes are the same groups in all.
     empty: GroupTable,
     range: HashRange,
@@ -154,10 +155,11 @@ pub(super) struct CountedGroups {
 }
 
 impl<'a> GroupCounter<'a> {
-    pub(super) fn new(question: &'a TopQuestion, bound: usize) -> Self {
+    /// Counts at most `bound` groups at once, of which each of the `threads` has an equal share.
+    pub(super) fn new(question: &'a TopQuestion, bound: usize, threads: usize) -> Self {
         Self {
             question,
-            bound,
+            thread_bound: (bound / threads.max(1)).max(1),
             empty: GroupTable::default(),
             range: HashRange::ALL,
             is_first_scan: true,
@@ -171,7 +173,7 @@ impl<'a> GroupCounter<'a> {
     pub(super) fn scan_counter(&self) -> ScanCounter<'a> {
         ScanCounter {
             question: self.question,
-            bound: self.bound,
+            bound: self.thread_bound,
             range: self.range,
             table: self.empty.clone(),
             sketch: None,

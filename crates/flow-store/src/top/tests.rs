@@ -234,7 +234,7 @@ fn sampled_records_are_counted_and_rates_have_decimals() {
 #[test]
 fn files_that_change_between_two_scans_are_noticed() {
     let asked = question("src-ip", TopOrder::Packets, 5);
-    let mut counter = GroupCounter::new(&asked, 4);
+    let mut counter = GroupCounter::new(&asked, 8, 2);
     let has = GroupSum {
         sum: GroupTotals { flows: 1, packets: 1, bytes: 1 },
         first_ns: 1,
