@@ -57,10 +57,19 @@ impl Fleet {
         self.latest_in(&[])
     }
 
+    /// Report of a run in the catalogue.
+    pub(crate) fn report_of(&self, run: &str) -> Report {
+        self.report_in(&[], run)
+    }
+
     /// The same of another catalogue.
     pub(crate) fn latest_in(&self, store: &[&str]) -> Report {
         let id = self.catalogue_in(store)[0]["run"].as_str().expect("a run has a name").to_owned();
-        let (_, path, _) = self.ask(&[&["report", "path", &id], store].concat());
+        self.report_in(store, &id)
+    }
+
+    fn report_in(&self, store: &[&str], run: &str) -> Report {
+        let (_, path, _) = self.ask(&[&["report", "path", run], store].concat());
         let text =
             fs::read_to_string(Path::new(path.trim()).join("report.json")).expect("a run has a report");
         Report(serde_json::from_str(&text).expect("the report is JSON"))
