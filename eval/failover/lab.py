@@ -26,7 +26,7 @@ class Lab(NamespaceLab):
     PREPARE = """mount -t sysfs sysfs /sys 2>/dev/null
     for i in default all; do echo 1 >/proc/sys/net/ipv6/conf/$i/disable_ipv6; done
     for f in iptables ip6tables arptables; do echo 0 >/proc/sys/net/bridge/bridge-nf-call-$f; done 2>/dev/null
-    ip link set lo up; echo ready; exec sleep 1200"""
+    ip link set lo up; echo ready; exec setpriv --pdeathsig KILL sleep infinity"""
     PATIENCE = 60
 
     def __init__(self, directory, meters):

@@ -5,6 +5,7 @@
 
 pub mod cost;
 mod flow_collect;
+mod flow_file;
 mod flow_filter;
 mod flow_parse;
 mod hello;
@@ -16,6 +17,7 @@ mod stamp;
 mod tap_state;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
+pub use flow_file::flow_file;
 pub use flow_filter::flow_filter;
 pub use flow_parse::{flow_parse, frames};
 pub use hello::hello;

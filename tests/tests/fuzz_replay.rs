@@ -55,6 +55,11 @@ fn filters_end_and_translate() {
 }
 
 #[test]
+fn flow_files_are_read_or_refused() {
+    replay("flow_file", fuzz::flow_file);
+}
+
+#[test]
 fn ipfix_messages_are_decoded_or_refused() {
     replay("flow_ipfix", fuzz::flow_ipfix);
 }
