@@ -35,7 +35,7 @@ use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{HeaderKind, PacketHeader};
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use packetrig_wire::payload::PayloadPattern;
-use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MAX_NEEDED};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, TagKey, TagStamp};
 use packetrig_wire::{FrameComparison, FrameSpec, FrameTemplate};
@@ -173,7 +173,7 @@ pub fn pcap(data: &[u8]) {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
             }
-            Ok(DecoderStep::More(more)) => return assert!(more > data.len() - at && more <= MOST_NEEDED),
+            Ok(DecoderStep::More(more)) => return assert!(more > data.len() - at && more <= MAX_NEEDED),
             Err(_) => return,
         }
     }

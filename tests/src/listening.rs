@@ -4,13 +4,13 @@ use crate::program::Running;
 use packetrig_sys::clock;
 
 const WORDS: &str = "listening at ";
-const MOST_LOOKS: u32 = 10_000;
+const MAX_LOOKS: u32 = 10_000;
 const LOOK_NS: u64 = 5_000_000;
 
 /// Waits until a collector says where it listens; that place, as `tcp://127.0.0.1:4739`.
 pub fn await_place(collector: &mut Running) -> String {
     collector.await_remark(WORDS);
-    for _ in 0..MOST_LOOKS {
+    for _ in 0..MAX_LOOKS {
         let said = collector.remarks();
         // The end of a line is written by itself.
         let line = said.split_once(WORDS).and_then(|(_, rest)| rest.split_once('\n'));

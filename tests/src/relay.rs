@@ -12,7 +12,7 @@ use std::time::Duration;
 /// How often a thread looks whether it is over or cut.
 const LOOK: Duration = Duration::from_millis(2);
 /// Looks until connections must have ended.
-const MOST_LOOKS: u32 = 30_000;
+const MAX_LOOKS: u32 = 30_000;
 
 #[derive(Debug, Default)]
 struct RelayState {
@@ -98,7 +98,7 @@ impl Relay {
     pub fn drain(self) {
         self.state.is_ending.store(true, Ordering::Release);
         let has_ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
-        let is_drained = (0..MOST_LOOKS).any(|_| {
+        let is_drained = (0..MAX_LOOKS).any(|_| {
             std::thread::sleep(LOOK);
             has_ended()
         });

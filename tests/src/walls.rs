@@ -1,7 +1,9 @@
 //! What the threads of a program may still do, as the kernel says.
 
 use packetrig_sys::clock;
-use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of};
+use packetrig_sys::sandbox::{
+    OfferedProtections, ProcessCapabilities, ProcessUser, ThreadStatus, threads_of,
+};
 
 /// What engines of runs need: the row of `serve` and `agent` in `docs/book/sandbox.md`.
 pub const RIG: ProcessCapabilities = ProcessCapabilities::NET_RAW
@@ -44,7 +46,7 @@ impl Holding {
 
     /// No thread has or can gain more than this; every one is filtered.
     pub fn assert_at_most(&self, allowed: ProcessCapabilities) {
-        let offer = OfferedWalls::probe_kernel();
+        let offer = OfferedProtections::probe_kernel();
         for thread in &self.threads {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);

@@ -56,7 +56,7 @@ pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Re
         RigCommand::Capture(arguments) => capture::run_capture(&arguments, output),
         RigCommand::Tap(arguments) => tap::run_tap(&arguments, output),
         RigCommand::Collect(arguments) => collect::run_collector(&arguments, output),
-        RigCommand::Flows(arguments) => flows::query_flows(&arguments, output),
+        RigCommand::Flows(arguments) => flows::run_flows_command(&arguments, output),
         RigCommand::Log(arguments) => log::run_log(&arguments, output),
         RigCommand::Merge(arguments) => merge::merge_captures(&arguments, output),
         RigCommand::Meter(arguments) => meter::run_meter(&arguments, output),

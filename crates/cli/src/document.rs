@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// Size limit, above the largest plan that the `plan` crate accepts. Reading must stop also for a file without end, such as `/dev/zero`.
-const MOST_BYTES: u64 = 64 << 20;
+const MAX_BYTES: u64 = 64 << 20;
 
 /// A plan's text and its origin.
 #[derive(Debug)]
@@ -48,12 +48,9 @@ impl PlanText {
 fn read_text(reader: impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
     // One byte more than the limit shows that there is more.
-    reader.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(invalid_data(format!(
-            "it is larger than {} MiB, the limit for a plan",
-            MOST_BYTES >> 20
-        )));
+    reader.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(invalid_data(format!("it is larger than {} MiB, the limit for a plan", MAX_BYTES >> 20)));
     }
     // Said with its place, so that a binary file is recognised as one.
     String::from_utf8(bytes).map_err(|error| {

@@ -15,7 +15,7 @@ use packetrig_report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
 /// Largest number of rows of a table; the CSV has all rows.
-const MOST_ROWS: usize = 64;
+const MAX_ROWS: usize = 64;
 /// Command that shows the columns that do not fit.
 const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
 /// Largest number of characters of a name in a table.
@@ -74,7 +74,7 @@ fn verdict_text(report: &RunReport, style: TextStyle) -> String {
     };
     let mut text = format!("\nVerdict: {word}\n");
     let reasons = merged_reasons(report);
-    text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
+    text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  {reason}\n")));
     text.push_str(&left_out_line(reasons.len(), "reasons", "report.json"));
     text
 }
@@ -103,7 +103,7 @@ fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRema
 
 /// Line with the number of rows that a table does not show, and the file that has them.
 fn left_out_line(rows: usize, what: &str, file: &str) -> String {
-    match rows.checked_sub(MOST_ROWS) {
+    match rows.checked_sub(MAX_ROWS) {
         None | Some(0) => String::new(),
         Some(more) => format!("  … and {more} more {what}, see {file}\n"),
     }

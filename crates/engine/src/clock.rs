@@ -21,7 +21,7 @@ impl RealClock {
         Self::default()
     }
 
-    fn prepare_thread(&self) {
+    fn tighten_timer_slack_once(&self) {
         if !self.prepared.replace(true) {
             // Without it the kernel may wake the thread 50 us late, which shows in the measured send-time error.
             drop(clock::tighten_timer_slack());
@@ -37,7 +37,7 @@ impl WorkerClock for RealClock {
     fn wait_until(&self, until: MonoTime) {
         let wake = until - WAKE_LEAD;
         if wake > self.now() {
-            self.prepare_thread();
+            self.tighten_timer_slack_once();
             clock::sleep_until_ns(wake.as_nanos());
         } else {
             // Too near to sleep: the caller calls again until the instant has come.

@@ -88,8 +88,8 @@ pub enum Error {
     /// A worker thread panicked; interfaces were restored.
     #[error("worker `{0}` panicked")]
     Panicked(String),
-    /// A bug: two parts of this crate disagree about the state of a run.
-    #[error("{0}")]
+    /// Two parts of this crate disagree about the state of a run.
+    #[error("internal error: {0}; this is a bug in packetrig")]
     Bug(&'static str),
 }
 

@@ -119,9 +119,9 @@ pub(crate) fn claim_interface(port: &Port, confirmed: bool) -> Result<InterfaceC
     let link = links.by_name(name)?;
     guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {location}"))?;
-    let wish = quiet::InterfaceWish { mtu: port.mtu };
+    let request = quiet::InterfaceSettings { mtu: port.mtu };
     // After guard and lock: nothing of the interface has been changed before, so a refusal leaves no trace.
-    let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, wish)?;
+    let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, request)?;
     // Read again: making it quiet may have changed the MTU and the flags.
     let link = links.by_name(name)?;
     let site = PortSite {

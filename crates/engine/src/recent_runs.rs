@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// Number of runs that are remembered. Frames with a damaged mark are compared with each of them.
-const MOST_RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 /// Directory name in the runtime directory.
 const KIND: &str = "recent-runs";
 
@@ -38,7 +38,7 @@ fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     let earlier = earlier.collect();
     if !run.is_empty() {
         recent.insert(0, RecentRun { run: run.to_owned(), key: key.0 });
-        recent.truncate(MOST_RUNS);
+        recent.truncate(MAX_RUNS);
         let bytes = serde_json::to_vec(&recent).unwrap_or_default();
         // Best effort: without the file, frames of this run have no name in later ones.
         drop(runtime_directory::write_file(path, &bytes));

@@ -18,7 +18,7 @@ mod stage;
 pub use chance::FaultChance;
 pub(crate) use chance::SeededDice;
 pub use clock::VirtualClock;
-pub use link::{HOLD_AT_MOST, LinkSpec, LinkTruth};
+pub use link::{LinkSpec, LinkTruth, MAX_HOLD_AT};
 pub use ports::SimPorts;
 pub use stage::SimulationStage;
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 const KIND: &str = "tap-losses";
 const EXTENSION: &str = ".json";
 /// Losses that are stored individually; beyond, the oldest are joined.
-const MOST_LOSSES: usize = 64;
+const MAX_LOSSES: usize = 64;
 /// Interval at which a tap without losses updates its file.
 const TELL_EVERY: Nanos = Nanos::from_millis(100);
 /// Time limit for a tap to report the time up to the run's end.
@@ -123,7 +123,7 @@ impl TapLossLog {
 }
 
 fn join_oldest(losses: &mut Vec<TapLoss>) {
-    while losses.len() > MOST_LOSSES {
+    while losses.len() > MAX_LOSSES {
         let oldest = losses.remove(0);
         // Joined and not dropped: the doubt gets wider, never smaller.
         losses[0] = TapLoss { from: oldest.from, frames: oldest.frames + losses[0].frames, ..losses[0] };

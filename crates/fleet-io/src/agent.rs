@@ -14,7 +14,7 @@ use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, Nonce, RunPreparation};
-use packetrig_plan::{GrowingPlan, PlanProblems, ReadOptions};
+use packetrig_plan::{GrowingPlan, PlanParseOptions, PlanProblems};
 use packetrig_report::NodeName;
 use packetrig_report::outcome::NodeFault;
 use packetrig_sys::clock;
@@ -74,13 +74,13 @@ pub(crate) fn now() -> MonoTime {
 struct NodePlan {
     plan: GrowingPlan,
     /// Options for reading its documents.
-    reading: ReadOptions,
+    reading: PlanParseOptions,
 }
 
 impl NodePlan {
     fn read_plan(preparation: &RunPreparation, fleet: bool) -> Result<Self, PlanProblems> {
         let part = preparation.part_of.is_some();
-        let reading = ReadOptions { seed: preparation.terms.seed, fleet, part };
+        let reading = PlanParseOptions { seed: preparation.terms.seed, fleet, part };
         let document = preparation.document.read_document(reading)?;
         Ok(Self { plan: GrowingPlan::new(Arc::clone(document.plan())), reading })
     }
@@ -102,7 +102,7 @@ struct AgentShell<'a, E> {
     sample_at: MonoTime,
     /// Time of the next report of a sample to the controller.
     report_at: MonoTime,
-    /// Interval of these reports, as the controller wishes.
+    /// Interval of these reports, as the controller requests.
     report_every: Nanos,
     pulse: Option<ProcessPulse>,
     /// T of the run in progress.

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, best_effort};
 use packetrig_fleet::captures::{
-    CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish, RANGE,
+    CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest, RANGE,
 };
 use packetrig_fleet::fabric;
 use packetrig_report::RunId;
@@ -118,10 +118,10 @@ impl CaptureDirectory {
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
         // The spool counts with the same allowance, and reading a range may have to wait for the disk.
         drop(allowance);
-        let bytes = match question.wish {
+        let bytes = match question.request {
             // A question may ask for more, but one range is all that memory and message are made for.
-            CaptureWish::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
-            CaptureWish::Sha256 => sha256_of_file(&opened),
+            CaptureRequest::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
+            CaptureRequest::Sha256 => sha256_of_file(&opened),
         };
         let bytes = bytes.map_err(|error| format!("{file} of run {run}: {error}"))?;
         Ok(GivenCapture { identity, bytes })
@@ -202,15 +202,15 @@ mod tests {
         captures: &CaptureDirectory,
         run: &str,
         file: &str,
-        wish: CaptureWish,
+        request: CaptureRequest,
     ) -> Result<Vec<u8>, String> {
         let capture = CaptureName { run: RunId(run.into()), file: file.into() };
         captures
-            .answer_question(&CaptureQuestion { asker: 1, number: 1, capture, wish })
+            .answer_question(&CaptureQuestion { asker: 1, number: 1, capture, request })
             .map(|given| given.bytes)
     }
 
-    const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };
+    const ALL: CaptureRequest = CaptureRequest::Range { offset: 0, length: u32::MAX };
 
     #[test]
     fn capture_ranges_expose_no_other_files() {
@@ -223,10 +223,10 @@ mod tests {
         std::os::unix::fs::symlink("../../secret", of_run.join("link")).unwrap();
         let captures = captures(place.path(), u64::MAX);
         assert_eq!(give(&captures, "r1", "rx.pcapng", ALL).unwrap(), bytes[..RANGE as usize]);
-        let end = CaptureWish::Range { offset: 599_990, length: 100 };
+        let end = CaptureRequest::Range { offset: 599_990, length: 100 };
         assert_eq!(give(&captures, "r1", "rx.pcapng", end).unwrap(), bytes[599_990..]);
         assert_eq!(
-            give(&captures, "r1", "rx.pcapng", CaptureWish::Sha256).unwrap(),
+            give(&captures, "r1", "rx.pcapng", CaptureRequest::Sha256).unwrap(),
             Sha256::digest(&bytes).to_vec()
         );
         for (run, file) in
@@ -246,7 +246,7 @@ mod tests {
         }
         let captures = captures(place.path(), 100_000);
         for offset in [0, 10_000, 0] {
-            give(&captures, "r1", "one", CaptureWish::Range { offset, length: 50_000 }).unwrap();
+            give(&captures, "r1", "one", CaptureRequest::Range { offset, length: 50_000 }).unwrap();
         }
         let refused = give(&captures, "r1", "two", ALL).unwrap_err();
         assert!(refused.contains("more than the 100000 B"), "{refused}");

@@ -31,8 +31,8 @@ pub type OnEvent<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
-    /// Returns the user's next wish; called at every turn.
-    pub wishes: &'a mut dyn FnMut() -> Option<ControllerEvent>,
+    /// Returns the user's next request; called at every turn.
+    pub requests: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Longest time between two turns.
     pub turn: Nanos,
     /// Called with every event, in the control loop. It must not wait for anything.
@@ -146,8 +146,8 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             while let Some(news) = self.services.next_news()? {
                 self.handle_news(news)?;
             }
-            if let Some(wish) = (self.user.wishes)() {
-                self.feed_event(wish)?;
+            if let Some(request) = (self.user.requests)() {
+                self.feed_event(request)?;
             }
             let comes_beside = self.machine.is_collecting() || self.is_recording;
             let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };

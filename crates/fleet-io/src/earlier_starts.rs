@@ -7,7 +7,7 @@ use crate::operator::RunOperator;
 use packetrig_report::{RunId, RunReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 
-/// Most starts of a plan.
+/// Maximum number of starts of a plan.
 const STARTS: usize = 3;
 
 /// The runs that came before.
@@ -33,7 +33,7 @@ impl EarlierStarts {
     }
 
     /// Adds a caveat about the earlier starts to the report of the run that started, now and when it is written again.
-    pub fn name_in(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
+    pub fn add_caveat_to(&self, report: &mut RunReport, open: Option<&mut OpenRun>) {
         if self.runs.is_empty() {
             return;
         }

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, scope};
 
-/// Most samples of counts that wait for the user. A fleet of 1000 nodes sends that many in less than a second.
-const MOST_SAMPLES: usize = 1024;
+/// Maximum number of samples of counts that wait for the user. A fleet of 1000 nodes sends that many in less than a second.
+const MAX_SAMPLES: usize = 1024;
 
 /// Does `work`, which puts events into a queue. They go to `on_event` on another thread. Returns when all of them are delivered.
 pub(crate) fn with_event_thread<T>(
@@ -65,7 +65,7 @@ impl QueueState {
     /// Counts a sample, and leaves out the oldest one if too many wait: the last one of a run is always delivered.
     fn make_room_for_sample(&mut self) {
         self.samples += 1;
-        if self.samples > MOST_SAMPLES
+        if self.samples > MAX_SAMPLES
             && let Some(oldest) = self.events.iter().position(is_sample)
         {
             self.events.remove(oldest);
@@ -151,7 +151,7 @@ mod tests {
         };
         let found = |number: usize| event(RunEventKind::Finding(number.to_string()));
         let ended = event(RunEventKind::Ended(RunOutcome::Complete { stopped: false }));
-        let count = 3 * MOST_SAMPLES;
+        let count = 3 * MAX_SAMPLES;
         with_event_thread(&mut read, |queue| {
             for number in 0..count {
                 queue.push_event(&found(number));
@@ -163,7 +163,7 @@ mod tests {
         .unwrap();
         let samples: Vec<_> =
             seen.iter().filter(|kind| matches!(kind, RunEventKind::Counters { .. })).cloned().collect();
-        assert!((MOST_SAMPLES..=MOST_SAMPLES + 1).contains(&samples.len()), "{}", samples.len());
+        assert!((MAX_SAMPLES..=MAX_SAMPLES + 1).contains(&samples.len()), "{}", samples.len());
         assert_eq!(samples.last(), Some(&sample(count as u64 - 1).kind), "the newest is not left out");
         let found: Vec<_> = (0..count).map(|number| found(number).kind).collect();
         let others: Vec<_> =

@@ -54,7 +54,7 @@ use packetrig_fleet::members::{FleetMembers, MemberRow, UncollectedPart};
 use packetrig_fleet::message::{ClockKey, MessageBody, MessageHead, RunPreparation, StoredWatermark};
 use packetrig_fleet::places::{self, PlaceSettlement};
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
-use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_plan::{PlanDocument, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{NodeName, RunFacts, RunId};
 use packetrig_units::Nanos;
@@ -65,7 +65,7 @@ use std::collections::BTreeSet;
 /// Interval at which a controller checks whether a node is free.
 const LOOK: Nanos = Nanos::from_millis(200);
 
-/// Most samples per second that a controller takes in, from all nodes together.
+/// Maximum number of samples per second that a controller takes in, from all nodes together.
 const COUNTS_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
@@ -310,8 +310,8 @@ where
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    fn read_options(&self, seed: u64) -> ReadOptions {
-        ReadOptions { seed, fleet: true, ..ReadOptions::default() }
+    fn plan_parse_options(&self, seed: u64) -> PlanParseOptions {
+        PlanParseOptions { seed, fleet: true, ..PlanParseOptions::default() }
     }
 
     fn execute_run(

@@ -11,7 +11,7 @@ use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunLimits}
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageHead, RunPreparation};
-use packetrig_plan::{Plan, PlanDocument, ReadOptions};
+use packetrig_plan::{Plan, PlanDocument, PlanParseOptions};
 use packetrig_report::event::RunEvent;
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{
@@ -78,18 +78,18 @@ pub fn run_to_end(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
-    let document = PlanDocument::read_text(document, executor.read_options(options.terms.seed))?;
+    let document = PlanDocument::read_text(document, executor.plan_parse_options(options.terms.seed))?;
     let mut stopped = false;
     let ended = with_event_thread(on_event, |events| {
-        let mut wishes = || {
+        let mut requests = || {
             events.assert_is_read();
             // The machine takes one stop, but the user's signal stays set.
-            let wish = !stopped && stop();
-            stopped |= wish;
-            wish.then_some(ControllerEvent::Stop)
+            let request = !stopped && stop();
+            stopped |= request;
+            request.then_some(ControllerEvent::Stop)
         };
         let on_event = &mut |event: &RunEvent| events.push_event(event);
-        executor.execute_run(&document, options, RunUser { wishes: &mut wishes, turn: TURN, on_event })
+        executor.execute_run(&document, options, RunUser { requests: &mut requests, turn: TURN, on_event })
     })??;
     let open = OpenRun::from_ended(&ended);
     Ok((ended.into_report(document.plan())?, open))
@@ -98,7 +98,7 @@ pub fn run_to_end(
 /// Executes runs: on this machine, or on a fleet.
 pub trait RunExecutor: Send {
     /// Options for reading documents here.
-    fn read_options(&self, seed: u64) -> ReadOptions;
+    fn plan_parse_options(&self, seed: u64) -> PlanParseOptions;
     /// Runs `document` to its end.
     fn execute_run(
         &mut self,
@@ -138,8 +138,8 @@ pub(crate) fn run_facts(document: &str, options: &RunOptions, nodes: Vec<NodeNam
 }
 
 impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
-    fn read_options(&self, seed: u64) -> ReadOptions {
-        ReadOptions { seed, ..ReadOptions::default() }
+    fn plan_parse_options(&self, seed: u64) -> PlanParseOptions {
+        PlanParseOptions { seed, ..PlanParseOptions::default() }
     }
 
     fn execute_run(

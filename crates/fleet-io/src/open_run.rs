@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::local::EndedRun;
 use packetrig_fleet::controller::RESULT_MISSING;
 use packetrig_fleet::packed;
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{NodeName, ReportCoverage, RunFacts, RunReport, RunTimes, assemble_report};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
@@ -112,7 +112,7 @@ impl OpenRun {
     /// Makes the report with all results that have come.
     pub(crate) fn build_report(&self, document: &str) -> Result<RunReport, Error> {
         // With the seed of the run, values that the plan leaves random come out as they were.
-        let reading = ReadOptions { seed: self.facts.seed, fleet: true, ..ReadOptions::default() };
+        let reading = PlanParseOptions { seed: self.facts.seed, fleet: true, ..PlanParseOptions::default() };
         let plan = Plan::from_text_with(document, reading)?;
         let report = assemble_report(&self.facts, &plan, self.results.clone(), self.outcome.clone());
         let caveats = report.caveats.into_iter().chain(self.notes.iter().cloned()).collect();

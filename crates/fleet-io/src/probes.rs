@@ -211,7 +211,7 @@ impl DataPlane for ProbePlane {
     }
 }
 
-const NOT_STEERED: Error = Error::Bug("probes were told to change");
+const NOT_STEERED: Error = Error::Bug("a run of probes was asked to change its streams");
 
 impl SteeredPlane for ProbePlane {
     fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use std::thread::{Builder, JoinHandle};
 const BEAT: Nanos = Nanos::from_millis(50);
 /// A wake-up that is later than this is reported; on a busy machine delays are shorter.
 const LATE: Nanos = Nanos::from_secs(1);
-/// Most standstills that are reported for one run.
+/// Maximum number of standstills that are reported for one run.
 const MOST: usize = 100;
 
 /// A time during which the process did not run.

@@ -77,7 +77,7 @@ fn clock_shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockSh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_plan::ReadOptions;
+    use packetrig_plan::PlanParseOptions;
 
     fn plan(flows: &[(&str, &str)]) -> Plan {
         let flow = |(tx, rx): &(&str, &str)| {
@@ -86,7 +86,8 @@ mod tests {
         let flows: Vec<String> = flows.iter().map(flow).collect();
         let ports = "[{name: a, location: east/a}, {name: b, location: west/b}]";
         let document = format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "));
-        Plan::from_text_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+        Plan::from_text_with(&document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+            .unwrap()
     }
 
     #[test]

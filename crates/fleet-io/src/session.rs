@@ -13,7 +13,7 @@ use crate::local::{EndedRun, RunExecutor, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::served::SteeredRun;
-use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, ReadOptions};
+use packetrig_plan::{GrowingPlan, Plan, PlanChange, PlanDocument, PlanParseOptions};
 use packetrig_report::RunReport;
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::{NodeFault, RunState};
@@ -24,19 +24,19 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Longest time until the loop takes up a wish.
+/// Longest time until the loop takes up a request.
 const TURN: Nanos = Nanos::from_millis(2);
 
 /// Channel for the answer to a change.
 type ChangeReply = Sender<Result<(), NodeFault>>;
 
-enum SessionWish {
+enum SessionRequest {
     Steer(PlanChange, ChangeReply),
     Close,
 }
 
 pub struct RunSession {
-    wishes: Sender<SessionWish>,
+    requests: Sender<SessionRequest>,
     thread: Option<JoinHandle<Result<EndedRun, Error>>>,
     plan: GrowingPlan,
     keeper: Option<Box<dyn RunKeeper>>,
@@ -59,8 +59,8 @@ impl std::fmt::Debug for RunSession {
 pub struct SharedExecutor<G>(pub Arc<Mutex<G>>);
 
 impl<G: RunExecutor> RunExecutor for SharedExecutor<G> {
-    fn read_options(&self, seed: u64) -> ReadOptions {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).read_options(seed)
+    fn plan_parse_options(&self, seed: u64) -> PlanParseOptions {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).plan_parse_options(seed)
     }
 
     fn execute_run(
@@ -84,7 +84,7 @@ impl RunSession {
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
         let options = RunOptions { terms: RunTerms { steered: true, ..options.terms }, ..options };
-        let (wishes, inbox) = unbounded();
+        let (requests, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
         let plan = GrowingPlan::new(Arc::clone(document.plan()));
         let started = Builder::new().name("session".to_owned()).spawn(move || {
@@ -97,7 +97,8 @@ impl RunSession {
                 }
             })
         });
-        let mut session = Self { wishes, thread: Some(started.map_err(Error::Thread)?), plan, keeper: None };
+        let mut session =
+            Self { requests, thread: Some(started.map_err(Error::Thread)?), plan, keeper: None };
         // The thread drops its end when the run is over, so this wait ends in any case.
         match is_ready.recv() {
             Ok(()) => Ok(session),
@@ -114,7 +115,7 @@ impl RunSession {
 
     fn ask_for_change(&self, change: PlanChange) -> Result<(), NodeFault> {
         let (reply, answer) = bounded(1);
-        self.wishes.send(SessionWish::Steer(change, reply)).map_err(|_| run_has_ended())?;
+        self.requests.send(SessionRequest::Steer(change, reply)).map_err(|_| run_has_ended())?;
         answer.recv().map_err(|_| run_has_ended())?
     }
 
@@ -130,7 +131,7 @@ impl RunSession {
 
     fn join_thread(&mut self) -> Result<RunReport, Error> {
         // A thread that has ended needs no message.
-        best_effort(self.wishes.send(SessionWish::Close));
+        best_effort(self.requests.send(SessionRequest::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         ended.into_report(self.plan.current())
@@ -166,7 +167,7 @@ impl SteeredRun for RunSession {
 impl Drop for RunSession {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            best_effort(self.wishes.send(SessionWish::Close));
+            best_effort(self.requests.send(SessionRequest::Close));
             // A session that is dropped without `close` has no use for its report.
             drop(thread.join());
         }
@@ -177,9 +178,9 @@ fn run_has_ended() -> NodeFault {
     NodeFault { blame: Blame::World, text: "the run has ended".to_owned() }
 }
 
-/// Passes wishes from the session's user to the run's loop, and answers back.
+/// Passes requests from the session's user to the run's loop, and answers back.
 struct SessionRequests {
-    inbox: Receiver<SessionWish>,
+    inbox: Receiver<SessionRequest>,
     /// Channel for the answer to the change that is being made.
     pending: Cell<Option<ChangeReply>>,
 }
@@ -193,7 +194,7 @@ impl SessionRequests {
         note: &mut dyn FnMut(&RunEvent),
     ) -> Result<EndedRun, Error> {
         let user = RunUser {
-            wishes: &mut || self.next_wish(),
+            requests: &mut || self.next_wish(),
             turn: TURN,
             on_event: &mut |event| {
                 note(event);
@@ -207,8 +208,8 @@ impl SessionRequests {
 
     fn next_wish(&self) -> Option<ControllerEvent> {
         match self.inbox.try_recv().ok()? {
-            SessionWish::Close => Some(ControllerEvent::Stop),
-            SessionWish::Steer(change, reply) => {
+            SessionRequest::Close => Some(ControllerEvent::Stop),
+            SessionRequest::Steer(change, reply) => {
                 // One place is enough: a change needs the session for itself until its answer has come.
                 self.pending.set(Some(reply));
                 Some(ControllerEvent::Steer(change))

@@ -8,7 +8,7 @@ use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageBody, MessageHead, NodeCommand, NodeReply, RunPreparation, SentTotal};
 use packetrig_fleet::served::SteeredRun as _;
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::{RunOutcome, RunState};
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, RunId, RunReport};
@@ -324,7 +324,8 @@ fn a_document_that_is_no_plan_opens_nothing() {
 }
 
 fn read(document: &str) -> PlanDocument {
-    PlanDocument::read_text(document, ReadOptions { seed: terms().seed, ..ReadOptions::default() }).unwrap()
+    PlanDocument::read_text(document, PlanParseOptions { seed: terms().seed, ..PlanParseOptions::default() })
+        .unwrap()
 }
 
 /// [`DOCUMENT`] with another flow instead of its own.

@@ -29,7 +29,7 @@ use std::thread::{Builder, JoinHandle};
 const LOOK: Nanos = Nanos::from_millis(500);
 /// Time without a confirmation after which a segment is handed over again.
 const AGAIN: Nanos = Nanos::from_secs(10);
-/// Most segments that are handed over in one go.
+/// Maximum number of segments that are handed over in one go.
 const MOST: usize = 64;
 
 /// Opens the connection for results; called again when it is lost.
@@ -41,7 +41,7 @@ pub struct UplinkSource {
     pub spool: ResultSpool,
     /// Directory of captures until they are collected, with a directory for each run.
     pub captures: PathBuf,
-    /// Most bytes of a run's captures, all files and all attempts together, that leave the node.
+    /// Maximum number of bytes of a run's captures, all files and all attempts together, that leave the node.
     pub capture_bytes: u64,
     pub node: NodeName,
 }

@@ -11,7 +11,7 @@ use packetrig_engine::rig::{
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_plan::{
-    GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblems, PortLocation, ReadOptions,
+    GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanParseOptions, PlanProblems, PortLocation,
 };
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{
@@ -218,7 +218,7 @@ struct Pair {
     clock: RealClock,
 }
 
-const READING: ReadOptions = ReadOptions { seed: 0, fleet: true, part: false };
+const READING: PlanParseOptions = PlanParseOptions { seed: 0, fleet: true, part: false };
 
 impl Pair {
     fn open(links: &SimPorts) -> Self {

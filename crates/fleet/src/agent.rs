@@ -129,7 +129,7 @@ enum AgentState {
     /// Receivers run; the first lease has not arrived yet.
     Leasing,
     Armed,
-    /// Committed to T; `confirmed` once the senders have it too.
+    /// The start time was accepted. `confirmed`: the senders have it, too.
     Waiting {
         start: MonoTime,
         confirmed: bool,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: input beyond a bound is skipped while it is read, and never stored.
 
-use crate::hello::{LONGEST_TEXT, MOST_TEXTS};
+use crate::hello::{LONGEST_TEXT, MAX_TEXTS};
 use packetrig_units::text::deserialize_line;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
@@ -21,7 +21,7 @@ pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Erro
 
 /// Reads the first texts of a list, each as one line.
 pub(crate) fn lines<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
-    let lines: Vec<Line> = deserialize_first_elements::<MOST_TEXTS, _, _>(from)?;
+    let lines: Vec<Line> = deserialize_first_elements::<MAX_TEXTS, _, _>(from)?;
     Ok(lines.into_iter().map(|line| line.0).collect())
 }
 

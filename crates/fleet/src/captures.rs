@@ -10,7 +10,7 @@ use crate::message::RunId;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of one range.
+/// Maximum number of bytes of one range.
 pub const RANGE: u32 = 256 << 10;
 /// Ranges that are asked for before the first of them has come.
 pub const AHEAD: usize = 4;
@@ -27,7 +27,7 @@ pub struct CaptureName {
 /// Requested part of a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum CaptureWish {
+pub enum CaptureRequest {
     /// A range of its bytes.
     Range {
         offset: u64,
@@ -46,7 +46,8 @@ pub struct CaptureQuestion {
     /// Rises with each question of that process.
     pub number: u64,
     pub capture: CaptureName,
-    pub wish: CaptureWish,
+    #[serde(rename = "wish")]
+    pub request: CaptureRequest,
 }
 
 /// Distinguishes a capture from a later one with the same name.
@@ -77,7 +78,7 @@ pub trait CaptureQuestions: Send {
 /// The side of the process that fetches from one node.
 pub trait CaptureAnswers: Send {
     /// Sends a question and returns its number.
-    fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error>;
+    fn send_question(&mut self, capture: &CaptureName, request: CaptureRequest) -> Result<u64, Error>;
     /// Returns the next genuine answer to a question of this process; `None` if none arrives within that time.
     fn next_answer(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)>;
 }

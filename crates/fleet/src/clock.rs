@@ -6,7 +6,7 @@
 //! Invariant: the true offset lies within the bound of the chosen fit, if the error bounds of the disciplined clocks are true.
 
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
-use packetrig_stats::exchange::MOST_PPB;
+use packetrig_stats::exchange::MAX_PPB;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -30,11 +30,11 @@ impl DisciplinedClock {
         let asked = node.at.as_nanos().checked_add_signed(offset_ns.checked_neg()?)?;
         // The readings were taken at different times; the clocks may drift in between.
         let apart = u128::from(controller.at.as_nanos().abs_diff(asked));
-        let drift = (apart * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
+        let drift = (apart * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
         let bound = node.bound + controller.bound + Nanos::new(u64::try_from(drift).ok()?);
         // One reading of each clock gives no rate. The worst drift makes up
         // for that, so the bound stays true.
-        Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MOST_PPB })
+        Some(ClockFit { at: controller.at, offset_ns, rate_ppb: 0, bound, drift_ppb: MAX_PPB })
     }
 }
 

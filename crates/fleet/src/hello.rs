@@ -21,17 +21,17 @@ pub struct ProtocolVersion {
 }
 
 /// Maximum bytes of a packed hello. A longer one is not read.
-pub const MOST_HELLO_BYTES: usize = 64 << 10;
+pub const MAX_HELLO_BYTES: usize = 64 << 10;
 /// Maximum bytes of its JSON.
-pub const MOST_HELLO_TEXT: u64 = 512 << 10;
+pub const MAX_HELLO_TEXT: u64 = 512 << 10;
 /// Maximum number of ports of a node.
-pub const MOST_PORTS: usize = 512;
+pub const MAX_PORTS: usize = 512;
 /// Maximum number of runs in a hello whose results wait at the node; it names the others when these have been collected.
-pub const MOST_SPOOLED: usize = 1024;
+pub const MAX_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
 pub const LONGEST_TEXT: usize = 300;
 /// Maximum number of troubles, labels, features and addresses in one list.
-pub const MOST_TEXTS: usize = 32;
+pub const MAX_TEXTS: usize = 32;
 
 /// Invariant: a hello that was read has bounded lists, and each of its texts is one line of bounded length.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub struct NodeHello {
     #[serde(deserialize_with = "lines")]
     pub labels: Vec<String>,
     /// Ports that its owner offers.
-    #[serde(deserialize_with = "deserialize_first_elements::<MOST_PORTS, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MAX_PORTS, _, _>")]
     pub ports: Vec<OfferedPort>,
     pub clock: ClockFacts,
     /// Free bytes on the disk of the spool.
@@ -59,7 +59,7 @@ pub struct NodeHello {
     /// The run that it takes part in, if any.
     pub busy: Option<MessageHead>,
     /// Results that wait to be collected: (run, attempt, segments).
-    #[serde(deserialize_with = "deserialize_first_elements::<MOST_SPOOLED, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MAX_SPOOLED, _, _>")]
     pub spooled: Vec<(RunId, u32, u64)>,
     /// Troubles that hinder its work, in words.
     #[serde(default, deserialize_with = "lines")]
@@ -96,10 +96,10 @@ impl NodeHello {
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
         // Readers cut the same lists. Cutting them here keeps the hello below the length that is read at all.
-        self.ports.truncate(MOST_PORTS);
-        self.spooled.truncate(MOST_SPOOLED);
+        self.ports.truncate(MAX_PORTS);
+        self.spooled.truncate(MAX_SPOOLED);
         for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
-            texts.truncate(MOST_TEXTS);
+            texts.truncate(MAX_TEXTS);
         }
         self
     }
@@ -121,10 +121,10 @@ pub struct OfferedPort {
     /// True if the link is up.
     pub up: bool,
     /// Back ends that can be asked for.
-    #[serde(deserialize_with = "deserialize_first_elements::<MOST_TEXTS, _, _>")]
+    #[serde(deserialize_with = "deserialize_first_elements::<MAX_TEXTS, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.
-    #[serde(default, deserialize_with = "deserialize_first_elements::<MOST_TEXTS, _, _>")]
+    #[serde(default, deserialize_with = "deserialize_first_elements::<MAX_TEXTS, _, _>")]
     pub addresses: Vec<IpAddr>,
 }
 
@@ -180,17 +180,17 @@ mod tests {
             features: vec![bad.clone(); 99],
             labels: vec![bad.clone(); 99],
             troubles: vec![bad.clone(); 99],
-            ports: vec![port; MOST_PORTS + 1],
-            spooled: vec![(RunId(bad), 1, 2); MOST_SPOOLED + 1],
+            ports: vec![port; MAX_PORTS + 1],
+            spooled: vec![(RunId(bad), 1, 2); MAX_SPOOLED + 1],
             clock,
             ..NodeHello::default()
         };
         let hello = read(&serde_json::to_string(&said).expect("it is JSON"));
-        assert_eq!((hello.ports.len(), hello.spooled.len()), (MOST_PORTS, MOST_SPOOLED));
+        assert_eq!((hello.ports.len(), hello.spooled.len()), (MAX_PORTS, MAX_SPOOLED));
         let port = &hello.ports[0];
         let lists = [&hello.features, &hello.labels, &hello.troubles, &port.labels];
-        assert_eq!((port.back_ends.len(), port.addresses.len()), (MOST_TEXTS, MOST_TEXTS));
-        assert!(lists.iter().all(|list| list.len() == MOST_TEXTS));
+        assert_eq!((port.back_ends.len(), port.addresses.len()), (MAX_TEXTS, MAX_TEXTS));
+        assert!(lists.iter().all(|list| list.len() == MAX_TEXTS));
         let texts =
             [&hello.version, &port.interface, &port.driver, &hello.clock.identity, &hello.spooled[0].0.0];
         for text in lists.into_iter().flatten().chain(texts) {
@@ -227,8 +227,8 @@ mod tests {
         let hello = hello.within_bounds();
         let text = serde_json::to_vec(&hello).expect("it is JSON");
         let bytes = packed::pack_text(&text).expect("it is packed");
-        assert!((text.len() as u64) < MOST_HELLO_TEXT / 2, "{}", text.len());
-        assert!(bytes.len() < MOST_HELLO_BYTES / 2, "{}", bytes.len());
+        assert!((text.len() as u64) < MAX_HELLO_TEXT / 2, "{}", text.len());
+        assert!(bytes.len() < MAX_HELLO_BYTES / 2, "{}", bytes.len());
         assert_eq!(packed::unpack_value::<NodeHello>(&bytes).expect("it is read"), hello);
     }
 }

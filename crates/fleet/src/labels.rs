@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-/// Most labels of one node.
+/// Maximum number of labels of one node.
 const MOST: usize = 32;
 
 /// Key of a label: two labels with the same key exclude each other.

@@ -94,7 +94,7 @@ impl AgentLease {
         Self { terms, next: first.0, open: VecDeque::new(), renew_every, renew_at: None, until: None }
     }
 
-    /// Sets the time between questions, as the controller of the run wishes, but within the bounds of the terms.
+    /// Sets the time between questions, as the controller of the run requests, but within the bounds of the terms.
     pub fn renew_every(&mut self, every: Nanos) {
         // The bounds exclude a lease that runs out between two questions, and a flood of questions.
         let longest = self.terms.longest_renewal();

@@ -95,7 +95,7 @@ fn lock_ignoring_poison<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl LocalFabric {
     /// Creates a fabric that keeps at most this many bytes of results.
-    pub fn with_room(room: usize) -> Self {
+    pub fn with_limit(room: usize) -> Self {
         Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
 

@@ -65,16 +65,16 @@ impl fmt::Display for NodePresence {
     "its packetrig {version} speaks protocol {}.{}; this controller accepts {}.{} and {}.{}",
     node.major, node.minor, ours.major, ours.minor, ours.major, ours.minor.saturating_sub(1)
 )]
-pub struct NodeSkew {
+pub struct ProtocolMismatch {
     /// Version of packetrig on the node.
     pub version: String,
     pub node: ProtocolVersion,
     pub ours: ProtocolVersion,
 }
 
-impl NodeSkew {
+impl ProtocolMismatch {
     /// Compares `hello` with a controller of version `ours`: majors must be equal, minors equal or one less.
-    pub fn find_skew(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
+    pub fn find_protocol_mismatch(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major
             // So a fleet keeps working while its nodes are updated one after
@@ -129,8 +129,8 @@ impl FleetMember {
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
     /// Difference of versions that keeps this controller from working with it.
-    pub fn protocol_skew(&self) -> Option<NodeSkew> {
-        NodeSkew::find_skew(&self.hello, PROTOCOL)
+    pub fn protocol_skew(&self) -> Option<ProtocolMismatch> {
+        ProtocolMismatch::find_protocol_mismatch(&self.hello, PROTOCOL)
     }
 }
 
@@ -346,7 +346,7 @@ mod tests {
                 version: "9.9".into(),
                 ..NodeHello::default()
             };
-            NodeSkew::find_skew(&said, ProtocolVersion { major: 2, minor: 5 })
+            ProtocolMismatch::find_protocol_mismatch(&said, ProtocolVersion { major: 2, minor: 5 })
         };
         assert_eq!((skew(2, 5), skew(2, 4)), (None, None));
         for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5), (2, u16::MAX)] {
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(three.major, 3);
         for (node, controller) in [(two, three), (three, two)] {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
-            let text = NodeSkew::find_skew(&said, controller).unwrap().to_string();
+            let text = ProtocolMismatch::find_protocol_mismatch(&said, controller).unwrap().to_string();
             let ProtocolVersion { major, minor } = node;
             let words = format!("its packetrig 1.2 speaks protocol {major}.{minor}; this controller accepts");
             assert!(text.starts_with(&words), "{text}");

@@ -96,7 +96,7 @@ pub struct OwnPlanPort {
 
 /// Request to a node, beside the plan.
 #[derive(Clone, Copy, Debug)]
-pub struct PermitWish<'a> {
+pub struct PermitRequest<'a> {
     pub terms: &'a RunTerms,
     /// Files whose frames are to be sent, without symbolic links; `None`: one does not exist.
     pub replays: &'a [Option<PathBuf>],
@@ -138,15 +138,20 @@ impl LendingPermit {
     }
 
     /// All reasons why this node refuses its part of a plan; empty if it accepts it.
-    pub fn check_plan(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
+    pub fn check_plan(
+        &self,
+        bound: &BoundPlan,
+        mine: &[OwnPlanPort],
+        request: PermitRequest<'_>,
+    ) -> Vec<String> {
         let mut refusals = Vec::new();
-        if let Some(back_end) = wish.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
+        if let Some(back_end) = request.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             // All reasons are collected, so that the user can mend a plan in one round.
             refusals.push(format!("back end {} is not allowed", back_end.name()));
         }
-        self.check_replays(wish.replays, &mut refusals);
+        self.check_replays(request.replays, &mut refusals);
         for own in mine {
-            self.check_port(bound, own, wish, &mut refusals);
+            self.check_port(bound, own, request, &mut refusals);
             for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
                 self.check_stream(bound, index, stream, &mut refusals);
             }
@@ -176,7 +181,7 @@ impl LendingPermit {
         &self,
         bound: &BoundPlan,
         own: &OwnPlanPort,
-        wish: PermitWish<'_>,
+        request: PermitRequest<'_>,
         refusals: &mut Vec<String>,
     ) {
         // The default route was checked when the port was offered; the guard checks again when it is opened.
@@ -203,7 +208,7 @@ impl LendingPermit {
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
         // The agent enforces a limit above zero: only the run shows the size.
-        if self.max_capture == Some(0) && (captures || wish.terms.capture_all && receives) {
+        if self.max_capture == Some(0) && (captures || request.terms.capture_all && receives) {
             refusals.push(own.refusal_text("captures are not allowed"));
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The API's crate and the crate that opens runs do not depend on each other; both use these traits.
 
-use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanProblems, ReadOptions};
+use packetrig_plan::{Plan, PlanChange, PlanDocument, PlanParseOptions, PlanProblems};
 use packetrig_report::event::RunEvent;
 use packetrig_report::outcome::NodeFault;
 use packetrig_units::MonoTime;
@@ -20,7 +20,7 @@ pub trait RunSource: Send + Sync + 'static {
         sink: EventSink,
     ) -> Result<Box<dyn SteeredRun>, OpenFailure>;
     /// Options for reading documents.
-    fn read_options(&self) -> ReadOptions;
+    fn plan_parse_options(&self) -> PlanParseOptions;
     /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
     fn wall_clock(&self, at: MonoTime) -> u64;
     /// Waits until the results of all closed runs are stored.

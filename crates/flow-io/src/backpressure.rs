@@ -28,7 +28,7 @@ const CONNECTED_STALL: Nanos = Nanos::from_secs(60);
 const UNREACHABLE_STALL: Nanos = Nanos::from_secs(10);
 /// Time after which any output that takes nothing is given up, once the user has asked for the end.
 const HURRIED_STALL: Nanos = Nanos::from_secs(5);
-/// Most checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
+/// Maximum number of checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
 const SOURCE_LOOKS: u32 = 50;
 
 /// The way in which an output is reached.

@@ -55,7 +55,7 @@ pub struct CollectOptions {
     pub tls: Option<TlsFiles>,
     /// Receive buffer of each UDP socket, in bytes.
     pub receive_buffer_bytes: usize,
-    /// Most connections of each listener at a time.
+    /// Maximum number of connections of each listener at a time.
     pub connections: usize,
     /// Time limit of a handshake, and of each message once it has begun.
     pub message_timeout: Nanos,
@@ -115,7 +115,7 @@ impl CollectorState {
         self.over.load(Ordering::Acquire)
     }
 
-    /// Most connections that one address may have with a listener.
+    /// Maximum number of connections that one address may have with a listener.
     // A quarter: one exporter that reconnects all the time, or is hostile, cannot lock out the others.
     const fn connections_per_address(&self) -> usize {
         self.connections.div_ceil(4)

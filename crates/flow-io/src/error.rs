@@ -45,6 +45,6 @@ pub enum Error {
     #[error("cannot start a thread")]
     Thread(#[source] io::Error),
     /// A thread of the meter panicked, which is a bug.
-    #[error("{0} panicked; this is a bug")]
+    #[error("{0} panicked; this is a bug in packetrig")]
     Panicked(&'static str),
 }

@@ -31,7 +31,7 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Most batches that wait for a sink: 65,536 records.
+/// Maximum number of batches that wait for a sink: 65,536 records.
 pub const QUEUE: usize = 256;
 
 /// Counts of a sink, for the records that its queue took.

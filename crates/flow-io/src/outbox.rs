@@ -13,7 +13,7 @@ use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowOutlet;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
 
-/// Most records of a batch.
+/// Maximum number of records of a batch.
 const RECORDS: usize = 256;
 
 /// The workers' ends of the outputs' queues.

@@ -54,7 +54,7 @@ impl ReorderBuffer {
 
     /// Returns the time up to which all packets have come out, if the source has given all up to `given_ns`; `None`
     /// before the first one.
-    pub(crate) fn released_until_ns(&self, given_ns: u64) -> Option<u64> {
+    pub(crate) fn complete_until_ns(&self, given_ns: u64) -> Option<u64> {
         let released_ns = self.released_ns?;
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
     }

@@ -11,7 +11,7 @@ use packetrig_flow::{FlowKey, PacketInfo};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-/// Most flows that a worker notes in an interval.
+/// Maximum number of flows that a worker notes in an interval.
 const MOST: usize = 4096;
 
 /// Packets, and bytes of IP, in an interval.

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches between two readings of the clock.
 const ROUNDS: u32 = 16;
-/// Most flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
+/// Maximum number of flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
 const DUE: usize = 4096;
 /// Slots of the table whose flows are reported again between two visits to the source.
@@ -177,7 +177,7 @@ impl MeterWorker {
         let given_ns = self.source.given_until_ns(taken == TakeOutcome::Nothing);
         // Held packets must still find their flows: time goes no further than the packets that came out.
         let now_ns =
-            self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.released_until_ns(given_ns));
+            self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { DUE };
         let Some(now_ns) = now_ns else { return true };
         let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);

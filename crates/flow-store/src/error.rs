@@ -34,7 +34,7 @@ pub enum Error {
     #[error("`{text}` is not a valid target for flow records: {why}")]
     Target { text: String, why: &'static str },
     /// Records that cannot be written as Parquet.
-    #[error("cannot encode flow records as Parquet: {0}; this is a bug")]
+    #[error("cannot encode flow records as Parquet: {0}; this is a bug in packetrig")]
     Encode(parquet::errors::ParquetError),
 }
 

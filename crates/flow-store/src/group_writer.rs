@@ -13,18 +13,18 @@ use packetrig_units::MonoTime;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 
-/// Most files that grow at the same time: of both tables, those of each hour around now and of no hour. So records of any of these hours
+/// Maximum number of files that grow at the same time: of both tables, those of each hour around now and of no hour. So records of any of these hours
 /// that arrive mixed do not end files before they are large or old enough.
-const OPEN_MOST: usize = 2 * (PartitionedHours::NEAR + 1);
-/// Most files that may wait for their footer or their name.
-const UNFINISHED_MOST: usize = 16;
+const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR + 1);
+/// Maximum number of files that may wait for their footer or their name.
+const MAX_UNFINISHED: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct GroupWriter {
     pub(super) directory: PathBuf,
     /// A file is finished when it has this many bytes.
     pub(super) file_bytes: u64,
-    /// Most bytes of row groups that wait because the disk has refused them.
+    /// Maximum number of bytes of row groups that wait because the disk has refused them.
     pub(super) waiting_bytes: usize,
     pub(super) kept: KeptCounts,
     pub(super) now: Option<MonoTime>,
@@ -175,7 +175,7 @@ impl GroupWriter {
             return;
         }
         self.growing.push(file);
-        if self.growing.len() > OPEN_MOST {
+        if self.growing.len() > MAX_OPEN {
             let oldest = (0..self.growing.len()).min_by_key(|&index| self.growing[index].touched);
             let oldest = self.growing.swap_remove(oldest.unwrap_or(0));
             self.finish_file(oldest);
@@ -217,7 +217,7 @@ impl GroupWriter {
         self.finish_failure.get_or_insert(failure);
     }
 
-    /// Bytes of the row groups that wait.
+    /// Bytes of encoded row groups that could not be written to a file yet.
     pub(super) fn waiting_memory(&self) -> usize {
         self.waiting.iter().map(EncodedGroup::page_bytes).sum()
     }
@@ -235,7 +235,7 @@ impl GroupWriter {
 
     /// Gives up the newest files that cannot be finished; the next recovery may finish them.
     fn shed_unfinished(&mut self) {
-        while self.unfinished.len() > UNFINISHED_MOST {
+        while self.unfinished.len() > MAX_UNFINISHED {
             let Some(file) = self.unfinished.pop() else { break };
             self.kept.count_lost(file.carried);
         }

@@ -10,10 +10,10 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Most parts of a grouping.
-const PARTS_MOST: usize = 8;
+/// Maximum number of parts of a grouping.
+const MAX_PARTS: usize = 8;
 /// Bytes of a word that distinguish groups.
-const WORD_MOST: usize = 255;
+const MAX_WORD: usize = 255;
 
 /// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
 /// counts as a record of its own; otherwise both count together.
@@ -105,7 +105,7 @@ pub enum NoGrouping {
         short_names()
     )]
     Unknown { word: String },
-    #[error("cannot group records by more than {PARTS_MOST} values")]
+    #[error("cannot group records by more than {MAX_PARTS} values")]
     TooMany,
     #[error("`{word}` is given twice")]
     Twice { word: String },
@@ -167,7 +167,7 @@ impl FromStr for FlowGrouping {
             parts.push(part);
         }
         // This bounds the bytes of a key, and so the memory of the table of groups.
-        if parts.len() > PARTS_MOST {
+        if parts.len() > MAX_PARTS {
             return Err(NoGrouping::TooMany);
         }
         Ok(Self { parts })
@@ -312,8 +312,8 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
         ElementKind::Word | ElementKind::Fields => {
             let word = cells.word_at(row);
             // Cut at a character, so that a truncated word is still valid text.
-            let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
-            // At most WORD_MOST, which fits. The length comes first, so that the key can be read back.
+            let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
+            // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
             key.push(clamp_to_u8(word.len() as u64));
             key.extend_from_slice(word);
         }

@@ -10,8 +10,8 @@ use parquet::record::{Field, Row};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Most meters whose newest ledger is kept in memory.
-const METERS_MOST: usize = 10_000;
+/// Maximum number of meters whose newest ledger is kept in memory.
+const MAX_METERS: usize = 10_000;
 
 /// The newest ledger of every meter in these places, with its time in nanoseconds since 1970.
 pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
@@ -22,7 +22,7 @@ pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, 
             let LedgerRow { at_ns, source, ledger } =
                 row.and_then(|row| read_ledger(&row, &path)).map_err(Error::damaged_file(&path))?;
             // Exporters choose their domains: a single one could otherwise fill the memory with ledgers.
-            if newest.len() >= METERS_MOST && !newest.contains_key(&source) {
+            if newest.len() >= MAX_METERS && !newest.contains_key(&source) {
                 continue;
             }
             let entry = newest.entry(source).or_insert((at_ns, ledger));

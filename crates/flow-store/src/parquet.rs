@@ -21,11 +21,11 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Most hours that the rows of one row group are split into; rows of other hours go into the partition of an unknown hour. So
+/// Maximum number of hours that the rows of one row group are split into; rows of other hours go into the partition of an unknown hour. So
 /// flows with random times cannot fill the disk with directories.
-const HOURS_MOST: usize = 256;
+const MAX_HOURS: usize = 256;
 /// Most ledger rows that wait for a file.
-const LEDGERS_MOST: usize = 3600;
+const MAX_LEDGERS: usize = 3600;
 /// Rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row group takes as many
 /// bytes as a thousand rows.
 const WORTH_A_GROUP: usize = 4096;
@@ -43,7 +43,7 @@ pub struct ParquetOptions {
     pub file_bytes: usize,
     /// A file is finished when its first record has been there this long.
     pub file_age: Nanos,
-    /// Most bytes of row groups that wait because the disk has refused them.
+    /// Maximum number of bytes of row groups that wait because the disk has refused them.
     pub waiting_bytes: usize,
     /// Only hours around now have partitions of their own. For records of exporters, which choose the times.
     pub is_live: bool,
@@ -162,7 +162,7 @@ impl PartitionedHours {
 /// Rows by the hour in which their flows began.
 struct RowsByHour<'a> {
     hours: Vec<(HourPartition, &'a [SourcedRow])>,
-    /// Rows of hours without partitions, and of the smallest ones if there are more than [`HOURS_MOST`].
+    /// Rows of hours without partitions, and of the smallest ones if there are more than [`MAX_HOURS`].
     rest: Vec<SourcedRow>,
 }
 
@@ -176,11 +176,11 @@ fn by_hour(sorted: &[SourcedRow], partitioned: PartitionedHours) -> RowsByHour<'
             hour => drop(hours.insert(hour, rows)),
         }
     }
-    if hours.len() > HOURS_MOST {
+    if hours.len() > MAX_HOURS {
         let mut sizes: Vec<_> = hours.iter().map(|(partition, rows)| (rows.len(), *partition)).collect();
         // The smallest hours lose their partition: that moves the fewest rows.
         sizes.sort_unstable();
-        for (_, partition) in &sizes[..sizes.len() - HOURS_MOST] {
+        for (_, partition) in &sizes[..sizes.len() - MAX_HOURS] {
             rest.extend_from_slice(hours.remove(partition).unwrap_or_default());
         }
     }
@@ -209,7 +209,7 @@ impl RecordSink for ParquetSink {
     fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         self.ledgers.push(LedgerRow { at_ns, source, ledger: *ledger });
         self.since = self.since.or(self.writer.now);
-        if self.ledgers.len() < LEDGERS_MOST {
+        if self.ledgers.len() < MAX_LEDGERS {
             return Ok(());
         }
         self.group_ledgers().and_then(|()| self.writer.write_due())

@@ -47,7 +47,7 @@ impl PartialFile {
         };
         let begun = file.write_bytes(&MAGIC).and_then(|()| file.append_group(group));
         if begun.is_err() {
-            // A full disk needs the room. The next recovery removes what cannot be removed here.
+            // The likely cause is a full disk, so the incomplete file is removed. If that fails, too, the next recovery removes it.
             drop(file.claimed.remove_hidden());
         }
         begun.map(|()| file)

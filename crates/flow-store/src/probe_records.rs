@@ -15,10 +15,10 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("cannot encode probe records as Parquet: {0}; this is a bug")]
+    #[error("cannot encode probe records as Parquet: {0}; this is a bug in packetrig")]
     Table(#[from] parquet::errors::ParquetError),
     /// A value that cannot be written as JSON.
-    #[error("cannot encode probe records as JSON: {0}; this is a bug")]
+    #[error("cannot encode probe records as JSON: {0}; this is a bug in packetrig")]
     Json(#[from] serde_json::Error),
 }
 

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Most orders that wait; the number of waiting records is bounded, too.
+/// Maximum number of orders that wait; the number of waiting records is bounded, too.
 const ORDERS: usize = 4096;
 
 /// Called on the sink's thread, with whether everything that it took before is stored.

@@ -32,9 +32,9 @@ use std::thread;
 
 /// Rows read at a time.
 const ROWS: usize = 8192;
-/// Most threads that read.
-const READERS_MOST: usize = 8;
-/// Most chunks that each of them reads ahead.
+/// Maximum number of threads that read.
+const MAX_READERS: usize = 8;
+/// Maximum number of chunks that each of them reads ahead.
 const CHUNKS_AHEAD: usize = 2;
 
 /// Some rows, column by column.
@@ -123,7 +123,7 @@ fn is_of_table(path: &Path, table: WritableTable) -> bool {
 /// Terms of a scan: its threads, and its end on request.
 #[derive(Clone, Copy)]
 pub struct ScanTerms<'a> {
-    /// Most threads that read.
+    /// Maximum number of threads that read.
     pub readers: usize,
     /// Called by the readers before each row group and chunk. If it returns true, the scan ends with [`Error::GivenUp`].
     pub is_given_up: &'a (dyn Fn() -> bool + Sync),
@@ -138,7 +138,7 @@ impl ScanTerms<'_> {
 
 impl Default for ScanTerms<'_> {
     fn default() -> Self {
-        Self { readers: READERS_MOST, is_given_up: &|| false }
+        Self { readers: MAX_READERS, is_given_up: &|| false }
     }
 }
 

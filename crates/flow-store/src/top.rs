@@ -6,7 +6,7 @@
 //!
 //! Groups that do not fit into memory are counted in further scans (`counter`).
 //!
-//! Invariant: a group that is shown has all its records. At most [`GROUPS_MOST`] groups are counted at once, by all threads together.
+//! Invariant: a group that is shown has all its records. At most [`MAX_GROUPS`] groups are counted at once, by all threads together.
 
 mod counter;
 mod sketch;
@@ -20,14 +20,14 @@ use counter::{CountedGroups, GroupCounter, ScanCounter};
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Most groups counted at once.
-pub const GROUPS_MOST: usize = 1 << 19;
+/// Maximum number of groups counted at once.
+pub const MAX_GROUPS: usize = 1 << 19;
 
 #[derive(Clone, Debug)]
 pub struct TopQuestion {
     pub grouping: FlowGrouping,
     pub order: TopOrder,
-    /// Most groups that are shown.
+    /// Maximum number of groups that are shown.
     pub most: usize,
     /// Groups with fewer packets are not shown.
     pub least_packets: u64,
@@ -127,7 +127,7 @@ pub fn top_groups_with(
     filter: &FlowFilter,
     question: &TopQuestion,
 ) -> Result<TopAnswer, Error> {
-    top_groups_within(terms, files, filter, question, GROUPS_MOST)
+    top_groups_within(terms, files, filter, question, MAX_GROUPS)
 }
 
 fn top_groups_within(

@@ -9,8 +9,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Most buckets of a timeline; records of further buckets are only counted.
-pub const BUCKETS_MOST: usize = 10_000;
+/// Maximum number of buckets of a timeline; records of further buckets are only counted.
+pub const MAX_BUCKETS: usize = 10_000;
 /// Number of buckets to aim at if no length is given.
 const BUCKETS: u64 = 24;
 const SECOND: u64 = 1_000_000_000;
@@ -161,7 +161,7 @@ impl TotalsCounter {
             return;
         }
         timeline.entry(bucket).or_default().add_row(row);
-        if timeline.len() > BUCKETS_MOST
+        if timeline.len() > MAX_BUCKETS
             && let Some((last, row)) = timeline.pop_last()
         {
             *beside_timeline += row.records;
@@ -262,15 +262,15 @@ mod tests {
             buckets.for_each(|bucket| counter.add_to_timeline(bucket, row));
             counter
         };
-        let all = BUCKETS_MOST as u64 + 100;
+        let all = MAX_BUCKETS as u64 + 100;
         let whole = count(&mut (0..all)).into_totals();
         let halves = count(&mut (0..all).rev().step_by(2)).merge_with(count(&mut (0..all).step_by(2)));
-        assert_eq!((whole.timeline.len(), whole.beside_timeline), (BUCKETS_MOST, 100));
+        assert_eq!((whole.timeline.len(), whole.beside_timeline), (MAX_BUCKETS, 100));
         assert_eq!(halves.into_totals().timeline, whole.timeline);
         let twice = count(&mut (0..all).chain(0..all)).into_totals();
         assert_eq!(
             (twice.timeline[&7].records, twice.timeline.len(), twice.beside_timeline),
-            (2, BUCKETS_MOST, 200)
+            (2, MAX_BUCKETS, 200)
         );
     }
     use crate::sample::{SECOND, THIRTEEN, records};

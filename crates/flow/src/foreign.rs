@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// RFC 5103: the enterprise of reverse elements.
 pub const REVERSE_ENTERPRISE: u32 = 29305;
 /// Bytes that the other fields of a record take at most, each with `FIELD_BYTES` of its own.
-pub const OTHER_BYTES_MOST: usize = 512;
+pub const MAX_OTHER_BYTES: usize = 512;
 /// Bytes of a field beside its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
 
@@ -60,7 +60,7 @@ impl ForeignFields {
     }
 }
 
-/// Fields of a record that have no column, as they were sent: at most [`OTHER_BYTES_MOST`] bytes.
+/// Fields of a record that have no column, as they were sent: at most [`MAX_OTHER_BYTES`] bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherFields {
     /// One field after the other: enterprise, number, length, value.
@@ -85,7 +85,7 @@ impl OtherFields {
     pub fn add_field(&mut self, enterprise: u32, id: u16, value: &[u8]) {
         // Bounded, because the sender chooses how many there are and how long: a queue that counts records could otherwise
         // hold nearly a whole message for each of them. A shorter field that comes later may still fit.
-        if self.bytes.len() + FIELD_BYTES + value.len() > OTHER_BYTES_MOST {
+        if self.bytes.len() + FIELD_BYTES + value.len() > MAX_OTHER_BYTES {
             self.left_out = self.left_out.saturating_add(1);
             return;
         }

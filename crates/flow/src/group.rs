@@ -43,7 +43,7 @@ pub use copies::PacketCount;
 pub use coverage::{MeterCoverage, NEVER_WHOLE};
 pub use election::{GroupElection, GroupStep};
 pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};
-pub use peers::{GroupPeer, HeardOutcome, MOST_PEERS};
+pub use peers::{GroupPeer, HeardOutcome, MAX_PEERS};
 
 use std::fmt;
 

@@ -34,7 +34,7 @@ pub mod sim;
 pub mod table;
 
 pub use counts::{CountImbalance, PacketCounts};
-pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
+pub use foreign::{ForeignFields, MAX_OTHER_BYTES, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
 pub use history::{CountTotals, DirectionHistory, FlowHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
 pub use key::FlowKey;

@@ -1,6 +1,6 @@
 //! The send gate of a lease: a deadline after which a port must not send. The controller sets it; the senders check it themselves.
 //!
-//! Every sender compares the deadline with the clock before each piece of work of at most [`MOST_AHEAD`]. So no message is
+//! Every sender compares the deadline with the clock before each piece of work of at most [`MAX_AHEAD`]. So no message is
 //! needed to stop it: a node whose lease is not renewed stops by itself. A sender that finds the gate shut stops for good, as
 //! if it had been stopped at the deadline; a later deadline does not start it again. Without a lease the gate is open, and
 //! checking it costs one load.
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Work that a sender may have begun when the gate shuts.
-pub const MOST_AHEAD: Nanos = Nanos::from_millis(10);
+pub const MAX_AHEAD: Nanos = Nanos::from_millis(10);
 
 const OPEN: u64 = u64::MAX;
 

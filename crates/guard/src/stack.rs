@@ -36,8 +36,8 @@ const TUNNELS: [&str; 17] = [
     "amt",
 ];
 
-/// Most namespaces that are read.
-const MOST_NAMESPACES: usize = 1024;
+/// Maximum number of namespaces that are read.
+const MAX_NAMESPACES: usize = 1024;
 
 /// An interface and what decides whether it is part of a network that people use.
 #[derive(Clone, Debug)]
@@ -215,7 +215,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
         // for each member.
         let ids: BTreeSet<i32> = all[member].links.iter().filter_map(|of| of.link.peer_netns).collect();
         for id in ids {
-            if known.contains_key(&id) || all.len() >= MOST_NAMESPACES || !tried.insert(id) {
+            if known.contains_key(&id) || all.len() >= MAX_NAMESPACES || !tried.insert(id) {
                 continue;
             }
             // A refusal is no error: the interface that leads there is then reported as leading out of sight.

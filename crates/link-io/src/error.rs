@@ -22,6 +22,6 @@ pub enum Error {
     #[error("worker `{0}` panicked")]
     Panicked(String),
     /// Two parts of this crate disagree about the state of a tap.
-    #[error("{0}")]
+    #[error("internal error: {0}; this is a bug in packetrig")]
     Bug(&'static str),
 }

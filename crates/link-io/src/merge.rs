@@ -18,7 +18,7 @@ use crate::log;
 use input::CaptureReader;
 use output::MergedFile;
 use packetrig_link::merge::{
-    CaptureSet, CapturedPacket, ClockDrift, ClockRelation, ClockStep, MOST_CAPTURES, MergedPacket,
+    CaptureSet, CapturedPacket, ClockDrift, ClockRelation, ClockStep, MAX_CAPTURES, MergedPacket,
     PacketContent, PacketMerger,
 };
 use packetrig_units::{Nanos, clamp_to_u32};
@@ -37,7 +37,7 @@ const LEAST_TOLERANCE: Nanos = Nanos::from_millis(1);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    #[error("a merge needs 2 to {MOST_CAPTURES} captures, not {0}")]
+    #[error("a merge needs 2 to {MAX_CAPTURES} captures, not {0}")]
     Count(usize),
     /// A capture file or the output file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]
@@ -136,7 +136,7 @@ struct SurveyedCapture {
 /// Merges captures into one file.
 pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let count = options.captures.len();
-    if !(2..=MOST_CAPTURES).contains(&count) {
+    if !(2..=MAX_CAPTURES).contains(&count) {
         return Err(Error::Count(count));
     }
     let (captures, compared) = survey_captures(options)?;

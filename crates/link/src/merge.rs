@@ -20,5 +20,5 @@ mod sample;
 pub use clock_drift::ClockDrift;
 pub use clock_relation::{ClockRelation, ClockStep};
 pub use content::{PacketContent, PacketIdentity};
-pub use merger::{CaptureSet, CapturedPacket, MOST_CAPTURES, MergedPacket, PacketMerger};
+pub use merger::{CaptureSet, CapturedPacket, MAX_CAPTURES, MergedPacket, PacketMerger};
 pub use sample::PacketSample;

@@ -50,8 +50,8 @@ pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInter
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
 }
 
-/// Most values that an advice names: beyond them, another measurement helps sooner than more of the same.
-const MOST_ADVISED: u32 = 10_000;
+/// Maximum number of values that an advice names: beyond them, another measurement helps sooner than more of the same.
+const MAX_ADVISED: u32 = 10_000;
 
 /// Number of values with the mean and the spread of `sample` whose confidence interval would not contain `value`. `None` if that takes
 /// more than 10 000, or if the interval does not contain it now.
@@ -62,7 +62,7 @@ pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<
         mean_interval(&more).is_some_and(|interval| !interval.contains(value))
     };
     // The interval only shrinks with more values, so the least number can be searched by halves.
-    let (mut contains, mut excluded) = (sample.count, MOST_ADVISED);
+    let (mut contains, mut excluded) = (sample.count, MAX_ADVISED);
     if !excludes(excluded) {
         return None;
     }

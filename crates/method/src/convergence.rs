@@ -205,7 +205,7 @@ fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
         // The first arm takes precedence: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
-        // A trial without loss is a fact, even if the rig reports a fault.
+        // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),
     };

@@ -9,7 +9,7 @@ use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialO
 use packetrig_units::Nanos;
 
 /// A rehearsal ends after this many trials. Options for more trials take weeks.
-const MOST_TRIALS: usize = 100_000;
+const MAX_TRIALS: usize = 100_000;
 
 /// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest
 /// frames. The least shares are devices that carry no size at the line rate, not even jumbo frames.
@@ -137,7 +137,7 @@ impl MethodOptions {
 /// Returns the trials that a method still orders.
 fn play_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
     let mut orders = Vec::new();
-    while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
+    while let Some(order) = method.next_order().filter(|_| orders.len() < MAX_TRIALS) {
         method.on_result(&device.perform_trial(&order));
         orders.push(order);
     }

@@ -14,7 +14,7 @@ use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use packetrig_fleet::captures::{
-    CaptureAnswer, CaptureAnswers, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish,
+    CaptureAnswer, CaptureAnswers, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest,
 };
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::hello::LONGEST_TEXT;
@@ -235,10 +235,11 @@ impl NatsCaptureAnswers {
 }
 
 impl CaptureAnswers for NatsCaptureAnswers {
-    fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error> {
+    fn send_question(&mut self, capture: &CaptureName, request: CaptureRequest) -> Result<u64, Error> {
         self.number += 1;
         let number = self.number;
-        let about = to_json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), wish })?;
+        let about =
+            to_json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), request })?;
         let at = subject::captures_wanted_of(&self.node.0);
         let seal = match &self.keys {
             Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),

@@ -40,7 +40,7 @@ const CONFIRMING: Duration = Duration::from_secs(30);
 const KEY_AGAIN: Duration = Duration::from_secs(1);
 /// Deliveries of all runs that wait here to be taken.
 const WAITING: usize = 32;
-/// Most deliveries that are refused in one call.
+/// Maximum number of deliveries that are refused in one call.
 const REFUSED_AT_ONCE: usize = 256;
 
 /// The controller's end; dropping it leaves all its runs.

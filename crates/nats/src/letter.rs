@@ -2,7 +2,7 @@
 
 use crate::subject;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::hello::{MOST_HELLO_BYTES, MOST_HELLO_TEXT};
+use packetrig_fleet::hello::{MAX_HELLO_BYTES, MAX_HELLO_TEXT};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope};
 use packetrig_fleet::packed;
 
@@ -21,7 +21,7 @@ pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Erro
     }
     let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
     // A controller drops a longer hello unread.
-    let most = if matches!(envelope.body, MessageBody::Hello(_)) { MOST_HELLO_BYTES } else { MOST };
+    let most = if matches!(envelope.body, MessageBody::Hello(_)) { MAX_HELLO_BYTES } else { MOST };
     if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
@@ -36,11 +36,11 @@ pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvel
 }
 
 fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
-    if bytes.len() > MOST_HELLO_BYTES {
+    if bytes.len() > MAX_HELLO_BYTES {
         return Err("a hello that is too long".to_owned());
     }
     if bytes.starts_with(&PACKED) {
-        return packed::unpack_within(bytes, MOST_HELLO_TEXT).map_err(|error| error.to_string());
+        return packed::unpack_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
     }
     decode_message(bytes)
 }
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(decode_of_node("hb.a", &bytes), Ok(hello));
         assert!(decode_of_node("rep.a", &bytes).is_err(), "there it would not be bounded");
         assert!(
-            decode_of_node("hb.a", &vec![b' '; MOST_HELLO_BYTES + 1]).expect_err("long").contains("too long")
+            decode_of_node("hb.a", &vec![b' '; MAX_HELLO_BYTES + 1]).expect_err("long").contains("too long")
         );
     }
 

@@ -14,7 +14,7 @@ use std::future::Future;
 use std::time::Duration;
 
 /// Attempts to open the bucket, and the pause between them.
-const MOST_ATTEMPTS: u32 = 10;
+const MAX_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
 /// Reads or writes of many records that are in flight at a time.
@@ -56,7 +56,7 @@ impl NatsRecords {
                 attempts += 1;
                 match context.create_or_update_key_value(config.clone()).await {
                     // A server that admits nodes reads its accounts again, and has no store meanwhile.
-                    Err(_) if attempts < MOST_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
+                    Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
                     opened => return opened.map_err(unanswered_error),
                 }
             }

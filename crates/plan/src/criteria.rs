@@ -99,7 +99,7 @@ pub struct AcceptanceCriteria {
     pub min_rate: Option<Share>,
     /// Sent frames that receivers can verify. With a smaller share there is no PASS.
     pub min_verified: Share,
-    /// Most lateness of a frame. With later frames there is no PASS.
+    /// Maximum number of lateness of a frame. With later frames there is no PASS.
     pub max_late: Nanos,
     /// Largest time between the starts of senders on different nodes.
     pub max_skew: Option<Nanos>,

@@ -13,16 +13,16 @@ use packetrig_units::clamp_to_u32;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-pub const MOST_BYTES: usize = 32 << 20;
+pub const MAX_BYTES: usize = 32 << 20;
 // A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
-const MOST_NODES: usize = 4_000_000;
+const MAX_NODES: usize = 4_000_000;
 // `NodeBuilder::read_node` calls itself for each level: deep nesting would overflow the stack.
 const DEEPEST: usize = 64;
 
 /// The position of a node in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextPosition {
-    /// Bytes of the text, of which there are at most [`MOST_BYTES`].
+    /// Bytes of the text, of which there are at most [`MAX_BYTES`].
     span: (u32, u32),
     /// Line and column, from 1.
     position: (u32, u32),
@@ -95,8 +95,8 @@ pub enum DocumentValue<'t> {
 }
 
 pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
-    if text.len() > MOST_BYTES {
-        let message = format!("the document has {} bytes; at most {MOST_BYTES} are allowed", text.len());
+    if text.len() > MAX_BYTES {
+        let message = format!("the document has {} bytes; at most {MAX_BYTES} are allowed", text.len());
         return Err(Box::new(PlanProblem::error("", message)));
     }
     let mut options = Options::default();
@@ -228,9 +228,9 @@ impl<'a> NodeBuilder<'a> {
 
     fn count_nodes(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
         self.nodes += nodes;
-        if self.nodes > MOST_NODES {
+        if self.nodes > MAX_NODES {
             return Err(place
-                .refuse_document(format!("more than {MOST_NODES} values after aliases are expanded"))
+                .refuse_document(format!("more than {MAX_NODES} values after aliases are expanded"))
                 .into());
         }
         Ok(())

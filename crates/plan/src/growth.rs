@@ -4,7 +4,7 @@
 //! [`PlanGrowth`] is its effect on the plan under way. Code with one of the last two has no text that it could read again.
 
 use crate::PlanProblems;
-use crate::model::{BoundPlan, Plan, ReadOptions};
+use crate::model::{BoundPlan, Plan, PlanParseOptions};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct PlanDocument {
     text: Arc<str>,
-    reading: ReadOptions,
+    reading: PlanParseOptions,
     plan: Arc<Plan>,
 }
 
 impl PlanDocument {
-    pub fn read_text(text: impl Into<Arc<str>>, reading: ReadOptions) -> Result<Self, PlanProblems> {
+    pub fn read_text(text: impl Into<Arc<str>>, reading: PlanParseOptions) -> Result<Self, PlanProblems> {
         let text = text.into();
         // Inside a process the plan travels with its document, so it must not be copied with each message.
         let plan = Arc::new(Plan::from_text_with(&text, reading)?);
@@ -47,7 +47,7 @@ impl SentDocument {
     }
 
     /// The document with its plan. It is read here only if the sender is another process, or has read it with other options.
-    pub fn read_document(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
+    pub fn read_document(&self, reading: PlanParseOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
             // Other options give another plan: the seed, placeholders and locations depend on them.
             Some(read) if read.reading == reading => Ok(read.clone()),
@@ -218,25 +218,25 @@ mod tests {
 
     #[test]
     fn already_read_document_is_reused() {
-        let reading = ReadOptions { seed: 3, ..ReadOptions::default() };
+        let reading = PlanParseOptions { seed: 3, ..PlanParseOptions::default() };
         let read = PlanDocument::read_text(document(&["x"]), reading).expect("reads");
         let sent = SentDocument::from(read.clone());
         assert!(Arc::ptr_eq(sent.read_document(reading).expect("known").plan(), read.plan()));
         // Another way of reading it gives another plan.
-        let other = sent.read_document(ReadOptions::default()).expect("reads");
+        let other = sent.read_document(PlanParseOptions::default()).expect("reads");
         assert!(!Arc::ptr_eq(other.plan(), read.plan()));
     }
 
     #[test]
     fn only_the_text_leaves_the_process() {
-        let read = PlanDocument::read_text(document(&["x"]), ReadOptions::default()).expect("reads");
+        let read = PlanDocument::read_text(document(&["x"]), PlanParseOptions::default()).expect("reads");
         let change: PlanChange = PlanChange::Replan(read.clone()).into();
         let text = serde_json::to_string(&change).expect("encodes");
         assert_eq!(text, serde_json::json!({"replan": document(&["x"])}).to_string());
         let received: PlanChange = serde_json::from_str(&text).expect("decodes");
         assert_eq!(received, change);
         let PlanChange::Replan(received) = received else { panic!("{received:?}") };
-        let again = received.read_document(ReadOptions::default()).expect("reads");
+        let again = received.read_document(PlanParseOptions::default()).expect("reads");
         assert!(!Arc::ptr_eq(again.plan(), read.plan()), "another process has to read it");
     }
 

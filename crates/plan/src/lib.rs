@@ -30,8 +30,8 @@ pub mod trial;
 
 pub use growth::{GrowingPlan, PlanDocument, PlanGrowth, SentDocument};
 pub use model::{
-    BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlannedCapture, Port, PortHost,
-    PortLocation, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,
+    BoundPlan, BoundStream, CaptureFormat, FlowShare, InterFrameGap, Plan, PlanParseOptions, PlannedCapture,
+    Port, PortHost, PortLocation, Stream, StreamAmount, StreamDuration, WantedMetrics,
 };
 pub use parts::{PlanPart, PlanParts};
 pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};

@@ -130,7 +130,7 @@ pub struct PlannedCapture {
     pub name: String,
     pub ports: Vec<usize>,
     pub format: CaptureFormat,
-    /// Most bytes of a frame that are kept.
+    /// Maximum number of bytes of a frame that are kept.
     pub snap_len: Option<u32>,
     /// True to overwrite the oldest frames when the capture is full (default), false to stop.
     pub overwrite: bool,
@@ -145,7 +145,7 @@ pub enum CaptureFormat {
 
 /// Options of reading a document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadOptions {
+pub struct PlanParseOptions {
     /// Seed for the values that the document leaves random, so that a report can name it.
     pub seed: u64,
     /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
@@ -157,11 +157,11 @@ pub struct ReadOptions {
 impl Plan {
     /// Reads a document (YAML or JSON). `Ok` may carry warnings.
     pub fn from_text(text: &str) -> Result<Self, PlanProblems> {
-        Self::from_text_with(text, ReadOptions::default())
+        Self::from_text_with(text, PlanParseOptions::default())
     }
 
     /// Reads a document with options, like [`Self::from_text`].
-    pub fn from_text_with(text: &str, options: ReadOptions) -> Result<Self, PlanProblems> {
+    pub fn from_text_with(text: &str, options: PlanParseOptions) -> Result<Self, PlanProblems> {
         crate::read::read_plan(text, options)
     }
 }

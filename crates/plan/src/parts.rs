@@ -1,7 +1,7 @@
 //! Cuts out the part of a plan that one node of a fleet needs: its own ports, the flows that begin or end there, and the
 //! ports at their other ends. Placeholders count all others, so that ports and flows keep their numbers in the whole plan.
 //!
-//! A part is checked like any document; only [`crate::ReadOptions::part`] allows the placeholders. Its length does not depend on the length
+//! A part is checked like any document; only [`crate::PlanParseOptions::part`] allows the placeholders. Its length does not depend on the length
 //! of the plan, except for the sections that name ports of all nodes: devices, captures, layer 1.
 
 use crate::document::{self, DocumentMember, DocumentNode, DocumentValue};
@@ -100,7 +100,7 @@ impl PlanParts {
 /// The part for one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanPart {
-    /// Must be read with [`crate::ReadOptions::part`].
+    /// Must be read with [`crate::PlanParseOptions::part`].
     pub document: String,
     /// The numbers of the ports that it contains.
     pub ports: BTreeSet<usize>,
@@ -256,10 +256,10 @@ fn write_text(text: &mut String, words: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Plan, ReadOptions, Stream};
+    use crate::{Plan, PlanParseOptions, Stream};
 
     fn read(text: &str) -> Plan {
-        Plan::from_text_with(text, ReadOptions { seed: 7, fleet: true, ..ReadOptions::default() })
+        Plan::from_text_with(text, PlanParseOptions { seed: 7, fleet: true, ..PlanParseOptions::default() })
             .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
     }
 
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn read_part(text: &str) -> Plan {
-        Plan::from_text_with(text, ReadOptions { seed: 7, fleet: true, part: true })
+        Plan::from_text_with(text, PlanParseOptions { seed: 7, fleet: true, part: true })
             .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
     }
 
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     fn plan_part_is_refused_unless_expected_and_valid() {
         let part = PlanParts::from_document(&mesh(40)).unwrap().part_for_ports(&[7]).document;
-        assert!(Plan::from_text_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());
+        assert!(Plan::from_text_with(&part, PlanParseOptions { seed: 7, fleet: true, part: false }).is_err());
         for bad in [
             r#"{"ports":[{"x_elsewhere":0}]}"#,
             r#"{"ports":[{"x_elsewhere":4000000000}]}"#,
@@ -371,7 +371,7 @@ mod tests {
             r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":2}]}"#,
         ] {
             assert!(
-                Plan::from_text_with(bad, ReadOptions { seed: 7, fleet: true, part: true }).is_err(),
+                Plan::from_text_with(bad, PlanParseOptions { seed: 7, fleet: true, part: true }).is_err(),
                 "{bad}"
             );
         }

@@ -123,7 +123,7 @@ impl ProbePlan {
         clamp_to_u32(self.lines_from(port).count() as u64)
     }
 
-    /// Most probes that a line sends in 1000 s, if it lasts that long.
+    /// Maximum number of probes that a line sends in 1000 s, if it lasts that long.
     pub fn probes_in_1000_s(&self) -> u64 {
         // The reader refuses an interval of 0. The 1 only avoids a division by 0 in other callers.
         let rounds = 1_000_000_000_000 / self.interval.as_u64().max(1);

@@ -26,7 +26,7 @@ pub struct PlanProblem {
     pub position: Option<(usize, usize)>,
 }
 
-/// Most characters of a path, a message or a hint.
+/// Maximum number of characters of a path, a message or a hint.
 const LONGEST: usize = 600;
 
 impl PlanProblem {

@@ -91,7 +91,7 @@ impl QuickPattern {
 /// The locations of a flag's text: the text itself, or, if it ends with `*N` or `*all`, that many copies. `all` returns how many ports match a
 /// location, if that can be known.
 pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
-    /// Most copies in one document.
+    /// Maximum number of copies in one document.
     const MOST: usize = 4096;
     // The last star: a label could contain another one only by mistake, and is then refused as a label.
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };

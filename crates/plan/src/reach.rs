@@ -12,7 +12,7 @@ use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
 /// Longest list of single values; more of them become a range.
-const MOST_VALUES: u64 = 65_536;
+const MAX_VALUES: u64 = 65_536;
 /// EtherTypes of content with addresses of its own: IP, tags, labels, PPPoE, Ethernet in Ethernet.
 const CARRIERS: [u128; 10] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
 
@@ -59,7 +59,7 @@ impl FieldValues {
             // Values drawn within the field's width stay between the bounds.
             FieldPattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
             FieldPattern::Random { .. } => Self::Range(0, mask),
-            _ if pattern.period() <= MOST_VALUES => {
+            _ if pattern.period() <= MAX_VALUES => {
                 let mut list: Vec<u128> =
                     (0..pattern.period().max(1)).map(|n| pattern.value_at(n, bits)).collect();
                 list.sort_unstable();

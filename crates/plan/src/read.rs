@@ -27,12 +27,12 @@ pub use site::{LABEL_FORM, is_label};
 use crate::document;
 use crate::nearest::nearest_name;
 use crate::reader::{DocumentItem, DocumentObject, ProblemNotes};
-use crate::{Plan, PlanProblems, ProblemSeverity, ReadOptions};
+use crate::{Plan, PlanParseOptions, PlanProblems, ProblemSeverity};
 use std::collections::HashMap;
 
 const NOT_YET: &str = "packetrig does not do this yet";
 
-pub(crate) fn read_plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
+pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, PlanProblems> {
     let root = document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.shorten()]))?;
     let notes = ProblemNotes::default();
     // OTG's default of `auto_start_all`, which also applies without `options`.
@@ -49,7 +49,7 @@ pub(crate) fn read_plan(text: &str, options: ReadOptions) -> Result<Plan, PlanPr
     Ok(plan)
 }
 
-fn read_config(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
+fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mut Plan) {
     let mut names = UniqueNames::default();
     // Ports first: all later sections refer to them by name.
     plan.ports = port::read_ports(config, options, &mut names);
@@ -88,8 +88,8 @@ fn read_config(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Pla
     config.refuse_members(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
 }
 
-/// Most names that are collected for a hint: one more than [`nearest_name`] accepts.
-const MOST_HINTED: usize = 101;
+/// Maximum number of names that are collected for a hint: one more than [`nearest_name`] accepts.
+const MAX_HINTED: usize = 101;
 
 /// The names so far, each with the path of its object: in OTG they are unique over all kinds of objects.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let name = item.as_text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {
-        let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MOST_HINTED).collect();
+        let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MAX_HINTED).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
         // No hint from a part of the names: the name that the user meant may be in the other part.
         if let Some(near) = nearest_name(name, &names).filter(|_| names.len() == ports.names.len()) {

@@ -16,15 +16,15 @@ pub(crate) struct ProblemNotes {
     unlisted: Cell<usize>,
 }
 
-/// Most problems that are listed: a hostile document has millions. Beyond this, an error replaces a warning.
-const MOST_NOTES: usize = 1_000;
+/// Maximum number of problems that are listed: a hostile document has millions. Beyond this, an error replaces a warning.
+const MAX_NOTES: usize = 1_000;
 
 impl ProblemNotes {
     pub(crate) fn add_problem(&self, problem: PlanProblem) {
         let mut noted = self.noted.borrow_mut();
         let is_warning = problem.severity == ProblemSeverity::Warning;
         let problem = problem.shorten();
-        if noted.len() < MOST_NOTES {
+        if noted.len() < MAX_NOTES {
             self.warnings.set(self.warnings.get() + usize::from(is_warning));
             noted.push(problem);
             return;
@@ -42,7 +42,7 @@ impl ProblemNotes {
     }
 
     fn is_full(&self) -> bool {
-        self.noted.borrow().len() >= MOST_NOTES
+        self.noted.borrow().len() >= MAX_NOTES
     }
 
     /// All problems, in document order.

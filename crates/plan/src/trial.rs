@@ -8,7 +8,7 @@ mod loads;
 pub use loads::LoadedSender;
 
 use crate::document::{self, DocumentNode, DocumentValue};
-use crate::model::{Plan, ReadOptions};
+use crate::model::{Plan, PlanParseOptions};
 use crate::problem::PlanProblem;
 use crate::{PlanProblems, StreamAmount};
 use loads::StreamLoad;
@@ -22,7 +22,7 @@ const COARSE: f64 = 100_000.0;
 #[derive(Clone, Debug)]
 pub struct TrialTraffic {
     document: Value,
-    reading: ReadOptions,
+    reading: PlanParseOptions,
     /// Speed of each port, where it is known.
     speeds: Vec<Option<BitRate>>,
     flows: Vec<FlowLoad>,
@@ -65,7 +65,7 @@ impl TrialTraffic {
     /// The traffic of a document. `speeds` returns the speed of each port, where it is known.
     pub fn from_document(
         text: &str,
-        reading: ReadOptions,
+        reading: PlanParseOptions,
         speeds: &dyn Fn(&Plan) -> Vec<Option<BitRate>>,
     ) -> Result<Self, PlanProblems> {
         let plan = Plan::from_text_with(text, reading)?;

@@ -15,7 +15,7 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
         // keeps it.
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
-        at_door: ProcessCapabilities::NONE,
+        network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(
             arguments
                 .auth
@@ -38,14 +38,14 @@ pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
     // The calibration of release mechanisms is in the store.
     let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
-    let at_door = TO_OPEN_RINGS.union_with(rights_for_ports(&ports));
+    let network_thread_capabilities = TO_OPEN_RINGS.union_with(rights_for_ports(&ports));
     let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
     ProgramNeeds {
         program: "probe serve",
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
-        kept: at_door,
-        at_door,
+        kept: network_thread_capabilities,
+        network_thread_capabilities,
         files: rig_file_rules(read, vec![directory, runtime_directory::runtime_directory()]),
         // It binds sockets to the source ports of its clients, and listens only for metrics.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },

@@ -38,7 +38,7 @@ pub enum RecordFileError {
     #[error("{0}")]
     Encode(String),
     /// A value that cannot be written as JSON.
-    #[error("cannot encode probe records as JSON: {0}; this is a bug")]
+    #[error("cannot encode probe records as JSON: {0}; this is a bug in packetrig")]
     Json(#[from] serde_json::Error),
 }
 

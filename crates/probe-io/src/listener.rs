@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr};
 const COMPARED_EVERY: u64 = 100_000_000;
 /// Longest wait before the caller can check whether to stop.
 pub(crate) const PIECE: Nanos = Nanos::from_millis(20);
-/// Most frames of one call, so that the caller can look at the time again: the next probe may be due.
+/// Maximum number of frames of one call, so that the caller can look at the time again: the next probe may be due.
 const BATCH: usize = 256;
 
 /// Blocks of a ring, at least.

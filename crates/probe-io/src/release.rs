@@ -152,7 +152,7 @@ pub trait FrameRelease: Send {
 pub trait ReleasePipeline: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
-    /// Hands a train over and returns at once; it begins when the one before has left. At most [`MOST_BEGUN`] trains may be unfinished.
+    /// Hands a train over and returns at once; it begins when the one before has left. At most [`MAX_BEGUN`] trains may be unfinished.
     fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
 
     /// Waits until the oldest train has left, and adds the outcome of each frame to `gone`.
@@ -169,7 +169,7 @@ pub trait ReleasePipeline: Send {
 }
 
 /// Trains that a [`ReleasePipeline`] takes before the first of them has to be finished: one that leaves, and the next one.
-pub const MOST_BEGUN: usize = 2;
+pub const MAX_BEGUN: usize = 2;
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,7 @@ use std::ops::Range;
 const HEAD_START: Nanos = Nanos::from_millis(1);
 /// Trains nearer to each other than this plus the lead are given to the mechanism together: there is no time for another call in between.
 const NEAR: Nanos = Nanos::from_millis(4);
-/// Most frames that are given together, unless they are of one train.
+/// Maximum number of frames that are given together, unless they are of one train.
 const MOST: usize = 400;
 /// Longest wait before it checks whether to stop.
 const PIECE: Nanos = Nanos::from_millis(50);

@@ -151,7 +151,7 @@ impl TargetNetwork {
 pub struct ProbePermit {
     /// Contact for the probes and their purpose.
     pub about: Option<String>,
-    #[serde(default, deserialize_with = "texts")]
+    #[serde(default, deserialize_with = "deserialize_parsed_list")]
     never: Vec<Network>,
     #[serde(default, rename = "target")]
     targets: Vec<TargetNetwork>,
@@ -259,7 +259,9 @@ fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<
     parse_value::<D, T>(&String::deserialize(from)?)
 }
 
-fn texts<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Vec<T>, D::Error> {
+fn deserialize_parsed_list<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(
+    from: D,
+) -> Result<Vec<T>, D::Error> {
     Vec::<String>::deserialize(from)?.iter().map(|one| parse_value::<D, T>(one)).collect()
 }
 

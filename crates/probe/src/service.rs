@@ -19,7 +19,7 @@ pub use allowance::{ClientAllowance, WorkAllowance, work};
 pub use calendar::{FreeOutletTime, ReleaseCalendar, TrainRank};
 pub use check::{FrameMacs, MalformedPacket, PacketEnds, PacketFlow, RequestMark, check_frame, check_packet};
 pub use queue::{ClientId, ClientQuota, DueTrain, QueuedPacket, QueuedTrain, ReleaseQueue};
-pub use shares::{MOST_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
+pub use shares::{MAX_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
 
 use serde::Serialize;
 

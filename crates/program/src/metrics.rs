@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Most bytes of a request.
+/// Maximum number of bytes of a request.
 const MOST: usize = 4096;
 /// Time limit of a request, in nanoseconds.
 const REQUEST_TIMEOUT_NS: u64 = 2_000_000_000;
-/// Most connections at a time.
-const MOST_CONNECTIONS: usize = 32;
+/// Maximum number of connections at a time.
+const MAX_CONNECTIONS: usize = 32;
 /// Interval at which the thread checks for new connections and for the end.
 const LOOK: Duration = Duration::from_millis(50);
 /// Interval while connections are open.
@@ -94,13 +94,13 @@ impl<R: Fn() -> String> MetricsConnections<R> {
     /// Accepts new connections, and advances each as far as possible without waiting.
     fn serve_once(&mut self) {
         // At most as many as can be open, so that a flood of connections cannot keep the loop going.
-        for _ in 0..MOST_CONNECTIONS {
+        for _ in 0..MAX_CONNECTIONS {
             let Ok((stream, _)) = self.listener.accept() else { break };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
             // The oldest goes: connections that send nothing must not keep a scraper out.
-            if self.open.len() == MOST_CONNECTIONS {
+            if self.open.len() == MAX_CONNECTIONS {
                 self.open.pop_front();
             }
             self.open.push_back(MetricsRequest::new(stream));
@@ -252,7 +252,7 @@ mod tests {
         let responder =
             MetricsResponder::start_serving("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let idle: Vec<_> =
-            (0..4 * MOST_CONNECTIONS).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();
+            (0..4 * MAX_CONNECTIONS).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();
         for _ in 0..10 {
             assert!(ask(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n").contains("a_total 1"));
         }

@@ -15,7 +15,7 @@ use crate::output::{TextStyle, print_remark};
 use packetrig_sys::netns;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::sandbox::{
-    self, ActiveWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
+    self, ActiveProtections, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, ThreadClass,
 };
 
 /// A program that still has one thread, and opens its files and sockets.
@@ -28,7 +28,7 @@ pub struct ProgramOpening {
     /// Reason why it stays root.
     reason: Option<String>,
     /// The capabilities of threads that read requests.
-    at_door: ProcessCapabilities,
+    network_thread_capabilities: ProcessCapabilities,
     /// `None` with `--sandbox off`.
     sandbox: Option<Sandbox>,
     is_quiet: bool,
@@ -36,7 +36,7 @@ pub struct ProgramOpening {
 
 /// Begins the sandbox. Must be called before a second thread starts.
 pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
-    let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
+    let ProgramNeeds { program, opening, kept, network_thread_capabilities, files, tcp, class, user } = needs;
     // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
@@ -45,7 +45,7 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
             class,
             user: None,
             reason: None,
-            at_door,
+            network_thread_capabilities,
             sandbox: None,
             is_quiet: false,
         });
@@ -54,7 +54,7 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin_opening(&policy)?);
     let UserChoice { user, reason } = becoming;
-    Ok(ProgramOpening { program, class, user, reason, at_door, sandbox, is_quiet: false })
+    Ok(ProgramOpening { program, class, user, reason, network_thread_capabilities, sandbox, is_quiet: false })
 }
 
 impl ProgramOpening {
@@ -77,9 +77,10 @@ impl ProgramOpening {
         };
         let walls = sandbox.confine_process(self.class, self.user)?;
         // Threads of other programs read the network with the rights of the whole process, which `walls` has already.
-        let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
+        let network_thread_capabilities =
+            (self.class == ThreadClass::Rig).then_some(self.network_thread_capabilities);
         if !self.is_quiet {
-            print_walls(self.program, &walls, at_door, self.reason.as_deref());
+            print_protections(self.program, &walls, network_thread_capabilities, self.reason.as_deref());
         }
         for missing in &walls.missing {
             print_remark(format_args!("{}: sandbox: missing: {missing}", self.program));
@@ -100,12 +101,12 @@ impl ProgramOpening {
         }
         // Started before the rights are given up: a thread inherits them from the one that starts it.
         let rigs = ResidentThread::start_here("rigs")?;
-        let at_door = self.at_door;
+        let network_thread_capabilities = self.network_thread_capabilities;
         // The process comes before this thread: TSYNC of seccomp gives all threads the filters of the caller, so a
         // narrower filter of this thread would reach the thread of the rigs.
         self.drop_rights()?;
         if is_on {
-            sandbox::confine_thread(ThreadClass::Parser, at_door)?;
+            sandbox::confine_thread(ThreadClass::Parser, network_thread_capabilities)?;
         }
         Ok(rigs)
     }
@@ -135,8 +136,8 @@ impl ThreadConfinement {
 
 impl ProgramOpening {
     /// Gives up rights like `drop_rights`, for a program whose threads all need rights, except those that the result starts.
-    pub fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
-        let kept = self.sandbox.is_some().then_some(self.at_door);
+    pub fn drop_rights_except_confined(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
+        let kept = self.sandbox.is_some().then_some(self.network_thread_capabilities);
         // Entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
         if kept.is_some() {
             netns::keep_entered(namespaces);
@@ -160,16 +161,17 @@ pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Se
     ThreadConfinement { kept }.run_work(work)
 }
 
-fn print_walls(
+fn print_protections(
     program: &str,
-    walls: &ActiveWalls,
-    at_door: Option<ProcessCapabilities>,
+    walls: &ActiveProtections,
+    network_thread_capabilities: Option<ProcessCapabilities>,
     reason: Option<&str>,
 ) {
     let reason = reason.filter(|_| walls.user == 0);
     let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
-    let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
-    print_remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
+    let network_thread_capabilities = network_thread_capabilities
+        .map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
+    print_remark(format_args!("{program}: sandbox: {walls}{network_thread_capabilities}{reason}"));
 }
 
 /// The user to become, or the reason why root stays root.
@@ -181,11 +183,11 @@ struct UserChoice {
 
 const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
-fn choose_user(wish: BecomeUser) -> Result<UserChoice, Error> {
+fn choose_user(request: BecomeUser) -> Result<UserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
     // Root of a container may lack these capabilities, so the number 0 of the user proves nothing.
     let may_switch = ProcessCapabilities::read_permitted()?.intersect_with(switching) == switching;
-    let wanted = match wish {
+    let wanted = match request {
         BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
         // The user asked for this user, so a failure is an error; the default users below are only tried.
         BecomeUser::Named(name) => {

@@ -15,9 +15,9 @@ use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of rows about one subject. An honest node has one, or one for each of its workers.
-const MOST_ROWS: u32 = 64;
+const MAX_ROWS: u32 = 64;
 /// More frames than any stream has: a year at 285 million frames per second.
-const MOST_FRAMES: u64 = 1 << 53;
+const MAX_FRAMES: u64 = 1 << 53;
 
 /// Removes rows that the node cannot have: about nothing in the plan, or about ports of other nodes. Without `places`
 /// all ports are its own.
@@ -117,7 +117,7 @@ fn drop_impossible_rows<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) 
 }
 
 fn are_reachable(counts: &[u64]) -> bool {
-    counts.iter().all(|count| *count <= MOST_FRAMES)
+    counts.iter().all(|count| *count <= MAX_FRAMES)
 }
 
 /// The part of a plan that a node's rows may be about. Each method returns the index if it is valid there.
@@ -155,7 +155,7 @@ fn keep_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> u
         // Workers of one port may have a row each, so more than the first one is kept.
         let count = kept.entry(thing).or_insert(0);
         *count += 1;
-        *count <= MOST_ROWS
+        *count <= MAX_ROWS
     });
     before - rows.len()
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Maximum number of streams in a line.
-const MOST_NAMED: usize = 32;
+const MAX_NAMED: usize = 32;
 
 /// Result of a criterion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -140,7 +140,7 @@ impl CriterionLine {
         let mut subjects = judgements;
         subjects.sort_by_key(|judgement| std::cmp::Reverse(judgement.result));
         // A line that is met names its first subject, so that it shows a measurement.
-        subjects.truncate((failed + unknown).clamp(1, MOST_NAMED));
+        subjects.truncate((failed + unknown).clamp(1, MAX_NAMED));
         Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
     }
 

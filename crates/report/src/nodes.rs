@@ -141,7 +141,7 @@ fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
 }
 
 /// Longest text about a machine.
-const MOST_TEXT: usize = 128;
+const MAX_TEXT: usize = 128;
 
 /// Shortens the texts of a node, which may send anything.
 fn within_bounds(machine: MachineInfo) -> MachineInfo {
@@ -154,7 +154,7 @@ fn within_bounds(machine: MachineInfo) -> MachineInfo {
 }
 
 fn shorten_text(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect()
+    text.chars().filter(|c| !c.is_control()).take(MAX_TEXT).collect()
 }
 
 /// Numbers of sent probes and reflections of a node.
@@ -399,7 +399,7 @@ mod tests {
             ..MachineInfo::default()
         };
         let bounded = within_bounds(long);
-        assert_eq!(bounded.kernel, "6".repeat(MOST_TEXT));
-        assert_eq!(bounded.processor, Some("é".repeat(MOST_TEXT)));
+        assert_eq!(bounded.kernel, "6".repeat(MAX_TEXT));
+        assert_eq!(bounded.processor, Some("é".repeat(MAX_TEXT)));
     }
 }

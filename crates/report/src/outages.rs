@@ -15,7 +15,7 @@ use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of outages of a stream in a report: the longest ones.
-const MOST_LISTED: usize = 64;
+const MAX_LISTED: usize = 64;
 /// Delay from which a sender is reported as stalled.
 const STALLED: Nanos = Nanos::from_millis(10);
 
@@ -92,9 +92,9 @@ impl OutageReport {
 }
 
 fn keep_longest(rows: &mut Vec<OutageRow>) {
-    if rows.len() > MOST_LISTED {
+    if rows.len() > MAX_LISTED {
         rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
-        rows.truncate(MOST_LISTED);
+        rows.truncate(MAX_LISTED);
     }
     rows.sort_by_key(|row| (row.begin, row.first));
 }

@@ -43,7 +43,7 @@ pub struct PortReport {
     /// Events of its interface during the run.
     #[serde(default)]
     pub events: Vec<EventReport>,
-    /// Most frames that were sent within short times.
+    /// Maximum number of frames that were sent within short times.
     #[serde(default)]
     pub peaks: Option<SendingPeaks>,
     /// Frames that left closer together than planned because the sender had been held up: a device may drop as many.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Ports that a verdict names.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// Verdict on a run by its criteria.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -211,7 +211,7 @@ fn lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         let more = if events > 1 { format!("; {} more times", events - 1) } else { String::new() };
         Some(format!("{}: {}{more}", port.full_name(), describe_lost_link(first)))
     };
-    evidence.ports.iter().filter_map(of_port).take(MOST_NAMED).collect()
+    evidence.ports.iter().filter_map(of_port).take(MAX_NAMED).collect()
 }
 
 fn is_lost_link(event: &EventReport) -> bool {

@@ -25,8 +25,8 @@ use std::time::Duration;
 
 /// A server that is silent for this long is gone. It sends a heartbeat every 5 s.
 const SILENCE: Duration = Duration::from_secs(15);
-/// Most bytes of an answer: the state of a run with all rows.
-const MOST_ANSWER_BYTES: usize = 64 << 20;
+/// Maximum number of bytes of an answer: the state of a run with all rows.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 /// Address of the server, the certificates it may have, and the caller's token.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl ApiClient {
     fn fetch_answer(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
         let mut connection = self.send_request(method, path, body)?;
         let mut answer = Vec::new();
-        connection.read_to_end(&mut answer, MOST_ANSWER_BYTES)?;
+        connection.read_to_end(&mut answer, MAX_ANSWER_BYTES)?;
         parse_answer(&self.address, &answer)
     }
 
@@ -82,7 +82,7 @@ impl ApiClient {
         };
         // A refusal is no stream of events: it is read to its end, and its text becomes the error.
         if head.status != 200 {
-            connection.read_to_end(&mut received, MOST_ANSWER_BYTES)?;
+            connection.read_to_end(&mut received, MAX_ANSWER_BYTES)?;
             parse_answer(&self.address, &received)?;
         }
         Ok(EventStream::new(connection, head.is_chunked, received.split_off(head.length)))

@@ -40,9 +40,9 @@ pub struct ServerOptions {
     pub host_names: Vec<String>,
     /// Largest request, in bytes.
     pub most_request_bytes: usize,
-    /// Most bytes of all requests that are being read, together.
+    /// Maximum number of bytes of all requests that are being read, together.
     pub most_request_memory: usize,
-    /// Most connections at a time, on each transport. When all are taken, the oldest idle one is closed.
+    /// Maximum number of connections at a time, on each transport. When all are taken, the oldest idle one is closed.
     pub most_connections: usize,
     pub deadlines: ClientDeadlines,
     /// Receives the counts of refusals, soon after the first one and then at most once a minute.

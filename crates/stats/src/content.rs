@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// Largest number of different contents that are counted apart.
-pub const MOST_CONTENTS: usize = 16_384;
+pub const MAX_CONTENTS: usize = 16_384;
 
 /// Number of frames of each content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,15 +17,15 @@ pub struct ContentCounts {
 
 impl ContentCounts {
     /// Creates empty counts, with memory for all contents.
-    pub fn with_room() -> Self {
-        Self { frames: HashMap::with_capacity(MOST_CONTENTS), uncounted: 0 }
+    pub fn preallocated() -> Self {
+        Self { frames: HashMap::with_capacity(MAX_CONTENTS), uncounted: 0 }
     }
 
     pub fn add_frame(&mut self, hash: u64) {
         // Known contents first: when the room is used up, they are still counted.
         if let Some(frames) = self.frames.get_mut(&hash) {
             *frames += 1;
-        } else if self.frames.len() < MOST_CONTENTS {
+        } else if self.frames.len() < MAX_CONTENTS {
             self.frames.insert(hash, 1);
         } else {
             self.uncounted += 1;
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn each_received_content_matches_one_sent_frame() {
-        let (mut sent, mut here) = (ContentCounts::with_room(), ContentCounts::with_room());
+        let (mut sent, mut here) = (ContentCounts::preallocated(), ContentCounts::preallocated());
         for hash in [1, 1, 1, 2, 3] {
             sent.add_frame(hash);
         }
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn excess_contents_are_counted_as_uncounted() {
-        let mut counts = ContentCounts::with_room();
-        for hash in 0..MOST_CONTENTS as u64 + 5 {
+        let mut counts = ContentCounts::preallocated();
+        for hash in 0..MAX_CONTENTS as u64 + 5 {
             counts.add_frame(hash);
         }
         assert_eq!(counts.uncounted, 5);

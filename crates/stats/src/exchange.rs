@@ -7,7 +7,7 @@
 //! It sends nothing and reads no clock: its callers do.
 //!
 //! Invariant: the true offset lies within the bound, however uneven the paths are, as long as a clock keeps its rate
-//! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MOST_PPB`] at all).
+//! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MAX_PPB`] at all).
 
 use crate::clock::ClockFit;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 pub const WANDER_PPB: u64 = 10_000;
 /// The most by which two clocks may run apart: NTP may speed a kernel's clock up or slow it down by 500 ppm, and the quartz
 /// adds some.
-pub const MOST_PPB: u64 = 600_000;
+pub const MAX_PPB: u64 = 600_000;
 /// Exchanges in a window; of each window the quickest is kept.
 const WINDOW: usize = 16;
 const WINDOWS: usize = 32;
@@ -50,7 +50,7 @@ impl ClockExchange {
     }
 
     /// Returns the offset that it shows, at the middle of the controller's part.
-    fn offset_mark(&self) -> Option<OffsetMark> {
+    fn estimate_offset(&self) -> Option<OffsetEstimate> {
         let round_trip = self.round_trip()?.as_u64();
         // The question arrived after it left, and so did the answer: node less controller is at least `sent - heard` and at
         // most `back - answered`. That is true for any split of the round trip between the two paths.
@@ -59,10 +59,10 @@ impl ClockExchange {
         let rested = self.answered.since(self.heard).as_u64();
         // The two limits are of different instants, between which the clocks may have run apart.
         let under_way = round_trip.saturating_add(rested);
-        let drift = (u128::from(under_way) * u128::from(MOST_PPB)).div_ceil(1_000_000_000);
+        let drift = (u128::from(under_way) * u128::from(MAX_PPB)).div_ceil(1_000_000_000);
         // Rounded up and with the drift, so that the true offset surely lies within it.
         let half = round_trip.div_ceil(2).saturating_add(u64::try_from(drift).ok()?);
-        Some(OffsetMark {
+        Some(OffsetEstimate {
             at: self.heard + Nanos::new(rested / 2),
             offset_ns: i64::try_from(i128::midpoint(least, most)).ok()?,
             half,
@@ -72,7 +72,7 @@ impl ClockExchange {
 
 /// The offset at a time of the controller's clock: within `half` of `offset_ns`.
 #[derive(Clone, Copy, Debug)]
-struct OffsetMark {
+struct OffsetEstimate {
     at: MonoTime,
     offset_ns: i64,
     half: u64,
@@ -84,18 +84,18 @@ struct RateEstimate {
     doubt_ppb: u64,
 }
 
-impl OffsetMark {
-    /// The mean rate from here to `later`; `None` if it is no better than [`MOST_PPB`].
+impl OffsetEstimate {
+    /// The mean rate from here to `later`; `None` if it is no better than [`MAX_PPB`].
     fn rate_to(&self, later: &Self) -> Option<RateEstimate> {
         let apart = i128::from(later.at.since(self.at).as_u64());
         let step = i128::from(later.offset_ns) - i128::from(self.offset_ns);
-        // The result is `None` for two marks of the same instant.
+        // The result is `None` for two estimates of the same instant.
         let rate = (step * 1_000_000_000).checked_div(apart)?;
         let doubt = (i128::from(self.half) + i128::from(later.half)) * 1_000_000_000;
         let doubt = doubt.checked_div(apart)?.unsigned_abs().saturating_add(1);
         let doubt_ppb = clamp_to_u64(doubt);
         let rate_ppb = i64::try_from(rate).ok()?;
-        (doubt_ppb < MOST_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
+        (doubt_ppb < MAX_PPB).then_some(RateEstimate { rate_ppb, doubt_ppb })
     }
 
     /// Returns half the width of the offset interval at `now`, if the rate is not known.
@@ -108,8 +108,8 @@ impl OffsetMark {
 /// Combined result of all exchanges so far.
 #[derive(Clone, Debug, Default)]
 pub struct ClockComparison {
-    kept: VecDeque<OffsetMark>,
-    best: Option<OffsetMark>,
+    kept: VecDeque<OffsetEstimate>,
+    best: Option<OffsetEstimate>,
     in_window: usize,
     count: u64,
     least: Option<Nanos>,
@@ -118,14 +118,14 @@ pub struct ClockComparison {
 impl ClockComparison {
     /// Adds an exchange, in the order of the answers. Returns false if it is impossible and was ignored.
     pub fn add_exchange(&mut self, exchange: &ClockExchange) -> bool {
-        let Some(mark) = exchange.offset_mark() else { return false };
+        let Some(estimate) = exchange.estimate_offset() else { return false };
         let Some(round_trip) = exchange.round_trip() else { return false };
         self.count += 1;
         self.least = Some(self.least.map_or(round_trip, |least| least.min(round_trip)));
-        if self.best.is_none_or(|best| mark.half < best.half) {
-            self.best = Some(mark);
+        if self.best.is_none_or(|best| estimate.half < best.half) {
+            self.best = Some(estimate);
         }
-        // The quickest exchange waited least in queues, so it bounds the offset best. One per window is kept, so that marks far
+        // The quickest exchange waited least in queues, so it bounds the offset best. One per window is kept, so that estimates far
         // apart in time remain: only these give a good rate.
         self.in_window += 1;
         if self.in_window == WINDOW {
@@ -150,17 +150,18 @@ impl ClockComparison {
 
     /// Returns offset and rate by all exchanges; `None` before the first one.
     pub fn fit_clock(&self) -> Option<ClockFit> {
-        let marks: Vec<OffsetMark> = self.kept.iter().chain(&self.best).copied().collect();
-        let now = marks.iter().map(|mark| mark.at).max()?;
-        // The mark that is best now: that of an old one may have been narrower, but its bound has grown since.
-        let anchor = marks.iter().min_by_key(|mark| mark.doubt_at(now))?;
-        // All pairs: far apart marks give a good rate, but a narrow mark may be worth more than a distant one.
-        let pairs = marks.iter().flat_map(|early| marks.iter().filter_map(|late| early.rate_to(late)));
-        let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MOST_PPB };
+        let estimates: Vec<OffsetEstimate> = self.kept.iter().chain(&self.best).copied().collect();
+        let now = estimates.iter().map(|estimate| estimate.at).max()?;
+        // The estimate that is best now: that of an old one may have been narrower, but its bound has grown since.
+        let anchor = estimates.iter().min_by_key(|estimate| estimate.doubt_at(now))?;
+        // All pairs: far apart estimates give a good rate, but a narrow estimate may be worth more than a distant one.
+        let pairs =
+            estimates.iter().flat_map(|early| estimates.iter().filter_map(|late| early.rate_to(late)));
+        let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MAX_PPB };
         let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);
-        // A measured rate is a mean over the time between two marks; the clock may leave it by `WANDER_PPB`. Without one, the
+        // A measured rate is a mean over the time between two estimates; the clock may leave it by `WANDER_PPB`. Without one, the
         // most by which clocks run apart holds by itself.
-        let drift_ppb = if doubt_ppb == MOST_PPB { doubt_ppb } else { doubt_ppb + WANDER_PPB };
+        let drift_ppb = if doubt_ppb == MAX_PPB { doubt_ppb } else { doubt_ppb + WANDER_PPB };
         let fit = ClockFit {
             at: anchor.at,
             offset_ns: anchor.offset_ns,

@@ -52,15 +52,15 @@ pub struct OutageList {
     /// The longest time between two arrivals with lost frames between them; exact also where outages are joined.
     pub longest: Option<Nanos>,
     #[serde(skip)]
-    room: usize,
+    limit: usize,
 }
 
 impl OutageList {
-    /// A list with room for this many outages, at least two.
-    pub fn with_room(room: usize) -> Self {
+    /// A list of this many outages at most, and of two at least. Beyond the limit, neighbours are joined.
+    pub fn with_limit(limit: usize) -> Self {
         // Joining needs a neighbour.
-        let room = room.max(2);
-        Self { outages: Vec::with_capacity(room), gaps: 0, longest: None, room }
+        let limit = limit.max(2);
+        Self { outages: Vec::with_capacity(limit), gaps: 0, longest: None, limit }
     }
 
     /// Adds a run of lost frames; its numbers are above all earlier ones. A run that continues the last one extends it.
@@ -78,7 +78,7 @@ impl OutageList {
         self.gaps += 1;
         // Kept beside the list: a joined outage has no length any more.
         self.longest = self.longest.max(outage.length());
-        if self.outages.len() == self.room {
+        if self.outages.len() == self.limit {
             self.join_neighbours();
         }
         self.outages.push(outage);
@@ -89,7 +89,7 @@ impl OutageList {
     fn join_neighbours(&mut self) {
         let mut kept = 0;
         for from in (0..self.outages.len()).step_by(2) {
-            // In place: the list has fixed room, and this may run while frames arrive.
+            // In place: the list has a fixed length, and this may run while frames arrive.
             let mut joined = self.outages[from];
             if let Some(next) = self.outages.get(from + 1) {
                 joined.join_next(next);

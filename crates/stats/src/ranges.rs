@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Ranges that are kept apart at most.
-const MOST_RANGES: usize = 512;
+const MAX_RANGES: usize = 512;
 
 /// Numbers `first..=last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ impl NumberRanges {
             (false, true) => self.ranges[place].first = number,
             (false, false) => {
                 self.ranges.insert(place, NumberRange { first: number, last: number });
-                if self.ranges.len() > MOST_RANGES {
+                if self.ranges.len() > MAX_RANGES {
                     self.join_nearest();
                 }
             }
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn full_range_set_merges_nearest_and_is_inexact() {
         let mut set = NumberRanges::default();
-        for number in (0..2 * MOST_RANGES as u64).map(|n| 10 * n) {
+        for number in (0..2 * MAX_RANGES as u64).map(|n| 10 * n) {
             set.add_number(number);
         }
-        assert!(set.ranges.len() <= MOST_RANGES && !set.is_exact());
-        assert_eq!(set.numbers, 2 * MOST_RANGES as u64);
+        assert!(set.ranges.len() <= MAX_RANGES && !set.is_exact());
+        assert_eq!(set.numbers, 2 * MAX_RANGES as u64);
     }
 
     proptest! {

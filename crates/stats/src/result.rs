@@ -26,7 +26,8 @@ const LONGEST_TEXT: usize = 1000;
 pub struct CountSample {
     /// Time of the sample.
     pub at: MonoTime,
-    /// Largest age of a receiver's counts at that time: a receiver publishes them a few times a second, if it has a processor.
+    /// Age of the oldest receiver counts in the sample. A receiver publishes them a few times a second, or later if it gets no
+    /// processor time.
     #[serde(default)]
     pub receivers_behind: Nanos,
     /// (stream, counts) at the senders of this node.

@@ -121,7 +121,7 @@ impl SequenceWindow {
     }
 
     /// Creates a window like [`Self::new`], with room for this many outages.
-    pub fn with_outages(room: usize) -> Self {
+    pub fn with_outages(limit: usize) -> Self {
         Self {
             seen: SeenBits::new(),
             next: 0,
@@ -132,7 +132,7 @@ impl SequenceWindow {
             density: LossDensity::new(),
             last_arrival: None,
             gaps: OpenGaps::new(),
-            outages: OutageList::with_room(room),
+            outages: OutageList::with_limit(limit),
             quality: QualitySeries::default(),
             finished: false,
         }

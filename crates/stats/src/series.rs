@@ -17,20 +17,20 @@ pub struct RateSeries {
     /// (frames, bytes) later than that.
     pub beyond: (u64, u64),
     #[serde(skip)]
-    room: usize,
+    limit: usize,
 }
 
 impl RateSeries {
     /// A series with room for `seconds` entries.
-    pub fn with_room(seconds: usize) -> Self {
-        Self { seconds: Vec::with_capacity(seconds), beyond: (0, 0), room: seconds }
+    pub fn with_limit(seconds: usize) -> Self {
+        Self { seconds: Vec::with_capacity(seconds), beyond: (0, 0), limit: seconds }
     }
 
     /// Counts `frames` and `bytes` at `at`; before `origin` counts as second 0.
     pub fn add_frames(&mut self, origin: MonoTime, at: MonoTime, frames: u64, bytes: u64) {
         let second = clamp_to_usize(at.since(origin).as_u64() / 1_000_000_000);
         // Grows within its capacity only: the receiver's thread must not allocate while it counts.
-        if second >= self.seconds.len() && second < self.room {
+        if second >= self.seconds.len() && second < self.limit {
             self.seconds.resize(second + 1, (0, 0));
         }
         // Counts beyond the room are kept in one place, so that no frame is missing from the total.
@@ -66,7 +66,7 @@ pub struct QualitySeries {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub percentiles: Vec<DelayPercentiles>,
     #[serde(skip)]
-    room: usize,
+    limit: usize,
     /// Delays of the latest two seconds. Absent of a series that was read or merged.
     #[serde(skip)]
     latest: Option<Box<LatestDelays>>,
@@ -100,11 +100,11 @@ impl From<QualitySecond> for [u64; 4] {
 
 impl QualitySeries {
     /// A series with room for this many seconds.
-    pub fn with_room(seconds: usize) -> Self {
+    pub fn with_limit(seconds: usize) -> Self {
         Self {
             seconds: Vec::with_capacity(seconds),
             percentiles: Vec::with_capacity(seconds),
-            room: seconds,
+            limit: seconds,
             // Without room for their results, the buckets of two seconds would only take memory.
             latest: (seconds > 0).then(|| Box::new(LatestDelays::new())),
         }
@@ -127,7 +127,7 @@ impl QualitySeries {
 
     fn second_mut(&mut self, second: u64) -> Option<&mut QualitySecond> {
         let second = clamp_to_usize(second);
-        if second >= self.seconds.len() && second < self.room {
+        if second >= self.seconds.len() && second < self.limit {
             self.seconds.resize(second + 1, QualitySecond::default());
         }
         self.seconds.get_mut(second)
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn losses_and_delays_go_into_their_second() {
         let origin = MonoTime::from_nanos(500);
-        let mut series = QualitySeries::with_room(3);
+        let mut series = QualitySeries::with_limit(3);
         series.add_lost(2, 5);
         series.add_delay(origin, origin + Nanos::from_millis(1500), Nanos::new(40));
         series.add_delay(origin, origin + Nanos::from_millis(1600), Nanos::new(60));
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn each_second_has_percentiles_of_its_own_delays() {
         let origin = MonoTime::from_nanos(500);
-        let mut series = QualitySeries::with_room(9);
+        let mut series = QualitySeries::with_limit(9);
         for (ms, delay) in [(100, 10), (200, 12), (1100, 9), (300, 30), (2100, 7), (2200, 7), (4000, 20)] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(delay));
         }
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn closed_second_with_later_delay_has_no_percentiles() {
         let origin = MonoTime::from_nanos(0);
-        let mut series = QualitySeries::with_room(9);
+        let mut series = QualitySeries::with_limit(9);
         for ms in [100, 1100, 3000, 200, 2100, 3900] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(ms));
         }
@@ -247,7 +247,7 @@ mod tests {
     fn shared_second_of_two_receivers_has_no_percentiles() {
         let origin = MonoTime::from_nanos(0);
         let with = |seconds: &[u64]| {
-            let mut series = QualitySeries::with_room(9);
+            let mut series = QualitySeries::with_limit(9);
             for second in seconds {
                 series.add_delay(origin, origin + Nanos::from_secs(*second), Nanos::new(10 + second));
             }
@@ -268,14 +268,14 @@ mod tests {
     #[test]
     fn rate_series_counts_seconds_and_overflow_without_loss() {
         let origin = MonoTime::from_nanos(500);
-        let mut series = RateSeries::with_room(3);
+        let mut series = RateSeries::with_limit(3);
         for ms in [0, 999, 1000, 2999, 3000, 9000] {
             series.add_frames(origin, origin + Nanos::from_millis(ms), 1, 64);
         }
         series.add_frames(origin, MonoTime::from_nanos(0), 1, 64);
         assert_eq!(series.seconds, [(3, 192), (1, 64), (1, 64)]);
         assert_eq!(series.beyond, (2, 128));
-        let mut sum = RateSeries::with_room(0);
+        let mut sum = RateSeries::with_limit(0);
         sum.merge(&series);
         sum.merge(&series);
         assert_eq!(sum.seconds[0], (6, 384));

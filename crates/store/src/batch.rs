@@ -87,7 +87,7 @@ impl<'a> SegmentBatch<'a> {
 
     /// Adds a segment for which the caller has no draft. A segment that came too late for its report is stored beside it, and
     /// one of an unknown run in a directory of its own. So the node can delete it. At most
-    /// [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) bytes are kept per node, and [`MOST_LATE`](crate::MOST_LATE) in all.
+    /// [`MAX_LATE_OF_NODE`](crate::MAX_LATE_OF_NODE) bytes are kept per node, and [`MAX_LATE`](crate::MAX_LATE) in all.
     pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
         let outcome =
             self.examine_late_segment(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));

@@ -12,7 +12,7 @@ mod segments;
 mod stored;
 mod unfinished;
 
-pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
+pub use late::{LateResults, MAX_LATE, MAX_LATE_OF_NODE};
 pub(crate) use lock_holder::describe_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
 pub(crate) use open::OPEN;

@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 mod captures;
 
-/// Most bytes of a packed value.
-const MOST_PACKED: usize = 64 << 20;
+/// Maximum number of bytes of a packed value.
+const MAX_PACKED: usize = 64 << 20;
 
 /// A node's part in a run, put together from its segments.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -159,10 +159,16 @@ impl GatheredPart {
                     doubts.push(end.reason.clone().unwrap_or_else(|| "it was cut short".to_owned()));
                 }
                 if end.refused_captures > 0 {
-                    doubts.push(format!("disk: {} captures did not fit", end.refused_captures));
+                    doubts.push(format!(
+                        "disk: {} captures did not fit into its spool, and were not stored",
+                        end.refused_captures
+                    ));
                 }
                 if end.refused_intervals > 0 {
-                    doubts.push(format!("disk: {} interval counts did not fit", end.refused_intervals));
+                    doubts.push(format!(
+                        "disk: {} of its interim counts did not fit into its spool, and were not stored",
+                        end.refused_intervals
+                    ));
                 }
                 // If segments are missing, the chain of checksums is wrong anyway, and would only repeat that.
                 if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
@@ -204,7 +210,7 @@ impl PiecedValue {
         if segment.offset == 0 {
             self.pieces.clear();
         }
-        if self.pieces.len().saturating_add(segment.payload.len()) > MOST_PACKED {
+        if self.pieces.len().saturating_add(segment.payload.len()) > MAX_PACKED {
             // Far larger than any result: a node must not fill the controller's memory.
             self.pieces = Vec::new();
             return;

@@ -28,7 +28,7 @@ const ATTEMPTS: u32 = 40;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 pub(crate) const CAPTURES: &str = "captures";
 
-/// A run with files but without a row.
+/// A run whose files are on disk, but which has no row in the catalogue: it goes on, was killed, or its report could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeptRun {
     pub run: RunId,

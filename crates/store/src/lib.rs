@@ -42,7 +42,7 @@ pub mod spool;
 
 pub use batch::SegmentBatch;
 pub use catalogue::{
-    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MOST_LATE, MOST_LATE_OF_NODE, MethodState,
+    CatalogueEntry, CataloguePage, CatalogueQuery, LateResults, MAX_LATE, MAX_LATE_OF_NODE, MethodState,
     MethodSummary, PruneCriteria, PruneOutcome, PrunedResult, RunCatalogue, RunQuota, RunShare, RunSummary,
     StoredSummary, UnfinishedMethod, UnfinishedRun,
 };

@@ -4,7 +4,7 @@
 //! <fleet>/history/<node>.jsonl      the newest entries, one per line
 //! <fleet>/history/<node>.old.jsonl  older entries
 //! ```
-//! Invariant: a node has at most twice [`MOST_BYTES`] there, and takes no space from another node. A line that was cut short,
+//! Invariant: a node has at most twice [`MAX_BYTES`] there, and takes no space from another node. A line that was cut short,
 //! for example on a full disk, is skipped and affects no other line.
 
 use crate::Error;
@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Size at which the current file becomes the old one, in place of the one before.
-const MOST_BYTES: u64 = 128 << 10;
+const MAX_BYTES: u64 = 128 << 10;
 
 #[derive(Clone, Debug)]
 pub struct NodeHistory(PathBuf);
@@ -48,7 +48,7 @@ impl NodeHistory {
         let mut file = private_files::open_to_append(path)?;
         let length = file.metadata()?.len();
         // An empty file is never rotated: that would replace the old entries by nothing.
-        if length > 0 && length + lines.len() as u64 > MOST_BYTES {
+        if length > 0 && length + lines.len() as u64 > MAX_BYTES {
             fs::rename(path, self.old_path(node))?;
             file = private_files::open_to_append(path)?;
         }
@@ -133,7 +133,7 @@ mod tests {
         assert!(kept.is_sorted() && kept.len() > 500, "{}", kept.len());
         let files = fs::read_dir(place.path().join("history")).unwrap();
         let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
-        assert!(bytes < 2 * MOST_BYTES + 1000, "{bytes}");
+        assert!(bytes < 2 * MAX_BYTES + 1000, "{bytes}");
         assert_eq!(history.read_entries(&name("b")).unwrap(), [started(1)]);
         assert_eq!(history.list_nodes().unwrap(), [name("a"), name("b")]);
     }

@@ -16,7 +16,7 @@ const PER_ROW: u64 = 6 << 10;
 const PER_SECOND: u64 = 320;
 /// Seconds of a run without an end for which space is reserved.
 const ENDLESS: u64 = 600;
-/// Most space that is reserved. A larger report depends on the free space when it is written.
+/// Largest space that is reserved. A larger report depends on the free space when it is written.
 const CEILING: u64 = 64 << 20;
 
 /// The parts of a plan that determine the size of its report.

@@ -49,7 +49,7 @@ pub(crate) fn report(run: &str) -> RunReport {
 }
 
 fn series() -> RateSeries {
-    let mut series = RateSeries::with_room(4);
+    let mut series = RateSeries::with_limit(4);
     let start = MonoTime::from_nanos(0);
     series.add_frames(start, start, 6, 384);
     series.add_frames(start, MonoTime::from_nanos(1_000_000_000), 4, 256);

@@ -15,9 +15,9 @@ use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
 
-/// Most files kept of one node.
+/// Maximum number of files kept of one node.
 const FILES: usize = 64;
-/// Most bytes kept of one node.
+/// Maximum number of bytes kept of one node.
 const BYTES: u64 = 4 << 20;
 
 impl RunCatalogue {

@@ -7,7 +7,7 @@ use crate::ethtool::{DriverName, EthtoolCalls, LinkSpeed, Offload, QueueCounts, 
 use crate::link::{Link, LinkAddress, NamespaceLinks};
 use crate::netdev::{self, XdpFeatures};
 use crate::pktgen::Pktgen;
-use crate::sandbox::OfferedWalls;
+use crate::sandbox::OfferedProtections;
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs, sched, userns, xdp, xsk};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub struct MachineFacts {
     /// Obstacle to the kernel's packet generator.
     pub pktgen_obstacle: Option<String>,
     /// Walls that this kernel offers to programs which give up rights.
-    pub walls: OfferedWalls,
+    pub walls: OfferedProtections,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -70,7 +70,7 @@ pub fn read_machine_facts() -> MachineFacts {
         bpf_obstacle: xdp::bpf_obstacle().map(|error| error.to_string()),
         af_xdp_obstacle: obstacle_here(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
         pktgen_obstacle: obstacle_here(|netns| Pktgen::open_in(netns).map(drop)),
-        walls: OfferedWalls::probe_kernel(),
+        walls: OfferedProtections::probe_kernel(),
     }
 }
 

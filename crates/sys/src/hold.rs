@@ -2,7 +2,7 @@
 //! egress ([`KernelGate`]), or frames that the kernel makes itself ([`LiveTrain`]).
 //!
 //! The programs are `bpf/{gate,train}.bpf.c`. Both record in shared memory when each frame was released. Nothing is held for
-//! longer than [`MOST_HELD_NS`], since the processor does nothing else meanwhile.
+//! longer than [`MAX_HELD_NS`], since the processor does nothing else meanwhile.
 
 mod gate;
 mod held;
@@ -19,7 +19,7 @@ static GATE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OU
 static TRAIN: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
 
 /// The longest time that a frame is held back.
-pub const MOST_HELD_NS: u64 = 1_000_000;
+pub const MAX_HELD_NS: u64 = 1_000_000;
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// The kind of file, in the runtime directory.
 const KIND: &str = "locks";
 /// Attempts to make a file anew that was removed while it was being locked.
-const MOST_TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 /// A held name; dropping it gives it back.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
 impl LockFile {
     /// Locks the file and makes it if need be; `None` if somebody else has locked it.
     pub fn lock_at(path: &Path) -> std::io::Result<Option<Self>> {
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             let mut file = open_lock_file(path)?;
             if !set_lock(&file)? {
                 return Ok(None);

@@ -21,12 +21,12 @@ use std::thread::JoinHandle;
 /// Directory of named namespaces, shared with `ip netns`.
 pub const DIRECTORY: &str = "/run/netns";
 /// Namespaces that are looked at, at most.
-const MOST_VISIBLE: usize = 1024;
+const MAX_VISIBLE: usize = 1024;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root";
 const MADE_LATER: &str =
     "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
 /// Namespaces with a thread that stays.
-const MOST_RESIDENTS: usize = 256;
+const MAX_RESIDENTS: usize = 256;
 
 /// Threads that stay in a namespace, by its inode, which is not used again while the thread is there.
 static RESIDENTS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
@@ -224,7 +224,7 @@ impl NetNs {
                 all.push(netns);
             }
         }
-        all.truncate(MOST_VISIBLE);
+        all.truncate(MAX_VISIBLE);
         all
     }
 
@@ -278,7 +278,7 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
 /// Leaves a thread in each of these namespaces, so that later work in them takes no rights. A namespace that cannot be entered is
 /// left out; work in it reports the reason.
 pub fn keep_entered(names: &[String]) {
-    for name in names.iter().take(MOST_RESIDENTS) {
+    for name in names.iter().take(MAX_RESIDENTS) {
         let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
         // On doubt the namespace is left out. Work in it then reports the reason.

@@ -79,8 +79,8 @@ fn is_of_another(path: &Path) -> bool {
 
 /// Longest file that is read. Those of a tap with many interfaces take some kilobytes.
 const LONGEST_FILE: u64 = 1 << 20;
-/// Most files that are listed.
-const MOST_FILES: usize = 4096;
+/// Maximum number of files that are listed.
+const MAX_FILES: usize = 4096;
 /// Attempts to lock a file, and the time between two.
 const HOLD_TRIES: u32 = 100;
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
@@ -152,7 +152,7 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     });
     let entries = listed.into_iter().flatten().flatten();
     let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-    names.filter(|name| name != "." && name != "..").take(MOST_FILES).collect()
+    names.filter(|name| name != "." && name != "..").take(MAX_FILES).collect()
 }
 
 /// Makes a directory that is this user's own, if need be, and names its file system and its number there.

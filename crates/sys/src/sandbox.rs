@@ -9,7 +9,7 @@
 //! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
 //! led astray, not one whose code an attacker has replaced.
 //!
-//! Nothing is owned. Rights that were given up never come back. A wall that this kernel lacks is in [`ActiveWalls::missing`].
+//! Nothing is owned. Rights that were given up never come back. A wall that this kernel lacks is in [`ActiveProtections::missing`].
 
 mod acting_user;
 mod capabilities;
@@ -26,7 +26,7 @@ mod user;
 pub use acting_user::{act_as_user, keep_acting_user};
 pub use capabilities::{ProcessCapabilities, capability_names};
 pub use landlock::{FileRules, TcpRules};
-pub use report::{ActiveWalls, MissingWall, OfferedWalls};
+pub use report::{ActiveProtections, MissingProtection, OfferedProtections};
 pub use status::{ThreadStatus, threads_of};
 pub use syscalls::ThreadClass;
 pub use user::{ProcessUser, UserError, home_of, own_user_name};
@@ -55,7 +55,7 @@ pub struct SandboxPolicy {
 #[must_use = "the capabilities that opening needs are dropped by `close`"]
 pub struct Sandbox {
     kept: ProcessCapabilities,
-    landlock: Result<u32, MissingWall>,
+    landlock: Result<u32, MissingProtection>,
 }
 
 impl Sandbox {
@@ -76,11 +76,11 @@ impl Sandbox {
         self,
         class: ThreadClass,
         user: Option<ProcessUser>,
-    ) -> Result<ActiveWalls, Error> {
+    ) -> Result<ActiveProtections, Error> {
         // First: the filter does not allow the calls that drop rights.
         every_thread::drop_rights(self.kept, user)?;
         let filter = seccomp::install_filter(class, seccomp::FilteredThreads::EveryThread)?;
-        Ok(ActiveWalls::read_process(self.landlock, filter))
+        Ok(ActiveProtections::read_process(self.landlock, filter))
     }
 }
 
@@ -111,15 +111,18 @@ pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
 }
 
 /// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the version of Landlock.
-pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
+pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
     landlock::restrict_self(policy)
 }
 
 /// Gives the program that `command` starts the filter of a class. Returns the wall that this kernel lacks, if it lacks one.
-pub fn filter_program(command: &mut Command, class: ThreadClass) -> Result<Result<(), MissingWall>, Error> {
-    if let Some(missing) = seccomp::find_missing_wall() {
+pub fn filter_program(
+    command: &mut Command,
+    class: ThreadClass,
+) -> Result<Result<(), MissingProtection>, Error> {
+    if let Some(missing) = seccomp::find_missing_protection() {
         return Ok(Err(missing));
     }
     let filter = seccomp::AssembledFilter::for_class(class)?;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Attempts to make a directory: another process may take a new one for a leftover.
-const MOST_TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
 #[derive(Debug)]
 pub struct ScratchDirectory {
@@ -28,7 +28,7 @@ impl ScratchDirectory {
     pub fn create_in(base: &Path, kind: &str) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         remove_leftovers(base, kind);
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let path = base.join(format!("{kind}-{}-{number}", process::own_id()));
             match private_files::create_directory(&path) {

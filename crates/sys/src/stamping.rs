@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, AsRawFd};
 
 /// Kinds of stamps that are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "five independent wishes, as the kernel has them")]
+#[expect(clippy::struct_excessive_bools, reason = "five independent requests, as the kernel has them")]
 pub struct WantedStamps {
     /// Stamp on entering the queueing discipline.
     pub queued: bool,

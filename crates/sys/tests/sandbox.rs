@@ -10,8 +10,8 @@
 
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{
-    ActiveWalls, FileRules, OfferedWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, TcpRules,
-    ThreadClass, filter_program, threads_of,
+    ActiveProtections, FileRules, OfferedProtections, ProcessCapabilities, ProcessUser, Sandbox,
+    SandboxPolicy, TcpRules, ThreadClass, filter_program, threads_of,
 };
 use std::fs;
 use std::io::{Error, ErrorKind, Write};
@@ -143,7 +143,7 @@ fn main() {
     if let Some(attempt) = std::env::var_os(ATTEMPT) {
         return inside(attempt.to_str().unwrap());
     }
-    let offer = OfferedWalls::probe_kernel();
+    let offer = OfferedProtections::probe_kernel();
     if !offer.seccomp {
         return println!("skipped: {}", offer.missing[0]);
     }
@@ -199,14 +199,14 @@ fn inside(what: &str) {
     let own = PathBuf::from(std::env::var_os(OWN).unwrap());
     let attempt = ATTEMPTS.iter().find(|(name, ..)| *name == what).unwrap().2;
     if std::env::var_os(FOREIGN).is_none() {
-        assert_walls(&enter(&own));
+        assert_protections(&enter(&own));
     }
     let Err(error) = attempt(&own) else { return };
     std::process::exit(error.raw_os_error().unwrap_or(255));
 }
 
 /// Enters the sandbox with a thread from before, which has to give up its rights, too.
-fn enter(own: &Path) -> ActiveWalls {
+fn enter(own: &Path) -> ActiveProtections {
     let policy = SandboxPolicy {
         opening: ProcessCapabilities::NET_RAW.union_with(ProcessCapabilities::SWITCH_USER),
         kept: ProcessCapabilities::NONE,
@@ -231,7 +231,7 @@ fn enter(own: &Path) -> ActiveWalls {
     walls
 }
 
-fn assert_walls(walls: &ActiveWalls) {
+fn assert_protections(walls: &ActiveProtections) {
     assert!(walls.capabilities.is_empty() && walls.no_new_privs && walls.seccomp, "{walls}");
     if ProcessUser::find_by_name("nobody").is_ok() {
         assert_ne!(walls.user, 0, "{walls}");
@@ -256,7 +256,7 @@ fn write_own(own: &Path) -> Result<(), Error> {
 
 /// In here the system calls are answered as a kernel without them does.
 fn name_missing(_own: &Path) -> Result<(), Error> {
-    let offer = OfferedWalls::probe_kernel();
+    let offer = OfferedProtections::probe_kernel();
     let missing = offer.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let is_named = missing.contains("Landlock: this kernel does not have it")
         && missing.contains("seccomp: this kernel");

@@ -77,7 +77,7 @@ const ETHER_TYPE: usize = 12;
 /// Types that announce a VLAN tag.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Most VLAN tags behind which a header is looked for.
-const MOST_TAGS: usize = 8;
+const MAX_TAGS: usize = 8;
 
 /// Reports whether the type at this offset announces a VLAN tag.
 fn is_tag(frame: &[u8], at: usize) -> bool {
@@ -91,7 +91,7 @@ impl FilterBase {
             Self::Vlan => is_tag(frame, ETHER_TYPE).then_some(ETHER_TYPE + 2),
             Self::Ipv4 | Self::Ipv6 => {
                 // Bounded, because the compiled filter writes this loop out.
-                let tags = (0..MOST_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
+                let tags = (0..MAX_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
                 let at = ETHER_TYPE + 4 * tags;
                 (word_at(frame, at)? == self.ether_type()).then_some(at + 2)
             }

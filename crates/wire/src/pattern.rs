@@ -46,7 +46,7 @@ impl FieldPattern {
     }
 
     /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of` senders that
-    /// share a stream. `None`: it would take a list of more than [`MOST_DEALT`] values.
+    /// share a stream. `None`: it would take a list of more than [`MAX_DEALT`] values.
     pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
         // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
         let period = self.period() / gcd(self.period(), of);
@@ -59,7 +59,7 @@ impl FieldPattern {
                 let step = step.wrapping_mul(u128::from(of));
                 Some(Self::Step { start, step, count: count / of, down: *down })
             }
-            _ if period > MOST_DEALT => None,
+            _ if period > MAX_DEALT => None,
             _ => {
                 let frames = (0..period).map(|n| index.wrapping_add(n.wrapping_mul(of)) % self.period());
                 Some(Self::Values(frames.map(|frame| self.value_at(frame, 128)).collect()))
@@ -83,7 +83,7 @@ impl FieldPattern {
 }
 
 /// Longest list that [`FieldPattern::every_nth`] makes.
-pub const MOST_DEALT: u64 = 65_536;
+pub const MAX_DEALT: u64 = 65_536;
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {

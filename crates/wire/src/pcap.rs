@@ -3,7 +3,7 @@
 //! ```text
 //!  bytes so far -> CaptureDecoder::next_step -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
-//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and drops what
+//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MAX_NEEDED`] bytes, gives what it has and drops what
 //! was used, so a file of any size is read in constant memory. It does not interpret the bytes of a record.
 //!
 //! Invariant: any bytes are fine. Every step but [`DecoderStep::More`] uses at least one byte, and [`DecoderStep::More`] asks for
@@ -16,10 +16,10 @@ mod ng;
 #[cfg(test)]
 mod tests;
 
-/// Most bytes that a decoder asks for at once.
-pub const MOST_NEEDED: usize = MOST_BLOCK;
+/// Maximum number of bytes that a decoder asks for at once.
+pub const MAX_NEEDED: usize = MAX_BLOCK;
 /// The longest block with a packet that is believed; a longer one is damage, not data.
-const MOST_BLOCK: usize = 1 << 20;
+const MAX_BLOCK: usize = 1 << 20;
 /// Link type of Ethernet frames.
 pub const ETHERNET: u16 = 1;
 
@@ -79,7 +79,7 @@ pub enum CaptureDamage {
     #[error("a packet belongs to interface {0}, which the file does not describe")]
     Interface(u32),
     /// More interfaces than anyone has.
-    #[error("it describes more than {} interfaces", ng::MOST_INTERFACES)]
+    #[error("it describes more than {} interfaces", ng::MAX_INTERFACES)]
     Interfaces,
 }
 

@@ -55,7 +55,7 @@ const LEAST_NS: u64 = 3_000_000;
 /// The smallest size: work that is given up beyond some number of names (hints at what is meant: 100) is over by then.
 const LEAST_SIZE: usize = 128;
 /// The longest input that is made.
-const MOST_BYTES: usize = 16 << 20;
+const MAX_BYTES: usize = 16 << 20;
 
 /// Fails if a byte of an input of four times the size costs more than twice as much. `make` gives an input of a size, whose unit is
 /// its own business. Sizes grow until the time can be measured.
@@ -63,7 +63,7 @@ pub fn assert_proportional(what: &str, make: impl Fn(usize) -> String, mut work:
     let mut size = LEAST_SIZE;
     loop {
         let (short, long) = (make(size), make(4 * size));
-        if best_ns(&short, &mut work) < LEAST_NS && 4 * long.len() <= MOST_BYTES {
+        if best_ns(&short, &mut work) < LEAST_NS && 4 * long.len() <= MAX_BYTES {
             size *= 2;
             continue;
         }

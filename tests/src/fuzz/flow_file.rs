@@ -7,13 +7,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// One column of each kind that files have.
-const WANTED: [&str; 5] = [
-    "sourceIPv6Address",
-    "octetDeltaCount",
-    "flowStartNanoseconds",
-    "protocolIdentifier",
-    "otherFields",
-];
+const WANTED: [&str; 5] =
+    ["sourceIPv6Address", "octetDeltaCount", "flowStartNanoseconds", "protocolIdentifier", "otherFields"];
 
 /// Rows of the chunks and rows that the filter selects; `None` if the file is refused.
 fn count_rows(files: &[PathBuf], filter: &FlowFilter) -> Option<(usize, usize)> {
@@ -33,8 +28,7 @@ fn judge_file(path: &Path) {
     let Some((rows, all)) = count_rows(&files, &FlowFilter::default()) else { return };
     assert_eq!(rows, all, "a filter that selects everything left rows out");
     let large: FlowFilter = "bytes > 100 and not src net 198.18.0.0/15".parse().unwrap_or_default();
-    let early =
-        FlowFilter::started_in(TimeSpan { from_ns: None, to_ns: Some(1_795_266_000_500_000_000) });
+    let early = FlowFilter::started_in(TimeSpan { from_ns: None, to_ns: Some(1_795_266_000_500_000_000) });
     for filter in [large, early] {
         if let Some((_, selected)) = count_rows(&files, &filter) {
             assert!(selected <= rows, "{selected} of {rows} rows");

@@ -1,9 +1,7 @@
 //! What a node of the fleet says that it is: every controller and `fleet up` read it, whoever the node is.
 
 use super::cost::assert_linear;
-use packetrig_fleet::hello::{
-    LONGEST_TEXT, MOST_HELLO_BYTES, MOST_PORTS, MOST_SPOOLED, MOST_TEXTS, NodeHello,
-};
+use packetrig_fleet::hello::{LONGEST_TEXT, MAX_HELLO_BYTES, MAX_PORTS, MAX_SPOOLED, MAX_TEXTS, NodeHello};
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::packed;
 use packetrig_nats::letter_reader::LetterReader;
@@ -25,7 +23,7 @@ fn hear(bytes: &[u8]) {
     let mut reader = LetterReader::new([7; 32]);
     let seal = reader.genuine_seal(SUBJECT, bytes);
     let Ok(envelope) = reader.read_message(SUBJECT, &seal, bytes) else { return };
-    assert!(bytes.len() <= MOST_HELLO_BYTES);
+    assert!(bytes.len() <= MAX_HELLO_BYTES);
     let MessageBody::Hello(hello) = &envelope.body else { panic!("nothing else is said there") };
     assert_bounds(hello);
     let elsewhere = reader.genuine_seal(OTHER, bytes);
@@ -40,15 +38,15 @@ fn hear(bytes: &[u8]) {
 }
 
 fn assert_bounds(hello: &NodeHello) {
-    assert!(hello.ports.len() <= MOST_PORTS && hello.spooled.len() <= MOST_SPOOLED);
+    assert!(hello.ports.len() <= MAX_PORTS && hello.spooled.len() <= MAX_SPOOLED);
     let lists = [&hello.features, &hello.labels, &hello.troubles];
     let lists = lists.into_iter().chain(hello.ports.iter().map(|port| &port.labels));
     for list in lists {
-        assert!(list.len() <= MOST_TEXTS);
+        assert!(list.len() <= MAX_TEXTS);
         assert_lines(list.iter().map(String::as_str));
     }
     for port in &hello.ports {
-        assert!(port.addresses.len() <= MOST_TEXTS && port.back_ends.len() <= MOST_TEXTS);
+        assert!(port.addresses.len() <= MAX_TEXTS && port.back_ends.len() <= MAX_TEXTS);
         assert_lines([&*port.interface, &*port.driver]);
     }
     assert_lines([&*hello.version, &*hello.clock.identity]);

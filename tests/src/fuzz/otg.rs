@@ -1,7 +1,7 @@
 //! The OTG API as a client meets it, without sockets: any bytes are a request, or are refused.
 
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
-use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_plan::{PlanDocument, PlanParseOptions};
 use packetrig_report::outcome::NodeFault;
 use packetrig_server::{InMemoryServer, LocalUsers, ServerOptions, TestConsole};
 use packetrig_units::{Blame, MonoTime};
@@ -16,8 +16,8 @@ impl RunSource for NoRigs {
         Err(OpenFailure::Fault(NodeFault { blame: Blame::World, text: "there is no rig here".to_owned() }))
     }
 
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions { seed: 1, ..ReadOptions::default() }
+    fn plan_parse_options(&self) -> PlanParseOptions {
+        PlanParseOptions { seed: 1, ..PlanParseOptions::default() }
     }
 
     fn wall_clock(&self, at: MonoTime) -> u64 {
@@ -127,7 +127,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 /// The answer to `data` is one, and none that says that the program is wrong, unless it only quotes the question.
 fn check_http(data: &[u8], said: &[u8]) {
     assert!(said.is_empty() || said.starts_with(b"HTTP/1."), "no HTTP: {}", String::from_utf8_lossy(said));
-    let bug = b"this is a bug of packetrig";
+    let bug = b"this is a bug in packetrig";
     let holds = |text: &[u8]| text.windows(bug.len()).any(|part| part == bug);
     assert!(holds(data) || !holds(said), "{}", String::from_utf8_lossy(said));
 }

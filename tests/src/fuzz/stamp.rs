@@ -6,7 +6,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Packets that one input is cut into at most.
-const MOST_PACKETS: usize = 16_384;
+const MAX_PACKETS: usize = 16_384;
 
 /// Packets from addresses that anybody can write, the lengths and the last bytes of the addresses as the input says: each is
 /// reflected or refused, no reflection is longer than its request, and in authenticated mode only sealed ones are answered.
@@ -22,7 +22,7 @@ pub fn stamp(data: &[u8]) {
     };
     let mut reflector = StampReflector::new(settings);
     let (mut rest, mut out) = (rest, Vec::new());
-    for number in 0..MOST_PACKETS {
+    for number in 0..MAX_PACKETS {
         let [length, low, high, after @ ..] = rest else { break };
         let (bytes, next) = after.split_at(usize::from(*length).min(after.len()));
         rest = next;

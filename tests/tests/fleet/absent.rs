@@ -1,6 +1,6 @@
 //! Runs on a fleet of which somebody is not there.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, FleetOptions};
 use crate::run::Judged;
 use packetrig_tests::program::Report;
 use rustix::process::Signal;
@@ -12,7 +12,7 @@ const ACCEPTED: [&str; 5] = ["--max-misdelivered", "100%", "--max-late", "5s", "
 
 #[test]
 fn group_selection_includes_absent_nodes() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let run = |more: &[&str]| fleet.ask_begun(&[&ALL[..], &ACCEPTED, more].concat());
     // A controller has heard all of them once.
     fleet.begin(&["--packets", "100"]).finish();
@@ -44,20 +44,20 @@ fn group_selection_includes_absent_nodes() {
 
 #[test]
 fn agent_of_removed_node_reports_and_exits() {
-    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(mut fleet) = Fleet::up(FleetOptions::default()) else { return };
     assert_eq!(fleet.ask(&["fleet", "remove", "s3"]).0, Some(0));
     for _ in ["it runs", "it is started again"] {
         assert_eq!(fleet.await_agent_end("s3"), Some(2), "{}", fleet.said("s3"));
         let said = fleet.said("s3");
         assert!(said.contains("the operator has removed this node from the fleet"), "{said}");
-        fleet.start_agent("s3", Wish::default());
+        fleet.start_agent("s3", FleetOptions::default());
     }
 }
 
 /// A node that the run was started without has nothing of it: nobody waits until that node is taken.
 #[test]
 fn next_run_ends_orphan_despite_absent_node() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.begin(&["--packets", "100"]).finish();
     fleet.signal("s3", Signal::KILL);
     fleet.await_status("one is missing", |rows| rows.len() == 5);

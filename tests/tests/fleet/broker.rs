@@ -1,11 +1,11 @@
 //! A message server that dies, and one whose disk is full.
 
-use crate::lab::{Fleet, Wish, await_that};
+use crate::lab::{Fleet, FleetOptions, await_that};
 use crate::run::Judged;
 
 #[test]
 fn killed_message_server_loses_no_result() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
     fleet.kill_server();
@@ -39,8 +39,8 @@ fn server_line(fleet: &Fleet) -> String {
 
 #[test]
 fn message_server_recovers_from_full_disk() {
-    let wish = Wish { server_disk: Some(c"size=96m"), ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request = FleetOptions { server_disk: Some(c"size=96m"), ..FleetOptions::default() };
+    let Some(fleet) = Fleet::up(request) else { return };
     let shows = |what: &str| {
         await_that(what, || server_line(&fleet).contains(what), || server_line(&fleet) + &fleet.said("up"));
     };

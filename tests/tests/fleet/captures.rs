@@ -1,6 +1,6 @@
 //! Captures that are too large for the spool stay on their nodes and are fetched from there.
 
-use crate::lab::{Fleet, RECEIVERS, Wish, await_that};
+use crate::lab::{Fleet, FleetOptions, RECEIVERS, await_that};
 use crate::run::Judged;
 use packetrig_tests::program::Report;
 use rustix::process::{Signal, kill_process};
@@ -35,7 +35,10 @@ fn peak_memory(process: u32) -> u64 {
 
 #[test]
 fn capture_fetch_resumes_in_ranges_during_run() {
-    let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions { arguments: &["--spool", "1"], ..FleetOptions::default() })
+    else {
+        return;
+    };
     // What three senders send reaches each receiver: tens of megabytes, far beyond the spool.
     let first =
         fleet.begin(&["--rate", "3kpps", "--packets", "9000", "--size", "1400", "--capture"]).finish();
@@ -78,8 +81,12 @@ fn capture_fetch_resumes_in_ranges_during_run() {
 
 #[test]
 fn capture_fetch_respects_owner_limit() {
-    let wish = Wish { arguments: &["--spool", "1"], owner: "max_capture = \"1MB\"", ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request = FleetOptions {
+        arguments: &["--spool", "1"],
+        owner: "max_capture = \"1MB\"",
+        ..FleetOptions::default()
+    };
+    let Some(fleet) = Fleet::up(request) else { return };
     let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();
     ended.report().assert_nothing_lost();
     let (code, printed, complaints) = fleet.ask(&["fleet", "fetch"]);

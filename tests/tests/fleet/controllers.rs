@@ -1,13 +1,13 @@
 //! Controllers that die, and controllers that meet.
 
-use crate::lab::{Fleet, SENDERS, Wish, pid};
+use crate::lab::{Fleet, FleetOptions, SENDERS, pid};
 use crate::run::{Judged, is_split};
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
 
 #[test]
 fn orphaned_run_is_stopped_and_collected_once() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.leave_run(&[]);
     let ended = fleet.catalogue().len();
     // Nobody tells the nodes to stop: their leases run out.
@@ -32,7 +32,7 @@ fn orphaned_run_is_stopped_and_collected_once() {
 
 #[test]
 fn next_run_ends_orphaned_run() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.leave_run(&[]);
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
@@ -44,7 +44,7 @@ fn next_run_ends_orphaned_run() {
 /// Whatever the run was doing: the ports of its nodes belong to the next one, all of them, as soon as that has the fleet.
 #[test]
 fn next_run_takes_orphaned_nodes_without_waiting() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let all = ["--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n", "--json"];
     let accepted = ["--max-misdelivered", "100%", "--max-late", "5s", "--packets", "300"];
     for state in ["opening ports", "ports are ready", "sending", "waiting for late", "collecting"] {
@@ -60,7 +60,7 @@ fn next_run_takes_orphaned_nodes_without_waiting() {
 /// Somebody else's results are somewhere else. The nodes are needed here all the same.
 #[test]
 fn next_run_stops_run_of_another_catalogue() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let other = fleet.place().join("other").display().to_string();
     fleet.leave_run(&["--store", &other]);
     let next = fleet.begin(&["--packets", "500"]).finish();
@@ -80,7 +80,7 @@ fn next_run_stops_run_of_another_catalogue() {
 
 #[test]
 fn run_on_busy_node_is_refused_or_waits() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     // Until the user stops it, it is longer than everything here takes.
     let mut first = fleet.begin(&["--packets", "60000"]);
     first.await_frames();
@@ -115,7 +115,7 @@ fn run_on_busy_node_is_refused_or_waits() {
 /// Nothing is known of the process of a controller that had its host under another boot: only in time is it clear that it is dead.
 #[test]
 fn orphaned_run_is_collected_after_host_reboot() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.leave_run(&[]);
     let ended = fleet.catalogue().len();
     let (code, printed, complaints) = fleet.ask_after_reboot(&["fleet", "collect"]);
@@ -130,7 +130,7 @@ fn orphaned_run_is_collected_after_host_reboot() {
 /// They share the boot of a kernel and not the numbers of processes.
 #[test]
 fn controller_in_another_container_counts_as_alive() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut first = fleet.begin(&["--packets", "600000"]);
     first.await_frames();
     let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--packets=300"];
@@ -146,7 +146,7 @@ fn controller_in_another_container_counts_as_alive() {
 /// Stopped for longer than a lease, the controller and the message server are what the nodes have in common.
 #[test]
 fn stalled_controller_or_server_blames_no_node() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let hold = |stop: &dyn Fn(Signal)| {
         stop(Signal::STOP);
         clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000_000);

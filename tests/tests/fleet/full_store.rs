@@ -1,6 +1,6 @@
 //! The disk with the catalogue of runs is full until its run has ended.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, FleetOptions};
 use crate::run::Judged;
 use packetrig_tests::small_disk::SmallDisk;
 
@@ -10,7 +10,7 @@ const SIZE: &std::ffi::CStr = c"size=160m";
 /// What nodes delete must be in the report.
 #[test]
 fn results_after_full_store_reach_the_report() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let place = fleet.place().join("store");
     std::fs::create_dir(&place).expect("there is room for a directory");
     let Some(disk) = SmallDisk::mount_over(&place, SIZE) else { return };

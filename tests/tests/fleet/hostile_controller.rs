@@ -3,7 +3,7 @@
 //! It says everything a controller can say, signed as it should be. What leaves the node is counted at the far interface:
 //! nothing may, until the same controller asks for something that the owner allows.
 
-use crate::lab::{Fleet, SENDERS, Wish};
+use crate::lab::{Fleet, FleetOptions, SENDERS};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{
@@ -382,7 +382,9 @@ fn outcomes(fleet: &Fleet, is_honest: bool) -> Vec<(String, String)> {
 
 #[test]
 fn hostile_controller_cannot_exceed_owner_permit() {
-    let Some(fleet) = Fleet::up(Wish { owner: OWNER, port: PORT, ..Wish::default() }) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions { owner: OWNER, port: PORT, ..FleetOptions::default() }) else {
+        return;
+    };
     let before = fleet.sent_by(VICTIM);
     let outcomes = outcomes(&fleet, false);
     let sent = fleet.sent_by(VICTIM) - before;

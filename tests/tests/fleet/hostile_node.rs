@@ -1,6 +1,6 @@
 //! A node with a good certificate and bad intentions, in a fleet that does its work meanwhile.
 
-use crate::lab::{Fleet, Wish, await_that, pid};
+use crate::lab::{Fleet, FleetOptions, await_that, pid};
 use crate::run::Judged;
 use packetrig_fleet::fabric::{Endpoint, Fabric, ResultOutlet, SegmentId};
 use packetrig_fleet::hello::NodeHello;
@@ -48,7 +48,7 @@ fn poison(line: &str) {
 
 #[test]
 fn hostile_node_neither_blocks_nor_slows_fleet() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     // A controller makes the stream of results.
     assert_eq!(fleet.begin(&["--packets", "100"]).finish().code, Some(0));
     let line = fleet.line().to_owned();
@@ -71,7 +71,7 @@ const FLOOD_PORTS: usize = 970_000;
 /// Between two of them: 150 in a second.
 const FLOOD_EVERY_NS: u64 = 6_666_667;
 /// Most of them.
-const FLOOD_MOST: usize = 6000;
+const MAX_FLOOD: usize = 6000;
 /// Most that `fleet up` may need meanwhile.
 const FLOOD_RSS_KIB: u64 = 128 << 10;
 
@@ -97,7 +97,7 @@ fn join_as_evil(line: &str) -> NatsEndpoint {
 /// Says the hello again and again, until the node was removed and has lost its connection.
 fn flood(endpoint: &mut NatsEndpoint, hello: &[u8], is_removed: &AtomicBool) -> usize {
     let mut said = 0;
-    while said < FLOOD_MOST {
+    while said < MAX_FLOOD {
         if endpoint.post_as_hello(hello.to_vec()).is_err() {
             break;
         }
@@ -119,7 +119,7 @@ fn fresh_nodes(fleet: &Fleet) -> Vec<String> {
     fresh.filter_map(|row| row["node"].as_str().map(str::to_owned)).filter(|node| node != "evil").collect()
 }
 
-/// Most memory that a process has needed, KiB.
+/// Largest memory that a process has needed, KiB.
 fn peak_memory_kib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has memory");
@@ -128,7 +128,7 @@ fn peak_memory_kib(process: u32) -> u64 {
 
 #[test]
 fn node_hello_flood_is_contained_and_removable() {
-    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(mut fleet) = Fleet::up(FleetOptions::default()) else { return };
     let (line, hello, is_removed) = (fleet.line().to_owned(), costly_hello(), AtomicBool::new(false));
     assert!((800_000..900_000).contains(&hello.len()), "{}", hello.len());
     let server = fleet.server_process();

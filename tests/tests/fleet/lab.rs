@@ -55,7 +55,7 @@ pub(crate) struct Fleet {
 
 /// How the agents are started.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Wish {
+pub(crate) struct FleetOptions {
     /// More arguments of each.
     pub(crate) arguments: &'static [&'static str],
     /// More of each owner's file, before its port.
@@ -68,7 +68,7 @@ pub(crate) struct Wish {
 
 impl Fleet {
     /// All of it; `None` where there are no rights or no server, which is said.
-    pub(crate) fn up(wish: Wish) -> Option<Self> {
+    pub(crate) fn up(request: FleetOptions) -> Option<Self> {
         let server = skip::client("nats")?;
         if !skip::has_tool("ip") {
             return None;
@@ -76,7 +76,7 @@ impl Fleet {
         let lab = skip::lab(|| Lab::with_bridge(SENDERS.len() + RECEIVERS.len()))?;
         let control = Control::lay(&lab);
         let place = tempfile::tempdir().expect("there is room for temporary files");
-        let server_disk = match wish.server_disk {
+        let server_disk = match request.server_disk {
             Some(options) => {
                 let directory = place.path().join("fleet/broker");
                 fs::create_dir_all(&directory).expect("there is room for a directory");
@@ -96,7 +96,7 @@ impl Fleet {
         };
         fleet.start_server();
         for node in SENDERS.into_iter().chain(RECEIVERS) {
-            fleet.start_agent(node, wish);
+            fleet.start_agent(node, request);
         }
         fleet.await_status("all nodes", |rows| rows.len() == SENDERS.len() + RECEIVERS.len());
         Some(fleet)
@@ -230,10 +230,10 @@ impl Fleet {
             .expect("the namespace is ours")
     }
 
-    pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {
+    pub(crate) fn start_agent(&mut self, node: &'static str, request: FleetOptions) {
         let label = if SENDERS.contains(&node) { "tx" } else { "rx" };
         let owner = self.place().join(format!("{node}.toml"));
-        let Wish { arguments, owner: more, port, .. } = wish;
+        let FleetOptions { arguments, owner: more, port, .. } = request;
         let text = format!("{more}\n[[port]]\ninterface = \"{INTERFACE}\"\nlabels = [\"{label}\"]\n{port}\n");
         fs::write(&owner, text).expect("there is room for an owner's file");
         let owner = owner.display().to_string();
@@ -253,7 +253,7 @@ impl Fleet {
         kill_process_group(pid(agent.id()), Signal::KILL).ok();
         agent.wait().expect("a child can be waited for");
         let usual = std::mem::replace(&mut self.line, line);
-        self.start_agent(node, Wish::default());
+        self.start_agent(node, FleetOptions::default());
         self.line = usual;
     }
 

@@ -1,11 +1,11 @@
 //! Test methods on a fleet: each trial is a run of the fleet.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, FleetOptions};
 use serde_json::Value;
 
 #[test]
 fn bisection_between_two_nodes_uses_fleet_runs() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.teach_the_bridge();
     let (code, printed, said) = fleet.ask(&[
         "test",

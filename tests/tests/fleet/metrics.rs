@@ -1,6 +1,6 @@
 //! What a node tells Prometheus, inside its sandbox.
 
-use crate::lab::{Fleet, SENDERS, Wish, await_that, pid};
+use crate::lab::{Fleet, FleetOptions, SENDERS, await_that, pid};
 use crate::run::Judged;
 use packetrig_tests::walls::{Holding, RIG};
 use rustix::process::{Signal, kill_process};
@@ -37,7 +37,9 @@ fn node_serves_metrics_without_rights_of_runs() {
     if !packetrig_tests::skip::has_tool("curl") {
         return;
     }
-    let Some(mut fleet) = Fleet::up(Wish { arguments: &["--metrics", PORT], ..Wish::default() }) else {
+    let Some(mut fleet) =
+        Fleet::up(FleetOptions { arguments: &["--metrics", PORT], ..FleetOptions::default() })
+    else {
         return;
     };
     let node = SENDERS[0];

@@ -1,6 +1,6 @@
 //! Nodes that die, freeze or cannot be heard.
 
-use crate::lab::{Fleet, Wish, await_that, begin_again, pid};
+use crate::lab::{Fleet, FleetOptions, await_that, begin_again, pid};
 use crate::run::{Ended, Judged, is_split};
 use packetrig_nats::authority::JoinSecret;
 use packetrig_nats::enrol::JoinLine;
@@ -44,7 +44,7 @@ fn assert_five_of_six(ended: &Ended) {
 
 #[test]
 fn killed_agent_makes_run_partial_and_stops_others() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "30000"]);
     run.await_frames();
     fleet.kill_worker("s1");
@@ -72,7 +72,7 @@ fn killed_agent_makes_run_partial_and_stops_others() {
 
 #[test]
 fn node_frozen_beyond_lease_stays_silent() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "30000", "--capture"]);
     run.await_frames();
     fleet.signal("s1", Signal::STOP);
@@ -91,7 +91,7 @@ fn node_frozen_beyond_lease_stays_silent() {
 
 #[test]
 fn sender_without_control_link_stops_and_reports_later() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "60000"]);
     run.await_frames();
     fleet.cable("s1", false);
@@ -122,12 +122,15 @@ fn sender_without_control_link_stops_and_reports_later() {
 
 #[test]
 fn full_spool_drops_captures_but_keeps_counts() {
-    let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions { arguments: &["--spool", "1"], ..FleetOptions::default() })
+    else {
+        return;
+    };
     // Three times 12 000 frames of 128 bytes reach each receiver.
     let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();
     let report = ended.report();
     report.assert_nothing_lost();
-    report.assert_partial(&["node r1: disk: 1 captures did not fit"]);
+    report.assert_partial(&["node r1: disk: 1 captures did not fit into its spool"]);
     for capture in report.0["captures"].as_array().expect("captures were asked for") {
         let file = capture["file"].as_str().expect("a capture has a file");
         assert!(file.starts_with('r') && file.contains(":/"), "it says on which node it is: {file}");
@@ -137,7 +140,7 @@ fn full_spool_drops_captures_but_keeps_counts() {
 
 #[test]
 fn a_receiver_that_stood_still_says_so() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
     fleet.signal("r1", Signal::STOP);
@@ -156,7 +159,7 @@ fn a_receiver_that_stood_still_says_so() {
 
 #[test]
 fn late_results_are_merged_into_report() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
     fleet.cable("r1", false);
@@ -187,7 +190,7 @@ fn late_results_are_merged_into_report() {
 
 #[test]
 fn joined_node_restart_ignores_join_line() {
-    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(mut fleet) = Fleet::up(FleetOptions::default()) else { return };
     let used_up = JoinLine { secret: JoinSecret("00".into()), ..fleet.line().parse().expect("a line") };
     let starts = |fleet: &Fleet| fleet.said("s1").matches("Node s1 of the fleet").count();
     for line in [used_up.to_string(), "no line at all".to_owned(), String::new()] {
@@ -218,7 +221,7 @@ fn kill_supervisor_at(fleet: &mut Fleet, state: &str) -> Result<Ended, String> {
 /// The agent of s1 ends with its supervisor, whatever the run is doing: it is the one that is named, and nobody else.
 #[test]
 fn killed_supervisor_blames_only_its_own_node() {
-    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(mut fleet) = Fleet::up(FleetOptions::default()) else { return };
     for state in ["opening ports", "ports are ready", "sending"] {
         let ended = begin_again(|| kill_supervisor_at(&mut fleet, state));
         assert!(ended.code.is_some_and(|code| code != 0 && code != 70), "{state}: {:?}", ended.code);

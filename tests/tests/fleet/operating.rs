@@ -1,6 +1,6 @@
 //! What an operator does with a fleet beside running plans: look, label, read its history.
 
-use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish, await_that};
+use crate::lab::{Fleet, FleetOptions, RECEIVERS, SENDERS, await_that};
 use crate::run::Judged;
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
@@ -22,7 +22,7 @@ fn cell<'a>(table: &'a [Vec<String>], row: usize, column: &str) -> &'a str {
 
 #[test]
 fn port_tables_name_each_node() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let ended = fleet.begin(&["--packets", "2500"]).finish();
     assert!(ended.complaints.contains("(s1/eth0): back end"), "{}", ended.complaints);
     let report = ended.report();
@@ -70,7 +70,7 @@ fn rows(fleet: &Fleet) -> Vec<Value> {
 /// It needs no round trip: it answers while the message server does not.
 #[test]
 fn fleet_status_answers_while_server_is_stopped() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let fresh = |rows: &[Value]| rows.iter().filter(|row| row["presence"] == "fresh").count();
     await_that("all were heard", || fresh(&rows(&fleet)) == 6, || format!("{:?}", rows(&fleet)));
     let [_, server] = fleet.broker();
@@ -109,7 +109,7 @@ fn run_between(fleet: &Fleet, tx: &str, rx: &str) -> (Option<i32>, Vec<String>, 
 
 #[test]
 fn operator_labels_select_ports_within_owner_limits() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let ask = |arguments: &[&str]| {
         let (code, printed, complaints) = fleet.ask(arguments);
         (code, format!("{printed}{complaints}"))
@@ -149,7 +149,7 @@ fn events(fleet: &Fleet, node: &str) -> Vec<Value> {
 
 #[test]
 fn node_history_lists_starts_losses_and_runs() {
-    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(mut fleet) = Fleet::up(FleetOptions::default()) else { return };
     let count = |fleet: &Fleet, node: &str, kind: &str| {
         events(fleet, node).iter().filter(|entry| entry["event"] == kind).count()
     };
@@ -202,7 +202,7 @@ fn events_of_run(log: &str, run: &str) -> Vec<String> {
 #[test]
 fn logs_follow_one_run_through_all_machines() {
     const LOG: [&str; 4] = ["--log-level", "info", "--log-format", "json"];
-    let Some(fleet) = Fleet::up(Wish { arguments: &LOG, ..Wish::default() }) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions { arguments: &LOG, ..FleetOptions::default() }) else { return };
     let ended = fleet.begin(&[&["--packets", "1000"], &LOG[..]].concat()).finish();
     let report = ended.report();
     report.assert_nothing_lost();

@@ -1,6 +1,6 @@
 //! Probes between the nodes of a fleet: all pairs, and what becomes of the others when one node forbids, is slow or dies.
 
-use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish};
+use crate::lab::{Fleet, FleetOptions, RECEIVERS, SENDERS};
 use packetrig_tests::program::Report;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -10,7 +10,7 @@ const PERMITTED: &str = "[probe]\n[[probe.target]]\nnetwork = \"198.18.0.0/24\"\
     bits_per_s = \"10Mbps\"\nloss_percent = 100\n";
 
 fn permitted() -> Option<Fleet> {
-    let fleet = Fleet::up(Wish { owner: PERMITTED, ..Wish::default() })?;
+    let fleet = Fleet::up(FleetOptions { owner: PERMITTED, ..FleetOptions::default() })?;
     fleet.give_addresses();
     Some(fleet)
 }
@@ -99,8 +99,9 @@ fn mesh_probe_measures_pairs_and_slow_direction() {
 /// A node of another machine has a clock of its own. Here all have one, and do not take that for granted.
 #[test]
 fn compared_clocks_reveal_the_slow_direction() {
-    let wish = Wish { owner: PERMITTED, arguments: &["--compare-clocks"], ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request =
+        FleetOptions { owner: PERMITTED, arguments: &["--compare-clocks"], ..FleetOptions::default() };
+    let Some(fleet) = Fleet::up(request) else { return };
     fleet.give_addresses();
     let _cable = fleet.impair("r1", ["--impair-ba", "delay=200ms"]);
     let mesh = Mesh::of(&fleet, &["--count", "10", "--from", "s1,r1"]);
@@ -163,8 +164,8 @@ fn capacities(fleet: &Fleet) -> (Mesh, String) {
 
 #[test]
 fn mesh_capacity_finds_narrowest_links() {
-    let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request = FleetOptions { owner: TRAINS_PERMITTED, ..FleetOptions::default() };
+    let Some(fleet) = Fleet::up(request) else { return };
     fleet.give_addresses();
     fleet.narrow("r1", "5mbit");
     let (mesh, printed) = capacities(&fleet);
@@ -254,8 +255,8 @@ fn expired_lease_stops_probes_and_reflector() {
 /// The estimate takes longer than the lease, whose end is no end of its time.
 #[test]
 fn expired_lease_stops_capacity_estimate() {
-    let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request = FleetOptions { owner: TRAINS_PERMITTED, ..FleetOptions::default() };
+    let Some(fleet) = Fleet::up(request) else { return };
     fleet.give_addresses();
     fleet.narrow("r1", "2mbit");
     let flags = ["--from", "s1", "--to", "r1", "--count", "500", "--interval", "1s", "--slot", "60s"];

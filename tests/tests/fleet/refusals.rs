@@ -1,6 +1,6 @@
 //! What is refused, by name, before anything is sent.
 
-use crate::lab::{Fleet, SENDERS, Wish};
+use crate::lab::{Fleet, FleetOptions, SENDERS};
 
 const PLAN: &str = "
 ports: [{name: a, location: s1/eth0}, {name: b, location: NODE/eth0}]
@@ -29,7 +29,7 @@ fn run(fleet: &Fleet, node: &str, address: &str) -> (Option<i32>, String) {
 
 #[test]
 fn fleet_refuses_absent_node_and_unpermitted_address() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let (code, said) = run(&fleet, "r9", "198.18.0.2");
     assert_eq!(code, Some(4), "{said}");
     assert!(said.contains("r9"), "{said}");
@@ -43,9 +43,12 @@ fn fleet_refuses_absent_node_and_unpermitted_address() {
 
 #[test]
 fn an_owners_limits_bind_every_controller() {
-    let wish =
-        Wish { owner: "max_duration = \"2s\"", port: "max_frames_per_second = 1500", ..Wish::default() };
-    let Some(fleet) = Fleet::up(wish) else { return };
+    let request = FleetOptions {
+        owner: "max_duration = \"2s\"",
+        port: "max_frames_per_second = 1500",
+        ..FleetOptions::default()
+    };
+    let Some(fleet) = Fleet::up(request) else { return };
     let fast = fleet.run(&["--rate", "2kpps", "--packets", "100"]).finish();
     assert!(fast.code.is_some_and(|code| code != 0 && code != 70), "{:?} {}", fast.code, fast.complaints);
     assert!(SENDERS.iter().any(|node| fast.complaints.contains(node)), "{}", fast.complaints);

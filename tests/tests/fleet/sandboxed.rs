@@ -1,7 +1,7 @@
 //! The whole life of the programs with a sandbox, beside controllers that are at work, are killed and end. A sandbox ends a program for
 //! a call that its list forbids: none of them makes one, with all that it can serve.
 
-use crate::lab::{Fleet, Wish, await_that, pid};
+use crate::lab::{Fleet, FleetOptions, await_that, pid};
 use crate::run::Judged;
 use packetrig_tests::skip;
 use rustix::process::{Signal, kill_process};
@@ -91,7 +91,7 @@ fn sandboxed_programs_live_beside_other_controllers() {
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.teach_the_bridge();
     let mut killed = fleet.begin_between(["s1/eth0", "r1/eth0"], &["--packets", "60000"]);
     killed.await_frames();

@@ -1,6 +1,6 @@
 //! The OTG API in front of a fleet: the same calls, ports that are nodes.
 
-use crate::lab::{Fleet, Wish, await_that};
+use crate::lab::{Fleet, FleetOptions, await_that};
 use crate::run::Judged;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::skip;
@@ -42,7 +42,7 @@ fn served_run_sums_counts_of_all_nodes() {
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let _served = fleet.serve();
     fleet.post("config", &configuration());
     let start =
@@ -71,7 +71,7 @@ fn served_configuration_holds_nodes_until_replaced() {
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let served = fleet.serve();
     assert_eq!(led(&fleet), [""; 0]);
     for nodes in [["s1", "r1"], ["s2", "r1"]] {
@@ -98,7 +98,7 @@ fn serve_survives_concurrent_and_killed_controllers() {
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let served = fleet.serve();
     let beside = fleet.begin_between(["s2/eth0", "r2/eth0"], &["--packets", "2000"]);
     let killed = fleet.begin_between(["s1/eth0", "r1/eth0"], &["--packets", "20000"]);
@@ -117,7 +117,7 @@ fn stalled_server_accepts_configuration_after_node_loss() {
     if !skip::has_tool("curl") {
         return;
     }
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let served = fleet.serve();
     fleet.post("config", &configuration());
     served.stop_between_writes();

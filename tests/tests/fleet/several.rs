@@ -1,6 +1,6 @@
 //! Several runs at once, each on nodes of its own.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, FleetOptions};
 use crate::run::Judged;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -22,7 +22,7 @@ fn sent(runs: &[Value]) -> Vec<u64> {
 
 #[test]
 fn runs_on_disjoint_nodes_overlap_with_separate_results() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.teach_the_bridge();
     let (of_one, of_two) = (store(&fleet, "one"), store(&fleet, "two"));
     let of_one = of_one.each_ref().map(String::as_str);
@@ -55,7 +55,7 @@ fn runs_on_disjoint_nodes_overlap_with_separate_results() {
 
 #[test]
 fn killed_controller_blocks_only_its_nodes_briefly() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.teach_the_bridge();
     let of_two = store(&fleet, "two");
     let of_two = of_two.each_ref().map(String::as_str);
@@ -83,7 +83,7 @@ fn killed_controller_blocks_only_its_nodes_briefly() {
 /// Of three pairs one is needed by the next run. The others are left to whoever needs them, or collects.
 #[test]
 fn run_takes_needed_nodes_and_collect_ends_rest() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     fleet.teach_the_bridge();
     fleet.leave_run(&[]);
     let before = fleet.catalogue().len();

@@ -1,13 +1,13 @@
 //! What the processes of a node may still do: the rows of `agent` in `docs/book/sandbox.md`.
 
-use crate::lab::{Fleet, Wish};
-use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, threads_of};
+use crate::lab::{Fleet, FleetOptions};
+use packetrig_sys::sandbox::{OfferedProtections, ProcessCapabilities, threads_of};
 use packetrig_tests::walls::{Holding, RIG};
 use std::os::unix::fs::MetadataExt as _;
 
 #[test]
 fn node_confines_capabilities_from_network_threads() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let node = crate::lab::SENDERS[0];
     let held = Holding::of("agent", fleet.worker(node), &fleet.said(node));
     held.assert_at_most(RIG);
@@ -26,7 +26,7 @@ fn node_confines_capabilities_from_network_threads() {
         for thread in threads_of(process).expect("it runs") {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert!(can == 0 && thread.no_new_privs, "{process}: {thread:?}");
-            let has_filter = process == server && OfferedWalls::probe_kernel().seccomp;
+            let has_filter = process == server && OfferedProtections::probe_kernel().seccomp;
             assert_eq!(thread.is_filtered, has_filter, "{process}: {thread:?}");
         }
     }

@@ -1,6 +1,6 @@
 //! Runs in which nothing goes wrong: what reference R3 did by hand.
 
-use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish};
+use crate::lab::{Fleet, FleetOptions, RECEIVERS, SENDERS};
 use crate::run::Judged;
 use packetrig_tests::private_files::open_to_others;
 use packetrig_tests::recording::captured;
@@ -11,7 +11,7 @@ const EACH: u64 = 3000;
 
 #[test]
 fn three_to_three_run_starts_together_and_completes() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let ended = fleet.begin(&["--packets", "3000", "--capture"]).finish();
     assert_eq!(ended.code, Some(0), "{}", ended.complaints);
     let report = ended.report();
@@ -53,7 +53,10 @@ fn three_to_three_run_starts_together_and_completes() {
 /// All nodes have one clock here, so the true offset is nothing.
 #[test]
 fn compared_clocks_agree_within_their_bound() {
-    let Some(fleet) = Fleet::up(Wish { arguments: &["--compare-clocks"], ..Wish::default() }) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions { arguments: &["--compare-clocks"], ..FleetOptions::default() })
+    else {
+        return;
+    };
     let ended = fleet.begin(&["--packets", "2000", "--max-skew", "1ns"]).finish();
     let report = ended.report();
     assert!(report.reasons().to_lowercase().contains("complete"), "{}", report.reasons());
@@ -79,7 +82,7 @@ fn compared_clocks_agree_within_their_bound() {
 /// More than fits into one message of the server as it is written.
 #[test]
 fn plan_over_one_megabyte_runs_normally() {
-    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let Some(fleet) = Fleet::up(FleetOptions::default()) else { return };
     let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--streams", "500"];
     let (code, document, complaints) = fleet.ask(&[&all[..], &["--packets", "2", "--print-plan"]].concat());
     assert_eq!(code, Some(0), "{complaints}");

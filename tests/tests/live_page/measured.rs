@@ -109,7 +109,7 @@ struct TappedLink {
 
 const FRAMES: u64 = 1000;
 /// Looks at a log that is to have all frames, and the time between two.
-const MOST_LOOKS: u32 = 1000;
+const MAX_LOOKS: u32 = 1000;
 const LOOK_NS: u64 = 20_000_000;
 
 impl TappedLink {
@@ -133,7 +133,7 @@ impl TappedLink {
     /// Has the log begin another file until the page shows all frames: a hangup before the frames are in has no effect on them. The logs.
     fn await_logged(&mut self, page: &PageServer) -> Value {
         let mut logs = Value::Null;
-        for _ in 0..MOST_LOOKS {
+        for _ in 0..MAX_LOOKS {
             self.log.signal(Signal::HUP);
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
             logs = page.get("logs");

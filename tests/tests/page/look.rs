@@ -7,7 +7,7 @@ use serde_json::json;
 
 const WIDTHS: [u32; 3] = [360, 1280, 2560];
 /// A page for 64 streams and ten minutes must stay below this.
-const MOST_BYTES: usize = 1_000_000;
+const MAX_BYTES: usize = 1_000_000;
 
 #[test]
 fn nothing_sticks_out_at_any_width() {
@@ -54,7 +54,7 @@ fn printed_page_is_compact_with_verdict_first() {
 #[test]
 fn ten_minute_page_stays_below_one_megabyte() {
     let page = sample::page(64, 600);
-    assert!(page.bytes < MOST_BYTES, "{} bytes", page.bytes);
+    assert!(page.bytes < MAX_BYTES, "{} bytes", page.bytes);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use packetrig_engine::packet::lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{RunPreparation, SentTotal};
 use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::NodeResult;
@@ -75,7 +75,7 @@ fn lent(node: &str, captures: &Path) -> EnginePlane {
 }
 
 fn plan(preparation: &RunPreparation) -> Arc<Plan> {
-    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    let reading = PlanParseOptions { fleet: true, ..PlanParseOptions::default() };
     Arc::clone(preparation.document.read_document(reading).unwrap().plan())
 }
 
@@ -134,7 +134,8 @@ fn two_planes_make_one_run_over_a_cable() {
         steered: false,
     };
     let plan =
-        Plan::from_text_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+        Plan::from_text_with(&document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+            .unwrap();
     let report = assemble_report(&facts, &plan, results, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.unchecked.as_slice()), (&[][..], &[][..]));
     for (stream, frames) in report.streams.iter().zip([3000, 2000]) {

@@ -5,7 +5,7 @@ use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::message::RunPreparation;
 use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_probe::ProbePermit;
 use packetrig_report::NodeName;
 use packetrig_stats::probe::{ProbeLineEnd, ProbeNodeResult};
@@ -63,7 +63,7 @@ fn prepared(preparation: &RunPreparation, node: &str, gate: &SendGate) -> Box<dy
         back_end: None,
         probes: ProbePolicy { permit, ..ProbePolicy::default() },
     });
-    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    let reading = PlanParseOptions { fleet: true, ..PlanParseOptions::default() };
     let plan: Arc<Plan> = Arc::clone(preparation.document.read_document(reading).unwrap().plan());
     planes.prepare_plane(preparation, plan).unwrap().0
 }

@@ -27,7 +27,7 @@ const FOR_SPRUCE: NarrowLink = NarrowLink { bits_per_s: 4.8e6, size: 728, others
 const TOLERANCE: f64 = 0.3;
 /// A method is asked again if its estimate is further off than this, or if it has none.
 const ASKED_AGAIN_BEYOND: f64 = 0.2;
-const MOST_TRIES: usize = 3;
+const MAX_TRIES: usize = 3;
 
 impl NarrowLink {
     /// Makes the way to the second host such a link, with a bucket of so many bytes.
@@ -72,7 +72,7 @@ fn estimate(testbed: &Testbed, link: NarrowLink, (method, count): Method, free: 
     let size = link.size.to_string();
     let words = ["--method", method, "--count", count, "--size", &size];
     let mut nearest: Option<Estimate> = None;
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         let found = found(asked(testbed, "available", &words));
         let off = |estimate: &Estimate| (estimate.rate - free).abs();
         nearest = nearest.into_iter().chain(found).min_by(|a, b| off(a).total_cmp(&off(b)));
@@ -179,7 +179,7 @@ fn token_bucket_hides_available_bandwidth_only_from_chirps() {
         *code == Some(7) && said["no_answer"]["detail"]["reason"] == "bucket"
     };
     let mut answers = Vec::new();
-    while answers.len() < MOST_TRIES && !answers.last().is_some_and(is_hidden) {
+    while answers.len() < MAX_TRIES && !answers.last().is_some_and(is_hidden) {
         answers.push(asked(&testbed, "available", &["--method", "pathchirp"]));
     }
     assert!(answers.last().is_some_and(is_hidden), "{answers:?}");

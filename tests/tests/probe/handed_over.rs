@@ -110,7 +110,7 @@ impl Released {
         mut hand_over: impl FnMut(&mut Self) -> Output,
     ) -> (Output, Vec<Row>) {
         let mut missed = String::new();
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             // Absent before the first try.
             drop(std::fs::remove_file(self.path("reports.csv")));
             let output = hand_over(self);
@@ -120,7 +120,7 @@ impl Released {
             }
             missed = format!("{reports:?} {}", complaints(&output));
         }
-        panic!("not {packets} packets were sent in time, in each of {MOST_TRIES} tries: {missed}");
+        panic!("not {packets} packets were sent in time, in each of {MAX_TRIES} tries: {missed}");
     }
 
     /// How many datagrams to port 9 arrived since last time.
@@ -142,7 +142,7 @@ impl Released {
 }
 
 /// How often a busy machine may be too late.
-const MOST_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 
 /// A row of `PACKETRIG_REPORTS`.
 #[derive(Debug)]

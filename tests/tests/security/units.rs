@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// systemd's own measure of what a service may do, times ten; 100 is everything.
-const MOST_EXPOSED: [(&str, u32); 8] = [
+const MAX_EXPOSED: [(&str, u32); 8] = [
     ("packetrig-agent.service", 40),
     ("packetrig-collect.service", 20),
     ("packetrig-log@.service", 30),
@@ -39,7 +39,7 @@ fn every_unit_is_walled_as_the_program_is() {
         .map(|entry| entry.expect("it is read").file_name().into_string().expect("a plain name"))
         .collect();
     units.sort();
-    assert_eq!(units, MOST_EXPOSED.map(|(unit, _)| unit));
+    assert_eq!(units, MAX_EXPOSED.map(|(unit, _)| unit));
     for unit in units {
         let text = text(&unit);
         assert_eq!(settings(&text, "NoNewPrivileges"), ["yes"], "{unit}");
@@ -56,7 +56,7 @@ fn every_unit_is_walled_as_the_program_is() {
 
 #[test]
 fn units_listen_locally_with_own_users() {
-    for (unit, _) in MOST_EXPOSED {
+    for (unit, _) in MAX_EXPOSED {
         let text = text(unit);
         // Without a file of its owner, a unit has the options of `Environment`.
         let start = [settings(&text, "ExecStart"), settings(&text, "Environment")].concat().join(" ");
@@ -76,7 +76,7 @@ fn units_pass_systemd_security_analysis() {
     }
     let place = tempfile::tempdir().expect("there is room for a directory");
     let binary = program::binary().display().to_string();
-    for (unit, most) in MOST_EXPOSED {
+    for (unit, most) in MAX_EXPOSED {
         let file = place.path().join(unit);
         let text = text(unit);
         assert!(text.contains("ExecStart=/usr/local/bin/packetrig "), "{unit}");

@@ -96,7 +96,7 @@ fn a_mirror_with_too_small_an_mtu() {
 
 #[test]
 fn a_mirror_whose_mtu_becomes_too_small() {
-    for (way, cause) in [("xdp", "passed-over"), ("packet", "too-long")] {
+    for (way, cause) in [("xdp", "skipped"), ("packet", "too-long")] {
         let Some(testbed) = Testbed::new(way, 3) else { continue };
         let (mirror, name) = (testbed.side(2), name());
         let mut b = testbed.listen(1);
@@ -174,7 +174,7 @@ fn down_peer_is_named_as_drop_cause() {
 #[test]
 fn side_refusing_redirected_frames_is_named() {
     // With several exits the kernel does not say which of its reasons it was.
-    for (is_copied, cause) in [(false, "deaf"), (true, "passed-over")] {
+    for (is_copied, cause) in [(false, "no-redirect"), (true, "skipped")] {
         let Some(mut testbed) = Testbed::new("xdp", 3) else { return };
         let mirror = testbed.side(2);
         let flags: &[&str] = if is_copied { &["--mirror", &mirror] } else { &[] };

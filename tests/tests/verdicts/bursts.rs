@@ -12,14 +12,14 @@ use serde_json::json;
 const KEY: u16 = 31_000;
 const IN_A_BURST: u64 = 200;
 /// Runs that are made until one is in time.
-const MOST_TRIES: usize = 5;
+const MAX_TRIES: usize = 5;
 /// Longer than a busy machine holds this test up between the end of a burst and the fault.
 const GAP_NS: u64 = 1_000_000_000;
 
 /// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before. A run whose next
 /// burst had arrived before the machine let the fault begin is made again.
 fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
-    let mut runs = (0..MOST_TRIES).map(|_| run_once(back_end, fault));
+    let mut runs = (0..MAX_TRIES).map(|_| run_once(back_end, fault));
     runs.find_map(|run| run).unwrap_or_else(|| vec!["no run was in time for its fault".to_owned()])
 }
 

@@ -17,7 +17,7 @@ const ANY_LATENESS: [&str; 2] = ["--max-late", "20s"];
 
 /// The bucket of the policer holds frames for longer.
 const JUDGE_LATE_NS: u64 = 300_000_000;
-const MOST_TRIES: usize = 10;
+const MAX_TRIES: usize = 10;
 /// Frames of two runs, one after another.
 const OF_FIRST: u64 = 500;
 const OF_SECOND: u64 = 1000;
@@ -148,7 +148,7 @@ fn policed(back_end: &str) -> Option<Judged> {
         let report = judged.finished.report();
         report.stream("stream")["latency"]["max"].as_u64().is_some_and(|latency| latency < JUDGE_LATE_NS)
     };
-    let mut runs = (0..MOST_TRIES).map(|_| run().run());
+    let mut runs = (0..MAX_TRIES).map(|_| run().run());
     let found = runs.find(|judged| judged.as_ref().is_none_or(is_in_time));
     found.expect("a machine that lets the judge read in time once in ten runs")
 }

@@ -18,7 +18,7 @@ const LATE_NS: u64 = 600_000_000;
 const STALL_NS: u64 = 1_300_000_000;
 /// The faults of the device that are not random are over by then.
 const EARLY_NS: u64 = 700_000_000;
-const MOST_TRIES: usize = 10;
+const MAX_TRIES: usize = 10;
 /// Long enough for a lowered MTU to matter.
 const SIZE: u32 = 1000;
 /// Of each stream: in the last half of its 1.8 seconds the rig's fault begins. That is later than the faults of the device by
@@ -41,7 +41,7 @@ fn check(fault: RigFault, back_ends: &[&'static str]) {
 
 /// A run of a row. A run that the machine itself disturbed before the stall, or that was over before it, is made again.
 fn run(row: &Row, back_end: &str, flows: &[Flow], rules: &str) -> Option<Judged> {
-    let mut runs = (0..MOST_TRIES).map(|_| run_once(row, back_end, flows.to_vec(), rules));
+    let mut runs = (0..MAX_TRIES).map(|_| run_once(row, back_end, flows.to_vec(), rules));
     let most_before = PACKETS * flows.len() as u64 * 9 / 10;
     let is_in_time = |judged: &Judged| judged.frames_at_fault < Some(most_before);
     let is_good = |judged: &Judged| {

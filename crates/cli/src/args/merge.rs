@@ -24,7 +24,7 @@ pub(crate) struct MergeArgs {
     /// is found]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) tolerance: Option<Nanos>,
-    /// Most memory for packets that wait to be found in the other captures
+    /// Largest memory for packets that wait to be found in the other captures
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: BytesArg,
     /// Print the result as JSON

@@ -301,16 +301,18 @@ fn trials_csv(trials: &[CalibrationTrial]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_plan::{Plan, ReadOptions};
+    use packetrig_plan::{Plan, PlanParseOptions};
 
     #[test]
     fn first_trial_plan_fits_link_at_every_size() {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
             let text =
                 trial_document("a/eth0", "b/eth0", size, fastest_plan_rate(size), Nanos::from_millis(100));
-            let plan =
-                Plan::from_text_with(&text.unwrap(), ReadOptions { seed: 1, ..ReadOptions::default() })
-                    .unwrap();
+            let plan = Plan::from_text_with(
+                &text.unwrap(),
+                PlanParseOptions { seed: 1, ..PlanParseOptions::default() },
+            )
+            .unwrap();
             let speeds: Vec<_> = plan.ports.iter().map(|port| port.speed).collect();
             assert!(speeds.iter().all(Option::is_some));
             plan.bind_to_links(&speeds).unwrap_or_else(|problems| panic!("{size} B: {problems}"));

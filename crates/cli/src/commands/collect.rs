@@ -30,7 +30,7 @@ use std::time::Duration;
 /// IANA's port of IPFIX.
 const PORT: u16 = 4739;
 /// Largest `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
-const MOST_ROOM: u64 = (1 << 30) - 1;
+const MAX_ROOM: u64 = (1 << 30) - 1;
 /// Smallest `--memory`: less could not hold an exporter with many templates.
 const LEAST_MEMORY: u64 = 8 << 20;
 /// Refused connections are reported once in this time.
@@ -262,7 +262,7 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             LEAST_MEMORY >> 20
         )));
     }
-    if arguments.receive_buffer.0 > MOST_ROOM {
+    if arguments.receive_buffer.0 > MAX_ROOM {
         return Err(Error::Usage("--receive-buffer is too large; Linux allows at most 1GiB".into()));
     }
     let has_tls = arguments.listen.iter().any(|place| place.transport == MessageTransport::Tls);

@@ -21,7 +21,7 @@ use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EnginePlane, LocalExecutor, OpenRun, RunExecutor, RunOptions};
-use packetrig_plan::{Plan, PortHost, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions, PortHost};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{NodeName, RunId, RunReport, RunVerdict};
@@ -108,7 +108,7 @@ pub(crate) fn print_plan(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let fleet = find_fleet(fleet, &document.text)?.is_some();
-    plan::read_plan_with(document, ReadOptions { fleet, ..ReadOptions::default() })?;
+    plan::read_plan_with(document, PlanParseOptions { fleet, ..PlanParseOptions::default() })?;
     output.write_text(&document.text);
     Ok(CommandExit::Ok)
 }
@@ -126,7 +126,8 @@ pub(crate) fn find_fleet(
         return Ok(None);
     }
     // A plan that cannot be read counts as one for this machine: its problems are shown when it is read for the run.
-    let read = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
+    let read =
+        Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() });
     let namespaces = netns::list_named();
     // Only a location that this machine lacks makes it a run of the fleet: a fleet that happens to exist must
     // not take over a local plan.

@@ -11,7 +11,7 @@ mod probe;
 mod status;
 mod up;
 
-pub(crate) use controller::{LateResults, request_precedence, served_runs, take_fleet};
+pub(crate) use controller::{LateResults, become_controller, request_precedence, served_runs};
 pub(crate) use status::{nodes_json, read_fleet_members};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};

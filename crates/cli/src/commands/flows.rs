@@ -18,7 +18,7 @@ pub(super) use recover::recover_before;
 pub(crate) use top::group_measures;
 pub(crate) use values::group_json;
 
-pub(crate) fn query_flows(
+pub(crate) fn run_flows_command(
     arguments: &FlowsCommand,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {

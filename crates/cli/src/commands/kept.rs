@@ -10,7 +10,7 @@ use crate::table::{fitted_table, format_table};
 use packetrig_fleet_io::RunOperator;
 use packetrig_report::RunReport;
 use packetrig_stats::result::CaptureResult;
-use packetrig_store::{KeptCapture, KeptRun, MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue};
+use packetrig_store::{KeptCapture, KeptRun, MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue};
 use std::fmt;
 use std::path::Path;
 
@@ -196,8 +196,8 @@ pub(crate) fn show_late_results(
     output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
     output.write_line(format_args!(
         "At most {} per node and {} in all are kept.",
-        bytes_text(MOST_LATE_OF_NODE),
-        bytes_text(MOST_LATE)
+        bytes_text(MAX_LATE_OF_NODE),
+        bytes_text(MAX_LATE)
     ));
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::table::format_table;
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{
     self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
-    RecordSummary, RecordTarget, RecordWish,
+    RecordSummary, RecordTarget, RecordingRequest,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
@@ -53,7 +53,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
-    // In this order: after `count_hangups`, `latch` would make HUP a wish to end again.
+    // In this order: after `count_hangups`, `latch` would make HUP a request to end again.
     signal::latch_end_signals()?;
     signal::count_hangups()?;
     let direction = match arguments.direction {
@@ -174,7 +174,7 @@ impl LogJob<'_> {
             &mut receiver,
             &clock,
             Some(recorder),
-            (limits, &|| signal_wish(&hangups)),
+            (limits, &|| take_signal_request(&hangups)),
             &mut |counts: &RecordCounts, _: &RateSeries| live.show_counts(counts),
         );
         live.clear_line();
@@ -211,12 +211,12 @@ impl LogJob<'_> {
 }
 
 /// Action that signals ask for. Several HUPs since the last look make one new file.
-fn signal_wish(hangups: &Cell<u32>) -> RecordWish {
+fn take_signal_request(hangups: &Cell<u32>) -> RecordingRequest {
     match (signal::first_received(), signal::hangup_count()) {
         // The end comes first: a file that HUP asks for would be empty.
-        (Some(_), _) => RecordWish::End,
-        (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
-        (None, _) => RecordWish::GoOn,
+        (Some(_), _) => RecordingRequest::End,
+        (None, now) if now != hangups.replace(now) => RecordingRequest::Rotate,
+        (None, _) => RecordingRequest::GoOn,
     }
 }
 

@@ -19,7 +19,7 @@ use std::io::{self, BufRead, Read as _, Write as _};
 use tools::ToolCall;
 
 /// Longest message, line end included: a plan with thousands of streams.
-const MOST_LINE_BYTES: u64 = 64 << 20;
+const MAX_LINE_BYTES: u64 = 64 << 20;
 
 pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Error> {
     let address = arguments.server.clone().unwrap_or_else(ApiAddress::default_server);
@@ -37,10 +37,10 @@ pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Erro
 /// The next line; `None` at the end of input.
 fn read_message(input: &mut impl BufRead) -> Result<Option<Vec<u8>>, Error> {
     let mut line = Vec::new();
-    let read = input.take(MOST_LINE_BYTES).read_until(b'\n', &mut line);
+    let read = input.take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
     let length = read.map_err(|source| Error::ReadFile { name: "standard input".to_owned(), source })?;
-    if length as u64 == MOST_LINE_BYTES {
-        return Err(Error::Usage(format!("a message is longer than {MOST_LINE_BYTES} bytes")));
+    if length as u64 == MAX_LINE_BYTES {
+        return Err(Error::Usage(format!("a message is longer than {MAX_LINE_BYTES} bytes")));
     }
     Ok((length > 0).then_some(line))
 }

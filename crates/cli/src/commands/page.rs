@@ -74,7 +74,9 @@ fn server_options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
         token,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
-            print_remark(format_args!("page: refused so far: {counts}"));
+            print_remark(format_args!(
+                "page: connections and requests closed or refused since the start: {counts}"
+            ));
         }))),
         ..ServerOptions::default()
     })

@@ -8,7 +8,7 @@ use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::{explanation, speeds};
 use packetrig_plan::explain::{self, PlanExplanation};
-use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
+use packetrig_plan::{BoundPlan, Plan, PlanParseOptions, PlanProblem, PlanProblems, ProblemSeverity};
 use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
@@ -151,11 +151,11 @@ fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
 
 /// Reads a plan to use it: errors end the command, warnings are shown.
 pub(crate) fn read_plan(document: &PlanText) -> Result<Plan, Error> {
-    read_plan_with(document, ReadOptions::default())
+    read_plan_with(document, PlanParseOptions::default())
 }
 
 /// Like [`read_plan`], for ports of this machine or of a fleet.
-pub(crate) fn read_plan_with(document: &PlanText, options: ReadOptions) -> Result<Plan, Error> {
+pub(crate) fn read_plan_with(document: &PlanText, options: PlanParseOptions) -> Result<Plan, Error> {
     match Plan::from_text_with(&document.text, options) {
         Ok(plan) => {
             print_warnings(document, &plan.warnings);

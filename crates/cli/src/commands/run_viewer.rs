@@ -25,7 +25,7 @@ use std::time::Duration;
 const KIND: &str = "runs";
 /// Time that requests in progress have to end when the run is over: its result must not wait for viewers.
 const GRACE: Duration = Duration::from_secs(1);
-/// Most connections of viewers. A browser opens about six for one page.
+/// Maximum number of connections of viewers. A browser opens about six for one page.
 const CONNECTIONS: usize = 32;
 
 /// The run of this process, for viewers.

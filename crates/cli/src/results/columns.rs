@@ -1,7 +1,7 @@
 //! Tables of a report for the terminal. Their columns, headings and the order in which columns are left out of narrow tables are those
 //! of the report's lists.
 
-use super::{ALL_COLUMNS, MOST_ROWS, left_out_line, shorten_name};
+use super::{ALL_COLUMNS, MAX_ROWS, left_out_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
 use crate::table::fitted_table;
@@ -31,7 +31,7 @@ pub(super) fn report_table<T: ReportTable>(
     if rows.is_empty() {
         return String::new();
     }
-    let shown = &rows[..rows.len().min(MOST_ROWS)];
+    let shown = &rows[..rows.len().min(MAX_ROWS)];
     // Only shown rows decide: a column that is empty on the screen is of no use there.
     let columns: Vec<&PlacedColumn<T>> = columns
         .iter()

@@ -7,9 +7,9 @@ use crate::output::TextStyle;
 use packetrig_report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
 /// Largest number of outages shown; the report file has more.
-const MOST_OUTAGES: usize = 10;
+const MAX_OUTAGES: usize = 10;
 /// Largest number of events and subjects shown of each kind.
-const MOST_SHOWN: usize = 8;
+const MAX_SHOWN: usize = 8;
 
 /// One line for each criterion, and for each subject that decides it.
 pub(super) fn criteria_text(report: &RunReport, style: TextStyle) -> String {
@@ -27,7 +27,7 @@ fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
     if line.result == CriterionResult::Pass {
         return text;
     }
-    for subject in line.subjects.iter().take(MOST_SHOWN) {
+    for subject in line.subjects.iter().take(MAX_SHOWN) {
         text.extend([format!(
             "             {:<7}  {}: {}\n",
             subject.result, subject.subject, subject.measured
@@ -35,8 +35,8 @@ fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
     }
     // The report lists 32 subjects at most, and counts all of them.
     let all = line.failed + line.unknown;
-    if all > MOST_SHOWN {
-        text.extend([format!("             … and {} more, see report.json\n", all - MOST_SHOWN)]);
+    if all > MAX_SHOWN {
+        text.extend([format!("             … and {} more, see report.json\n", all - MAX_SHOWN)]);
     }
     text
 }
@@ -50,7 +50,7 @@ pub(super) fn outages_text(report: &RunReport) -> String {
         .collect();
     // The longest ones are chosen, and then shown in the order of time: so outages of several streams at once stand together.
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
-    rows.truncate(MOST_OUTAGES);
+    rows.truncate(MAX_OUTAGES);
     rows.sort_by_key(|(_, row)| row.begin);
     let mut text: String = rows.iter().map(|(stream, row)| outage_line(stream, row)).collect();
     let outages: u64 = all.map(|(_, of)| of.count).sum();
@@ -86,12 +86,12 @@ fn outage_line(stream: &str, row: &OutageRow) -> String {
 pub(super) fn events_text(report: &RunReport) -> String {
     let mut text = String::new();
     for port in &report.ports {
-        for event in port.events.iter().take(MOST_SHOWN) {
+        for event in port.events.iter().take(MAX_SHOWN) {
             let until = event.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
             let name = port.full_name();
             text.extend([format!("  {name}: from {} to {until}: {}\n", event.from, event.description())]);
         }
-        if let Some(more) = port.events.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
+        if let Some(more) = port.events.len().checked_sub(MAX_SHOWN).filter(|more| *more > 0) {
             text.extend([format!("  {}: … and {more} more, see report.json\n", port.full_name())]);
         }
     }
@@ -100,7 +100,7 @@ pub(super) fn events_text(report: &RunReport) -> String {
 
 /// Largest numbers of frames that ports sent within short times.
 pub(super) fn peaks_text(report: &RunReport) -> String {
-    report.ports.iter().filter_map(peak_line).take(super::MOST_ROWS).collect()
+    report.ports.iter().filter_map(peak_line).take(super::MAX_ROWS).collect()
 }
 
 fn peak_line(port: &PortReport) -> Option<String> {
@@ -127,6 +127,6 @@ pub(super) fn astray_text(report: &RunReport) -> String {
         }));
     }
     let more = left_out_line(lines.len(), "lines", "report.json");
-    lines.truncate(super::MOST_ROWS);
+    lines.truncate(super::MAX_ROWS);
     lines.concat() + &more
 }

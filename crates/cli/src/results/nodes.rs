@@ -1,6 +1,6 @@
 //! Results of a run over several nodes: their clocks, the skew of their starts, the share of the load that arrived.
 
-use super::MOST_ROWS;
+use super::MAX_ROWS;
 use super::columns::report_table;
 use crate::numbers::{format_percent, format_scaled};
 use crate::output::TextStyle;
@@ -19,7 +19,7 @@ pub(super) fn nodes_text(report: &RunReport, style: TextStyle) -> String {
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);
     if let RunOutcome::Partial { reasons, .. } = &report.outcome {
-        text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  partial: {reason}\n")));
+        text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  partial: {reason}\n")));
     }
     text.extend(report.skew.as_ref().map(skew_line));
     text

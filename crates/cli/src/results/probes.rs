@@ -2,7 +2,7 @@
 //!
 //! A cell without a number has the reason; it never shows a zero for something that was not measured.
 
-use super::{MOST_ROWS, left_out_line, shorten_name};
+use super::{MAX_ROWS, left_out_line, shorten_name};
 use crate::table::format_table;
 use packetrig_program::numbers::format_scaled;
 use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
@@ -11,9 +11,9 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of columns with the median, the 99th percentile and the bound in each cell.
-const MOST_FULL_COLUMNS: usize = 5;
+const MAX_FULL_COLUMNS: usize = 5;
 /// Largest number of columns of a matrix; a larger mesh is a list.
-const MOST_COLUMNS: usize = 24;
+const MAX_COLUMNS: usize = 24;
 
 /// The tables of the probes; empty for a run without probes.
 pub(super) fn probes_text(report: &RunReport) -> String {
@@ -33,7 +33,7 @@ pub(super) fn probes_text(report: &RunReport) -> String {
     );
     let matrix = ProbeMatrix::from_report(probes);
     // A single column is a list anyway, and more than fit a terminal cannot be read as a matrix.
-    let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MOST_COLUMNS;
+    let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MAX_COLUMNS;
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
         "ping" if is_matrix => text.push_str(&ping_tables(&matrix)),
@@ -92,7 +92,7 @@ fn short_name(name: &str) -> String {
 
 fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
     // Two tables for a wider matrix: median, percentile and bound in each cell would not fit a terminal.
-    let mut text = if matrix.columns.len() <= MOST_FULL_COLUMNS {
+    let mut text = if matrix.columns.len() <= MAX_FULL_COLUMNS {
         format!(
             "\n  One-way delay from row to column: median / p99 ± bound\n{}",
             matrix.matrix_table("from", |found| time_cell(found, found.delay_there, full_times))
@@ -142,7 +142,7 @@ fn capacity_table(matrix: &ProbeMatrix<'_>) -> String {
 
 /// A row for each line.
 fn capacity_list(probes: &ProbesReport) -> String {
-    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+    let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         let measured = found.capacity.as_ref();
         let trains = measured.map_or_else(String::new, |one| format!("{} of {}", one.used, one.trains));
@@ -250,7 +250,7 @@ fn bounds_text<'a>(
 fn pairs_list(probes: &ProbesReport) -> String {
     // Lines without a result are not in this table: they are named below it, with their reason.
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
-    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+    let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         let [there, back] = match probes.method.as_str() {
             // A ping cannot tell the directions of a loss apart.
@@ -282,7 +282,7 @@ fn pairs_list(probes: &ProbesReport) -> String {
 
 /// Table with a row for each pair, for probes without answers.
 fn sending_list(probes: &ProbesReport) -> String {
-    let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
+    let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
@@ -312,7 +312,7 @@ fn missing_lines(probes: &ProbesReport) -> String {
         })
         .collect();
     let mut text = String::new();
-    text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
+    text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  {reason}\n")));
     text.push_str(&left_out_line(reasons.len(), "pairs", "report.json"));
     text
 }

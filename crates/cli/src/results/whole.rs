@@ -2,7 +2,7 @@
 
 use super::columns::report_table;
 use super::merged::{ReportRemark, merge_remarks};
-use super::{MOST_ROWS, left_out_line};
+use super::{MAX_ROWS, left_out_line};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_report::columns::{PortTable, ReportTable, TerminalTable};
@@ -136,7 +136,7 @@ pub(super) fn caveats_text(report: &RunReport, style: TextStyle) -> String {
         lines.extend(merge_remarks(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
     }
     let more = left_out_line(lines.len(), "caveats", "report.json");
-    lines.into_iter().take(MOST_ROWS).chain([more]).collect()
+    lines.into_iter().take(MAX_ROWS).chain([more]).collect()
 }
 
 /// Name of an account as in the ledger's rules: `handed over` for `handed_over`.

@@ -30,7 +30,7 @@ pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Err
         program: "collect",
         opening: TO_START.union_with(ProcessCapabilities::NET_ADMIN),
         kept: ProcessCapabilities::NONE,
-        at_door: ProcessCapabilities::NONE,
+        network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(of_tls.chain(files).cloned(), create_directory(directory.as_deref())?),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
@@ -75,7 +75,7 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
         } else {
             ProcessCapabilities::NONE
         },
-        at_door: ProcessCapabilities::NONE,
+        network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(
             of_tls.chain(inputs).chain([namespaces]).chain(role_file),
             create_directory(directory.as_deref())?
@@ -110,15 +110,16 @@ pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> 
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
     // The threads of the API open their sockets themselves, after the rights for opening are gone.
-    let at_door = rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
+    let network_thread_capabilities =
+        rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
     let files = if arguments.on_fleet { file_rules(read, written) } else { rig_file_rules(read, written) };
     Ok(ProgramNeeds {
         program: "serve",
         // CAP_SYS_ADMIN to enter all namespaces that exist, once.
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
-        kept: rigs.union_with(at_door),
-        at_door,
+        kept: rigs.union_with(network_thread_capabilities),
+        network_thread_capabilities,
         files,
         tcp: TcpRules {
             listen: Some(ports),
@@ -140,12 +141,13 @@ pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     // Not created: a page that only reads must not leave an empty catalogue behind.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
-    let at_door = rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
+    let network_thread_capabilities =
+        rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
     Ok(ProgramNeeds {
         program: "page",
         opening: TO_START,
-        kept: at_door,
-        at_door,
+        kept: network_thread_capabilities,
+        network_thread_capabilities,
         files: file_rules(read, written),
         tcp: TcpRules { listen: Some(ports.to_vec()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
@@ -184,12 +186,13 @@ pub(crate) fn agent_needs(
     let read: Vec<PathBuf> =
         replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
     let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
-    let at_door = rights_for_files(read.iter().chain(&written)).union_with(rights_for_ports(&ports));
+    let network_thread_capabilities =
+        rights_for_files(read.iter().chain(&written)).union_with(rights_for_ports(&ports));
     Ok(ProgramNeeds {
         program: "agent",
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
-        kept: TO_OPEN_RINGS.union_with(at_door),
-        at_door,
+        kept: TO_OPEN_RINGS.union_with(network_thread_capabilities),
+        network_thread_capabilities,
         files: rig_file_rules(read, written),
         // The message servers of a fleet name others, at ports of their choice.
         tcp: TcpRules { listen: Some(ports), connect: None },

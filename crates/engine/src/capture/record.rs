@@ -49,7 +49,7 @@ pub struct RecordLimits {
 
 /// Request of the caller to a running recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordWish {
+pub enum RecordingRequest {
     GoOn,
     Rotate,
     End,
@@ -99,17 +99,17 @@ pub fn record_frames(
         rx,
         clock,
         recorder,
-        (limits, &|| if stop() { RecordWish::End } else { RecordWish::GoOn }),
+        (limits, &|| if stop() { RecordingRequest::End } else { RecordingRequest::GoOn }),
         tell,
     )
 }
 
-/// Works like [`record_frames`], and begins another file when `wish` returns `Rotate`.
+/// Works like [`record_frames`], and begins another file when `request` returns `Rotate`.
 pub fn record_with_rotation(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
     recorder: Option<DirectionRecorder>,
-    (limits, wish): (RecordLimits, &dyn Fn() -> RecordWish),
+    (limits, request): (RecordLimits, &dyn Fn() -> RecordingRequest),
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
     let started = clock.now();
@@ -124,10 +124,10 @@ pub fn record_with_rotation(
         is_over: false,
         next_tell: started + TELL_EVERY,
         counts: RecordCounts::default(),
-        series: RateSeries::with_room(room),
+        series: RateSeries::with_limit(room),
     };
     while !session.is_over {
-        session.poll_once(rx, clock.now(), wish(), tell)?;
+        session.poll_once(rx, clock.now(), request(), tell)?;
     }
     session.finish_session(rx, clock.now())
 }
@@ -150,17 +150,17 @@ impl RecordSession {
         &mut self,
         rx: &mut impl FrameRx,
         now: MonoTime,
-        wish: RecordWish,
+        request: RecordingRequest,
         tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
     ) -> Result<(), Error> {
         // A recorder that cannot write any more ends the recording like a request of the caller.
         let has_failed = self.recorder.as_ref().is_some_and(DirectionRecorder::has_failed);
-        if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == RecordWish::Rotate) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| request == RecordingRequest::Rotate) {
             recorder.rotate_file(now);
         }
         // The end is a time and not an order to stop at once: frames that arrived before it may still be in the ring,
         // and belong to the recording.
-        if (wish == RecordWish::End || has_failed) && self.end.is_none_or(|end| now < end) {
+        if (request == RecordingRequest::End || has_failed) && self.end.is_none_or(|end| now < end) {
             self.end = Some(now);
         }
         let most = self.batch_limit();

@@ -13,7 +13,7 @@ const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
 /// Tags that are parsed at most; no interface has more.
-const MOST_TAGS: usize = 6;
+const MAX_TAGS: usize = 6;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 const IGMP: u8 = 2;
@@ -82,7 +82,7 @@ impl<'a> DeviceFrame<'a> {
         let mut ether_type = word_at(bytes, at)?;
         // Bounded, because a frame may consist of tags only, and one with more than six is never
         // for an emulated interface.
-        while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
+        while TPIDS.contains(&ether_type) && tags.len() < MAX_TAGS {
             tags.push((ether_type, word_at(bytes, at + 2)? & 0xfff));
             at += 4;
             ether_type = word_at(bytes, at)?;

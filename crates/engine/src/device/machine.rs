@@ -17,7 +17,7 @@ const REFRESH: Nanos = Nanos::from_millis(30_000);
 /// Time between two attempts of a ping.
 const PING_AGAIN: Nanos = Nanos::from_millis(500);
 /// Answers per second at most: a station that asks more often is no neighbour.
-const MOST_ANSWERS: u32 = 2_000;
+const MAX_ANSWERS: u32 = 2_000;
 const SECOND: Nanos = Nanos::from_millis(1_000);
 const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
 
@@ -324,7 +324,7 @@ impl DeviceMachine {
             self.answers = (now, 0);
         }
         self.answers.1 += 1;
-        if self.answers.1 <= MOST_ANSWERS {
+        if self.answers.1 <= MAX_ANSWERS {
             out.extend(answer);
         }
     }

@@ -3,7 +3,7 @@ use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::ethtool::{LinkSpeed, Offload, StampAbilities};
 use packetrig_sys::link::Link;
 use packetrig_sys::netdev::XdpFeatures;
-use packetrig_sys::sandbox::{MissingWall, OfferedWalls};
+use packetrig_sys::sandbox::{MissingProtection, OfferedProtections};
 
 fn machine() -> MachineFacts {
     let capabilities = vec!["CAP_NET_RAW", "CAP_NET_ADMIN"];
@@ -16,7 +16,7 @@ fn machine() -> MachineFacts {
         bpf_obstacle: None,
         af_xdp_obstacle: None,
         pktgen_obstacle: Some("no module".into()),
-        walls: OfferedWalls { landlock: Some(7), seccomp: true, missing: vec![] },
+        walls: OfferedProtections { landlock: Some(7), seccomp: true, missing: vec![] },
     }
 }
 
@@ -30,8 +30,8 @@ fn sandbox_finding_names_missing_part() {
     };
     let all = "sandbox for long-running programs: Landlock ABI 7, seccomp".to_owned();
     assert_eq!(what(&machine()), [(FindingLevel::Good, all)]);
-    let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
-    let walls = OfferedWalls { landlock: None, seccomp: true, missing: vec![missing] };
+    let missing = MissingProtection { wall: "Landlock", found: "it was disabled at boot".into() };
+    let walls = OfferedProtections { landlock: None, seccomp: true, missing: vec![missing] };
     let found = what(&MachineFacts { walls, ..machine() });
     assert_eq!(found[0], (FindingLevel::Good, "sandbox for long-running programs: seccomp".to_owned()));
     assert_eq!(found[1].0, FindingLevel::Note);

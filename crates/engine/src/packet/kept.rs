@@ -38,7 +38,7 @@ pub struct KeptPorts(Arc<Mutex<BTreeMap<PortLocation, KeptPort>>>);
 
 #[derive(Debug)]
 struct KeptPort {
-    wish: PortWish,
+    request: PortRequest,
     /// State of the interface when the port was opened.
     link: Link,
     parts: Arc<Mutex<PortParts>>,
@@ -46,7 +46,7 @@ struct KeptPort {
 
 /// Parameters of a port that a run requests. Only a port with exactly the same parameters is lent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct PortWish {
+struct PortRequest {
     largest: Option<FrameSize>,
     mtu: Option<u32>,
     promiscuous: bool,
@@ -80,15 +80,15 @@ pub(crate) struct LentPart<T> {
 impl KeptPorts {
     /// Lends the port of an earlier run if it is as good as new, otherwise one that it opens now.
     pub(crate) fn lend_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
-        let wish = PortWish { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
+        let request = PortRequest { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
         // An unused port that cannot be restarted is closed here, before the same interface is opened again.
         let kept =
-            self.take_unused(port, wish).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
+            self.take_unused(port, request).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
         let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
         // Read after the interface was made quiet: later runs compare with this state.
         let link = NamespaceLinks::open_in(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
         let parts = Arc::default();
-        let kept = KeptPort { wish, link, parts: Arc::clone(&parts) };
+        let kept = KeptPort { request, link, parts: Arc::clone(&parts) };
         self.lock_ports().insert(port.location.clone(), kept);
         Ok(LentPort {
             info: opened.info,
@@ -116,12 +116,12 @@ impl KeptPorts {
     }
 
     /// Removes the port at this location, if all its parts are back. One with other parameters is closed.
-    fn take_unused(&self, port: &Port, wish: PortWish) -> Option<UnusedPort> {
+    fn take_unused(&self, port: &Port, request: PortRequest) -> Option<UnusedPort> {
         let kept = self.lock_ports().remove(&port.location)?;
         // A run that still has a part makes this fail; opening the port again is then refused by its lock.
         let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
         let PortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
-        (kept.wish == wish).then_some(UnusedPort { link: kept.link, tx, rx, hold })
+        (kept.request == request).then_some(UnusedPort { link: kept.link, tx, rx, hold })
     }
 
     /// A poisoned lock is usable: each entry is complete between any two operations.

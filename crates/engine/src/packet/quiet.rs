@@ -31,7 +31,7 @@ const LINK_POLL_NS: u64 = 2_000_000;
 
 /// Settings that the plan requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InterfaceWish {
+pub struct InterfaceSettings {
     /// The MTU, if the plan names one.
     pub mtu: Option<u32>,
 }
@@ -75,7 +75,7 @@ impl QuietInterface {
         netns: &NetNs,
         links: &mut NamespaceLinks,
         link: &Link,
-        wish: InterfaceWish,
+        request: InterfaceSettings,
     ) -> Result<Self, Error> {
         let file = SettingsFile::for_link(netns, link)?;
         let unreadable = Self::restore_saved(&file, netns, link)?;
@@ -83,7 +83,7 @@ impl QuietInterface {
         let mut quieted = Self::take_over(netns, &links.by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
         // Written before the first change: a process that is killed in between must leave a file.
-        if let Err(error) = file.write_changes(&quieted.planned_changes(wish)?) {
+        if let Err(error) = file.write_changes(&quieted.planned_changes(request)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
                 "{name}: its settings stay changed if packetrig is killed, because the original ones cannot be \
@@ -91,7 +91,7 @@ impl QuietInterface {
             ));
         }
         // The MTU first: it is the only one of these settings that fails the run.
-        quieted.set_mtu(links, wish.mtu)?;
+        quieted.set_mtu(links, request.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.silence_ipv6(links)?;
         quieted.bring_up(links)?;
@@ -139,9 +139,9 @@ impl QuietInterface {
     }
 
     /// Returns the changes that [`Self::make_quiet`] may have to make. Undoing one that was not made changes nothing.
-    fn planned_changes(&self, wish: InterfaceWish) -> Result<Vec<InterfaceChange>, Error> {
+    fn planned_changes(&self, request: InterfaceSettings) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
-        if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
+        if request.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
         let ethtool = EthtoolCalls::open_in(&self.netns)?;

@@ -14,7 +14,7 @@ use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
 /// Largest frame count: the kernel reads ten digits.
-const MOST_FRAMES: u64 = 9_999_999_999;
+const MAX_FRAMES: u64 = 9_999_999_999;
 /// Pauses from here on mean "never" to the kernel.
 const PAUSE_BOUND: u64 = 0x7fff_ffff;
 /// Bytes that the generator adds behind the headers: its own mark, number and time.
@@ -127,9 +127,8 @@ fn read_schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<S
     }
     // The kernel takes a count of 0 for endless.
     let frames = timeline.total_frames().unwrap_or(0);
-    if frames > MOST_FRAMES || timeline.total_frames() == Some(0) {
-        reading
-            .refuse_setting("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
+    if frames > MAX_FRAMES || timeline.total_frames() == Some(0) {
+        reading.refuse_setting("duration", format!("sends 1 to {MAX_FRAMES} frames, or sends until stopped"));
     }
     // The pause is in whole nanoseconds. It is compared with the exact rate over a million frames, so that a rate that
     // is only nearly right is reported.

@@ -3,7 +3,7 @@
 //! Pure: no file is opened.
 
 use super::messages::{EngineAbilities, EngineHello};
-use super::render::{CaptureNeed, MOST_BYTES, MOST_FRAMES};
+use super::render::{CaptureNeed, MAX_BYTES, MAX_FRAMES};
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
 use packetrig_plan::{PlanProblem, PlanProblems};
@@ -68,9 +68,9 @@ impl StreamCheck<'_> {
             self.refuse_setting("duration", "cannot begin its file again");
         }
         // Limited even if the engine is not: the file is written before the run starts.
-        let most = self.engine.abilities.frames.unwrap_or(MOST_FRAMES).min(MOST_FRAMES);
+        let most = self.engine.abilities.frames.unwrap_or(MAX_FRAMES).min(MAX_FRAMES);
         // 16 bytes precede each frame in a pcap file.
-        let most = most.min(MOST_BYTES / (longest + 16).max(1));
+        let most = most.min(MAX_BYTES / (longest + 16).max(1));
         if need.frames > most {
             let what = format!(
                 "plays at most {most} different frames of this size from a file; this flow has {}",

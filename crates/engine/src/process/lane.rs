@@ -34,7 +34,7 @@ pub(super) struct EngineLane {
 
 impl EngineLane {
     pub(super) fn new(spec: Arc<StreamSpec>, bytes: [u64; 2], streams: usize) -> Self {
-        let series = RateSeries::with_room(spec.series_room(streams));
+        let series = RateSeries::with_limit(spec.series_room(streams));
         let told = EngineCount { stream: spec.number, ..EngineCount::default() };
         Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
     }
@@ -216,7 +216,7 @@ mod tests {
             let origin = MonoTime::from_nanos(7);
             let from = origin + Nanos::new(from);
             let until = from + Nanos::new(length);
-            let mut series = RateSeries::with_room(20);
+            let mut series = RateSeries::with_limit(20);
             spread_evenly(&mut series, origin, (from, until), (frames, frames * size));
             let all = series.seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
             prop_assert_eq!(all, (frames, frames * size));

@@ -1,6 +1,6 @@
 //! Reads lines from a non-blocking pipe within limits: length of a line, lines per second.
 //!
-//! Invariant: the buffer holds at most [`MOST_LINE`] bytes and one read, however much the other end writes.
+//! Invariant: the buffer holds at most [`MAX_LINE`] bytes and one read, however much the other end writes.
 
 use super::fault::{EngineFault, plain_text};
 use super::messages::EngineReply;
@@ -8,9 +8,9 @@ use packetrig_units::{MonoTime, Nanos};
 use std::io::{ErrorKind, Read};
 
 /// Longest line accepted from an engine.
-pub(super) const MOST_LINE: usize = 256 << 10;
+pub(super) const MAX_LINE: usize = 256 << 10;
 /// Messages per second accepted from an engine.
-pub(super) const MOST_MESSAGES: usize = 1000;
+pub(super) const MAX_MESSAGES: usize = 1000;
 const READ: usize = 16 << 10;
 const SECOND: Nanos = Nanos::from_secs(1);
 
@@ -51,8 +51,8 @@ impl<R: Read> MessageReader<R> {
                 return parse_message(&line).map(LineStep::Message);
             }
             // Checked only without a line end, so a long line is refused before it is complete.
-            if unread.len() > MOST_LINE {
-                return Err(EngineFault::LongLine(MOST_LINE));
+            if unread.len() > MAX_LINE {
+                return Err(EngineFault::LongLine(MAX_LINE));
             }
             if self.has_ended {
                 return Ok(LineStep::Ended);
@@ -86,7 +86,7 @@ impl<R: Read> MessageReader<R> {
     fn count_message(&mut self, now: MonoTime) -> Result<(), EngineFault> {
         let (since, messages) = self.second.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
         self.second = Some((since, messages + 1));
-        if messages < MOST_MESSAGES { Ok(()) } else { Err(EngineFault::Flood(MOST_MESSAGES)) }
+        if messages < MAX_MESSAGES { Ok(()) } else { Err(EngineFault::Flood(MAX_MESSAGES)) }
     }
 }
 
@@ -103,7 +103,7 @@ pub(super) struct StderrTail<R> {
 }
 
 /// Bytes of standard error that are kept.
-const MOST_WORDS: usize = 2048;
+const MAX_WORDS: usize = 2048;
 
 impl<R: Read> StderrTail<R> {
     pub(super) fn new(pipe: R) -> Self {
@@ -117,7 +117,7 @@ impl<R: Read> StderrTail<R> {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
             self.tail.extend_from_slice(&chunk[..read]);
             // Only the end is kept: the last line usually names the error.
-            let surplus = self.tail.len().saturating_sub(MOST_WORDS);
+            let surplus = self.tail.len().saturating_sub(MAX_WORDS);
             self.tail.drain(..surplus);
         }
     }
@@ -162,16 +162,16 @@ mod tests {
     #[test]
     fn a_line_without_end_is_not_kept() {
         let mut reader = MessageReader::new(std::io::repeat(b'x'));
-        assert_eq!(reader.next_message(NOW), Err(EngineFault::LongLine(MOST_LINE)));
-        assert!(reader.buffer.len() <= MOST_LINE + READ);
+        assert_eq!(reader.next_message(NOW), Err(EngineFault::LongLine(MAX_LINE)));
+        assert!(reader.buffer.len() <= MAX_LINE + READ);
     }
 
     #[test]
     fn message_flood_in_one_second_is_fault() {
         let line = br#"{"type":"ready"}"#;
-        let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MOST_MESSAGES);
+        let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MAX_MESSAGES);
         let mut reader = MessageReader::new(&flood[..]);
-        for _ in 0..MOST_MESSAGES {
+        for _ in 0..MAX_MESSAGES {
             assert!(matches!(reader.next_message(NOW), Ok(LineStep::Message(_))));
         }
         assert!(
@@ -179,8 +179,8 @@ mod tests {
             "the next second is another one"
         );
         let later = NOW + SECOND + SECOND;
-        let flooded = (0..=MOST_MESSAGES).find_map(|_| reader.next_message(later).err());
-        assert_eq!(flooded, Some(EngineFault::Flood(MOST_MESSAGES)));
+        let flooded = (0..=MAX_MESSAGES).find_map(|_| reader.next_message(later).err());
+        assert_eq!(flooded, Some(EngineFault::Flood(MAX_MESSAGES)));
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         let mut words = StderrTail::new(&text[..]);
         words.read_available();
         assert_eq!(words.last_line(), "no such device");
-        assert!(words.tail.len() <= MOST_WORDS);
+        assert!(words.tail.len() <= MAX_WORDS);
         StderrTail::new(std::io::repeat(b'x')).read_available();
     }
 }

@@ -18,9 +18,9 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Frames per file at most.
-pub(super) const MOST_FRAMES: u64 = 1_000_000;
+pub(super) const MAX_FRAMES: u64 = 1_000_000;
 /// Bytes per file at most.
-pub(super) const MOST_BYTES: u64 = 1 << 30;
+pub(super) const MAX_BYTES: u64 = 1 << 30;
 
 /// Number of frames that a stream's file needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -44,7 +44,7 @@ const SILENCE: Nanos = Nanos::from_secs(5);
 const LEEWAY: Nanos = Nanos::from_secs(5);
 const LOOK: Nanos = Nanos::from_millis(5);
 /// Notes of an engine that the report shows.
-const MOST_NOTES: usize = 16;
+const MAX_NOTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EnginePhase {
@@ -389,7 +389,7 @@ impl StreamTx for ProcessTx {
 
 fn add_note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
     // Bounded: a chatty engine must not fill the report.
-    if *notes < MOST_NOTES {
+    if *notes < MAX_NOTES {
         *notes += 1;
         doubts.add_doubt(format!("engine {}: {}", hello.name, plain_text(text)));
     }

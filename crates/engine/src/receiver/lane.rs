@@ -52,7 +52,7 @@ impl ReceiverLane {
             .template()
             .map(|template| StreamSegment::whole_stream(Arc::clone(template), spec.timeline));
         let mut window = SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]);
-        *window.quality_mut() = QualitySeries::with_room(spec.series_room(streams));
+        *window.quality_mut() = QualitySeries::with_limit(spec.series_room(streams));
         Self {
             segments: StreamSegments::new(whole),
             started_at: 0,
@@ -64,7 +64,7 @@ impl ReceiverLane {
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: JitterMeter::default(),
-            series: RateSeries::with_room(spec.series_room(streams)),
+            series: RateSeries::with_limit(spec.series_room(streams)),
             spec,
         }
     }

@@ -17,7 +17,7 @@ use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// Streams whose headers an untagged frame is compared with; with thousands the receiver would lose the next frames.
-const MOST_COMPARED: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// State of a receiver and its streams.
 pub(super) struct ReceiverState {
@@ -54,7 +54,7 @@ impl ReceiverState {
             elsewhere_of: places_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
-            contents: has_recording.then(ContentCounts::with_room),
+            contents: has_recording.then(ContentCounts::preallocated),
             port: job.port,
             key: job.key,
             scratch: vec![0; longest_headers(&job.streams)],
@@ -184,7 +184,7 @@ impl ReceiverState {
 
     /// Finds the stream whose headers the frame has: its tag is damaged.
     fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
-        self.lanes.iter_mut().take(MOST_COMPARED).find(|lane| lane.has_headers_of(bytes))
+        self.lanes.iter_mut().take(MAX_COMPARED).find(|lane| lane.has_headers_of(bytes))
     }
 
     /// Adds the counters that are kept here to those of the port's rings.

@@ -3,12 +3,12 @@
 //! Invariant: reading ends and reports how: after the last packet, inside one, or at damaged bytes.
 
 use super::RecordedBytes;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, MOST_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, MAX_NEEDED};
 use std::fs::File;
 use std::io::{self, Read};
 
 /// Size of the buffer; an incomplete packet is moved to the front before the next read.
-const BUFFER: usize = 2 * MOST_NEEDED;
+const BUFFER: usize = 2 * MAX_NEEDED;
 
 /// End of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -40,7 +40,7 @@ impl StreamFrames {
                 track: Arc::clone(track),
                 next_second: 0,
                 is_waiting: false,
-                contents: ContentCounts::with_room(),
+                contents: ContentCounts::preallocated(),
             })),
         })
     }

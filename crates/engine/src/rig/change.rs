@@ -319,7 +319,8 @@ struct StreamSource {
 }
 
 fn source_of(spec: &StreamSpec) -> Result<StreamSource, Error> {
-    let template = spec.source.template().ok_or(Error::Bug("a flow from a capture file was steered"))?;
+    let template =
+        spec.source.template().ok_or(Error::Bug("a change was asked of a stream from a capture file"))?;
     Ok(StreamSource { template: Arc::clone(template), timeline: spec.timeline })
 }
 

@@ -27,7 +27,7 @@ impl SteeredStreamState {
 impl TestRig {
     pub(super) fn require_steerable(&self) -> Result<(), Error> {
         if self.steered_streams.is_none() || self.started.is_none() || self.interrupted {
-            return Err(Error::Bug("a run was steered that is not running or cannot be steered"));
+            return Err(Error::Bug("a change was asked of a run that is not running or cannot be changed"));
         }
         Ok(())
     }
@@ -67,7 +67,7 @@ impl TestRig {
 
     pub(super) fn known_streams(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
         if streams.iter().any(|stream| *stream >= self.specs.len()) {
-            return Err(Error::Bug("a stream was steered that is not in the plan"));
+            return Err(Error::Bug("a change was asked of a stream that is not in the plan"));
         }
         Ok(streams.iter().copied().collect())
     }

@@ -50,7 +50,7 @@ impl StreamLane {
             is_open: false,
             send_error: Latency::with_digits(DIGITS),
             stamp_bound: Latency::with_digits(DIGITS),
-            series: RateSeries::with_room(spec.series_room(streams)),
+            series: RateSeries::with_limit(spec.series_room(streams)),
             spec,
         })
     }

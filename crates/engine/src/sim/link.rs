@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Upper bound of the time that a held frame is kept, even if no other frames pass it.
-pub const HOLD_AT_MOST: Nanos = Nanos::from_millis(100);
+pub const MAX_HOLD_AT: Nanos = Nanos::from_millis(100);
 /// Buffers reserved in advance, so that carrying a frame does not allocate.
 const ROOM: usize = 1024;
 
@@ -25,7 +25,7 @@ pub struct LinkSpec {
     pub corrupt: FaultChance,
     /// Byte that is damaged, counted from the start, modulo the frame's length.
     pub corrupt_byte: usize,
-    /// Frames that are held until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
+    /// Frames that are held until `hold_for` others have passed, at most [`MAX_HOLD_AT`].
     pub hold: FaultChance,
     /// Number of frames that pass a held one; see `hold`.
     pub hold_for: u32,
@@ -142,7 +142,7 @@ impl SimulatedLink {
         if self.spec.hold.strikes_at(position, &mut self.dice) {
             self.truth.held.push(position);
             // At the end of a run no frame may follow, and a test must not wait for one forever.
-            let deadline = arrival + HOLD_AT_MOST;
+            let deadline = arrival + MAX_HOLD_AT;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;
         }
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn held_frame_without_follower_is_released() {
         let (out, _) = carry(LinkSpec { hold: FaultChance::at_positions([2]), ..LinkSpec::default() }, 3);
-        assert_eq!(out.last(), Some(&(2, 2000 + HOLD_AT_MOST.as_u64())));
+        assert_eq!(out.last(), Some(&(2, 2000 + MAX_HOLD_AT.as_u64())));
     }
 
     #[test]

@@ -67,8 +67,8 @@ fn oldest_tap_losses_are_merged_without_losing_frames() {
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(0)).unwrap();
     (1..=1000).for_each(|n| log.report_losses(at(10 * n), at(10 * n), n).unwrap());
     let found = found(&place, 0, 10_000);
-    assert_eq!(found.len(), MOST_LOSSES);
-    assert_eq!(found[0], (0, 10 * (1000 - MOST_LOSSES as u64 + 1), Some(1000 - MOST_LOSSES as u64 + 1)));
+    assert_eq!(found.len(), MAX_LOSSES);
+    assert_eq!(found[0], (0, 10 * (1000 - MAX_LOSSES as u64 + 1), Some(1000 - MAX_LOSSES as u64 + 1)));
     assert_eq!(found.iter().filter_map(|(_, _, frames)| *frames).sum::<u64>(), 1000);
 }
 

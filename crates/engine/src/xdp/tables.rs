@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Capacity of the table of shapes.
-const MOST_SHAPES: usize = 1 << 17;
+const MAX_SHAPES: usize = 1 << 17;
 
 /// Tables, and the index of each stream's shapes.
 #[derive(Debug, Default)]
@@ -83,8 +83,8 @@ impl CompiledTables {
                 None => *ops.insert(self.compile_fields(&parts)?),
             };
             let shape = self.compile_shape(lane, number_in_tag, &parts, ops)?;
-            if self.tables.shapes.len() == MOST_SHAPES {
-                return Err(format!("its plan has more than {MOST_SHAPES} combinations of stream and size"));
+            if self.tables.shapes.len() == MAX_SHAPES {
+                return Err(format!("its plan has more than {MAX_SHAPES} combinations of stream and size"));
             }
             shapes.insert(size, clamp_to_u32(self.tables.shapes.len()));
             self.tables.shapes.push(shape);

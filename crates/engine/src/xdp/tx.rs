@@ -1,13 +1,13 @@
 //! The transmit half at the stream level: plans runs a little ahead and reads the program's counters.
 //!
 //! The program never has more than [`GRANT`] of work ahead, so a sender whose process stops sending orders stops soon
-//! after; under a lease it has at most [`MOST_AHEAD`], and nothing that is due after the lease. Frames count in the
+//! after; under a lease it has at most [`MAX_AHEAD`], and nothing that is due after the lease. Frames count in the
 //! second in which the counters show them, within [`PERIOD`] of leaving.
 
 use super::runs::RunCutter;
 use super::tables::{self, CompiledTables};
 use crate::Error;
-use crate::gate::{MOST_AHEAD, SendGate};
+use crate::gate::{MAX_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{
     AheadLog, GRACE, HOLD_UP, LATE_AFTER, LATE_LIMIT, PART, SLACK, SendingPeakMeter, StallLog, TOLERANCE,
@@ -24,7 +24,7 @@ use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
 use packetrig_sys::xdp::tx::{
-    FrameRun, LaneCounts, LiveOptions, LivePace, LiveTx, MOST_BATCH, RUNS, RunProgress,
+    FrameRun, LaneCounts, LiveOptions, LivePace, LiveTx, MAX_BATCH, RUNS, RunProgress,
 };
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
@@ -126,7 +126,7 @@ impl LiveSender {
     /// Stops permanently if the lease has expired.
     fn stop_without_lease(&mut self, start: MonoTime, now: MonoTime) {
         // Earlier there is nothing to stop, and the lease may be renewed by then.
-        if self.stopped.is_some() || now + MOST_AHEAD < start {
+        if self.stopped.is_some() || now + MAX_AHEAD < start {
             return;
         }
         let Some(since) = self.gate.shut_since(now, start) else { return };
@@ -147,7 +147,7 @@ impl LiveSender {
         // A lease that ends sooner limits the grant: nothing is due after it.
         let until = match self.gate.remaining_time() {
             None => now.max(start) + GRANT,
-            Some(left) => now + left.min(MOST_AHEAD),
+            Some(left) => now + left.min(MAX_AHEAD),
         };
         // The program takes runs in order, so those that it has begun are the oldest of `waiting`.
         let begun = self.waiting.len().saturating_sub(clamp_to_usize(waiting));
@@ -224,7 +224,7 @@ impl LiveSender {
         let drained = *self.drained_at.get_or_insert(calls);
         // The kernel hands frames to the driver at the end of a batch of calls. After two more batches
         // none can be left.
-        calls >= drained + 2 * u64::from(MOST_BATCH)
+        calls >= drained + 2 * u64::from(MAX_BATCH)
     }
 
     fn end_thread(&mut self) -> Result<(), Error> {
@@ -320,7 +320,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
 /// Returns a power of two that takes about [`BATCH_TIME`] at this rate.
 fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
-    let most = clamp_to_u32(in_time).clamp(1, MOST_BATCH);
+    let most = clamp_to_u32(in_time).clamp(1, MAX_BATCH);
     // `LiveTx::open` accepts powers of two only.
     1 << most.ilog2()
 }
@@ -334,7 +334,7 @@ impl StreamTx for LiveSender {
         self.live = Some(LiveTx::open_on_interface(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
         self.series =
-            job.streams.iter().map(|spec| RateSeries::with_room(spec.series_room(streams))).collect();
+            job.streams.iter().map(|spec| RateSeries::with_limit(spec.series_room(streams))).collect();
         self.gate = job.gate;
         self.counted = vec![LaneCounts::default(); streams];
         self.streams = job.streams;

@@ -4,18 +4,18 @@ use packetrig_fleet::message::ClockServer;
 use std::net::{IpAddr, SocketAddr};
 
 /// Addresses of the controller's clock that are tried.
-const MOST_CLOCKS: usize = 64;
+const MAX_CLOCKS: usize = 64;
 /// First port that is not reserved for services.
 const FIRST_FREE_PORT: u16 = 1024;
 
 /// Refuses addresses that a node must not ask. Questions leave through this machine's own routes, some each second: a controller must not
 /// direct them to many machines (broadcast, multicast) or to the port of a service.
 pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
-    if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_at_one_machine) {
+    if clock.at.len() <= MAX_CLOCKS && clock.at.iter().all(is_at_one_machine) {
         return Ok(());
     }
     Err(format!(
-        "the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MOST_CLOCKS} at most"
+        "the controller's clock has to be at unicast addresses with ports from {FIRST_FREE_PORT} on, {MAX_CLOCKS} at most"
     ))
 }
 

@@ -27,8 +27,8 @@ use std::thread::{Builder, JoinHandle};
 
 /// Time within which the collector notices that it is to end.
 const TURN: Nanos = Nanos::from_millis(50);
-/// Most segments that are stored together.
-const MOST_TOGETHER: usize = 64;
+/// Maximum number of segments that are stored together.
+const MAX_TOGETHER: usize = 64;
 /// Segments are stored together until they have this many bytes.
 const BYTES_TOGETHER: usize = 16 << 20;
 
@@ -234,7 +234,7 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
     let mut deliveries = Vec::new();
     let mut bytes = 0;
     let mut within = TURN;
-    while deliveries.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
+    while deliveries.len() < MAX_TOGETHER && bytes < BYTES_TOGETHER {
         let Some(delivery) = incoming.receive_segment(within) else { break };
         // Checked before the next one, so a batch exceeds its bound by one segment at most.
         bytes += delivery.body.len();

@@ -199,7 +199,7 @@ where
         let mut nodes: BTreeSet<_> = record.all_nodes().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = Leftover { record: record.clone(), nodes };
-        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
         // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
         let is_last = self.fleet.release_nodes(&leftover, user);
         self.fleet.give_back_nodes();

@@ -7,7 +7,7 @@ use crate::local::RunOptions;
 use crate::operator::RunOperator;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::Fabric;
-use packetrig_plan::{PlanDocument, ReadOptions};
+use packetrig_plan::{PlanDocument, PlanParseOptions};
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_store::UnfinishedRun;
 use packetrig_units::Nanos;
@@ -93,7 +93,7 @@ where
         if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
             return self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
-        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
         let is_last = self.fleet.release_nodes(leftover, user)?;
         if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(None);
@@ -119,13 +119,14 @@ where
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.store.resume_run(&left.run)?;
         let BegunRun { options, .. } = parse_begun_run(&unfinished)?;
-        let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
+        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
         // Segments that an earlier controller stored are not asked for again.
         let on_hand = self.store.parts_on_hand(&record);
         let inherited = InheritedRun { record, elsewhere, on_hand };
         let ended = self.fleet.end_inherited(inherited, &unfinished.plan, &options, user)?;
         let open = ended.open_run();
-        let reading = ReadOptions { seed: options.terms.seed, fleet: true, ..ReadOptions::default() };
+        let reading =
+            PlanParseOptions { seed: options.terms.seed, fleet: true, ..PlanParseOptions::default() };
         let document = PlanDocument::read_text(unfinished.plan, reading)?;
         // An error means that nothing ran, so there is nothing to report.
         let Ok(mut report) = ended.into_report(document.plan()) else {

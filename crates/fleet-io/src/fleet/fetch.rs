@@ -10,7 +10,7 @@ use crate::agent::now;
 use crate::captures::sha256_of_path;
 use crate::error::best_effort;
 use packetrig_fleet::captures::{
-    AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureWish, RANGE,
+    AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureRequest, RANGE,
 };
 use packetrig_fleet::fabric;
 use packetrig_sys::private_files;
@@ -27,7 +27,7 @@ const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(3);
 const ATTEMPTS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
 const HASHING: Nanos = Nanos::from_secs(600);
-/// Interval at which the user's wish to end is checked.
+/// Interval at which the user's request to end is checked.
 const LOOK: Nanos = Nanos::from_millis(200);
 
 /// Reason why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
@@ -90,7 +90,7 @@ pub fn fetch_capture(
     user: &mut FetchUser<'_>,
 ) -> Result<(), FetchError> {
     if target.exists() {
-        let hash = ask_once(node, capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
+        let hash = ask_once(node, capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
         if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
@@ -131,7 +131,7 @@ impl<'a> CaptureFetch<'a> {
         target: &Path,
     ) -> Result<Self, FetchError> {
         // An empty range brings the identity of the file and no bytes.
-        let nothing = CaptureWish::Range { offset: 0, length: 0 };
+        let nothing = CaptureRequest::Range { offset: 0, length: 0 };
         let identity = ask_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
         let part = path_beside(target, ".part");
         let note = path_beside(target, ".part.json");
@@ -185,7 +185,7 @@ impl<'a> CaptureFetch<'a> {
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
         while self.asked.len() < AHEAD && offset < self.progress.size {
             let number =
-                self.node.send_question(self.capture, CaptureWish::Range { offset, length: RANGE })?;
+                self.node.send_question(self.capture, CaptureRequest::Range { offset, length: RANGE })?;
             self.asked.push_back((number, offset));
             offset += u64::from(RANGE);
         }
@@ -221,7 +221,7 @@ impl<'a> CaptureFetch<'a> {
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
             .map_err(file_error(&self.part))?;
-        let hash = ask_once(self.node, self.capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
+        let hash = ask_once(self.node, self.capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
         let is_same = sha256_of_path(&self.part).map_err(file_error(&self.part))? == hash;
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
@@ -244,12 +244,12 @@ struct NodeAnswer {
 fn ask_once(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
-    wish: CaptureWish,
+    request: CaptureRequest,
     timeout: Nanos,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<NodeAnswer, FetchError> {
     for _ in 0..ATTEMPTS {
-        let number = node.send_question(capture, wish)?;
+        let number = node.send_question(capture, request)?;
         let until = now() + timeout;
         while now() < until {
             if !goes_on() {
@@ -298,26 +298,30 @@ mod tests {
     }
 
     impl CaptureAnswers for CaptureNode {
-        fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, fabric::Error> {
+        fn send_question(
+            &mut self,
+            capture: &CaptureName,
+            request: CaptureRequest,
+        ) -> Result<u64, fabric::Error> {
             self.asked += 1;
             if self.asked > self.breaks_at {
                 return Err(fabric::Error::Down("cut".into()));
             }
             let number = self.asked;
-            self.waiting.push_back(CaptureQuestion { asker: 1, number, capture: capture.clone(), wish });
+            self.waiting.push_back(CaptureQuestion { asker: 1, number, capture: capture.clone(), request });
             assert!(self.waiting.len() <= AHEAD, "more is asked for than there is room");
             Ok(number)
         }
 
         fn next_answer(&mut self, _: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
-            let CaptureQuestion { asker, number, wish, .. } = self.waiting.pop_front()?;
+            let CaptureQuestion { asker, number, request, .. } = self.waiting.pop_front()?;
             if self.loses == Some(number) {
                 std::thread::sleep(std::time::Duration::from_millis(1));
                 return None;
             }
-            let bytes = match wish {
-                CaptureWish::Sha256 => Sha256::digest(&self.bytes).to_vec(),
-                CaptureWish::Range { offset, length } => {
+            let bytes = match request {
+                CaptureRequest::Sha256 => Sha256::digest(&self.bytes).to_vec(),
+                CaptureRequest::Range { offset, length } => {
                     let rest = &self.bytes[usize::try_from(offset).unwrap()..];
                     rest[..rest.len().min(length as usize)].to_vec()
                 }

@@ -11,8 +11,8 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 
-/// Most sentences about results that could not be stored.
-const MOST_TROUBLES: usize = 8;
+/// Maximum number of sentences about results that could not be stored.
+const MAX_TROUBLES: usize = 8;
 
 /// Outcome of collecting results that nodes still had.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ where
                     CollectorEvent::Stored(arrival) => arrival,
                     // The fabric delivers again what could not be stored.
                     CollectorEvent::Trouble(text) => {
-                        if troubles.len() < MOST_TROUBLES {
+                        if troubles.len() < MAX_TROUBLES {
                             troubles.insert(text);
                         }
                         continue;

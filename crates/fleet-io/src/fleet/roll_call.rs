@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const ROLL_CALL_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Most waiting messages that are read at once: a node may go on sending them.
-const MOST_WAITING: usize = 100_000;
+const MAX_WAITING: usize = 100_000;
 
 /// Round trips to the nodes that have answered, by name.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ impl RoundTrips {
 /// Reads the hellos that wait. Each was sent at an unknown earlier time, so it shows only that its node may be present.
 fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT;
-    for _ in 0..MOST_WAITING {
+    for _ in 0..MAX_WAITING {
         let Some(envelope) = endpoint.receive_message(Nanos::ZERO) else { return };
         if let MessageBody::Hello(hello) = envelope.body {
             members.on_hello(&envelope.from, *hello, heard);

@@ -147,7 +147,7 @@ impl StreamSenders {
 mod tests {
     use super::*;
     use packetrig_fleet::message::StopReason;
-    use packetrig_plan::{HeldStream, ReadOptions};
+    use packetrig_plan::{HeldStream, PlanParseOptions};
 
     fn pairs(nodes: usize) -> (String, Plan, Vec<PortPlace>) {
         let port = |n: usize| format!(r#"{{"name":"p{n}","location":"n{n}/eth1"}}"#);
@@ -162,7 +162,8 @@ mod tests {
         let flows: Vec<String> = (0..nodes / 2).map(flow).collect();
         let text = format!(r#"{{"ports":[{}],"flows":[{}]}}"#, ports.join(","), flows.join(","));
         let plan =
-            Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+            Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+                .unwrap();
         let place = |n: usize| PortPlace { node: NodeName(format!("n{n}")), interface: "eth1".into() };
         (text, plan, (0..nodes).map(place).collect())
     }
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(whole, RunPreparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
         let own = shares.preparation_for(&node, Box::default());
-        let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
+        let read = PlanParseOptions { fleet: true, part: true, ..PlanParseOptions::default() };
         let own_plan = Plan::from_text_with(own.document.text(), read).unwrap();
         assert_eq!((own_plan.streams.len(), own_plan.ports.len(), own.places.len()), (500, 1000, 1000));
         assert_eq!(

@@ -20,7 +20,7 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{ClockKey, Nonce, RunPreparation, SentTotal, StoredWatermark};
 use packetrig_fleet::term::{Identity, TermTimes};
-use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, ReadOptions};
+use packetrig_plan::{HeldStream, Plan, PlanChange, PlanDocument, PlanGrowth, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, RunId, RunReport};
@@ -240,7 +240,7 @@ impl OwnerPermit for GenerousPermit {
 
 /// Properties of a test node.
 #[derive(Clone)]
-struct NodeWish {
+struct NodeRequest {
     compare: bool,
     /// Delay of every message to it.
     delay: Nanos,
@@ -251,7 +251,7 @@ struct NodeWish {
     disk: fn(),
 }
 
-impl Default for NodeWish {
+impl Default for NodeRequest {
     fn default() -> Self {
         // Longer than any test takes: a node on a busy machine does not give its run up.
         let terms =
@@ -270,7 +270,13 @@ struct TestNode {
 impl TestNode {
     fn start(fabric: &LocalFabric, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
         let half = HalfPlane { node: name.into(), endless, ..HalfPlane::default() };
-        Self::with(fabric, name, place, (half.clone(), half), NodeWish { compare, ..NodeWish::default() })
+        Self::with(
+            fabric,
+            name,
+            place,
+            (half.clone(), half),
+            NodeRequest { compare, ..NodeRequest::default() },
+        )
     }
 
     /// One with the data planes of `planes`.
@@ -279,14 +285,14 @@ impl TestNode {
         name: &str,
         place: &Path,
         (half, mut planes): (HalfPlane, impl PlaneSource + Send + 'static),
-        wish: NodeWish,
+        request: NodeRequest,
     ) -> Self {
         let place = place.join(name);
         std::fs::create_dir_all(&place).unwrap();
         let node = NodeName(name.into());
         let limits = spool::SpoolLimits { bytes: 1 << 24, keep_free: 0 };
         let free = Box::new(move |_: &Path| {
-            (wish.disk)();
+            (request.disk)();
             None
         });
         let spool = ResultSpool::open_or_create(&place.join("spool"), limits, free).unwrap();
@@ -301,18 +307,18 @@ impl TestNode {
         let site = NodeSite {
             node: node.clone(),
             describe: Box::new(move || hello(&interface)),
-            always_compare: wish.compare,
+            always_compare: request.compare,
             epoch_file: place.join("epoch"),
             watch: Some(SendDeadlineFile::open_file(&place.join("watch")).unwrap()),
         };
         let membership = NodeMembership::new(site, SendGate::under_lease(), uplink);
         let agent =
-            AgentMachine::new_leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
+            AgentMachine::new_leased(request.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
         let endpoint = slow::SlowEndpoint::new(
             fabric.open_endpoint(node).unwrap(),
-            wish.delay,
-            wish.loses_confirmations,
+            request.delay,
+            request.loses_confirmations,
         );
         let thread = {
             let over = Arc::clone(&over);
@@ -397,7 +403,7 @@ fn options() -> RunOptions {
 }
 
 fn read(document: &str) -> PlanDocument {
-    let reading = ReadOptions { seed: 5, fleet: true, ..ReadOptions::default() };
+    let reading = PlanParseOptions { seed: 5, fleet: true, ..PlanParseOptions::default() };
     PlanDocument::read_text(document, reading).unwrap()
 }
 

@@ -1,6 +1,6 @@
 use super::prepare::{PermittedAsker, permitted_peers};
 use super::*;
-use packetrig_plan::ReadOptions;
+use packetrig_plan::PlanParseOptions;
 use packetrig_probe::ProbePermit;
 
 fn probes(text: &str) -> ProbePlan {
@@ -8,7 +8,7 @@ fn probes(text: &str) -> ProbePlan {
         "{{ports: [{{name: a, location: n1/eth0}}, {{name: b, location: n2/eth0}}], x_probes: {{{text}, \
         addresses: [{{port: a, address: 198.18.0.1}}, {{port: b, address: 198.18.0.2}}]}}}}"
     );
-    let plan = Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() });
+    let plan = Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() });
     plan.unwrap().probes.unwrap()
 }
 

@@ -8,7 +8,7 @@ use crate::operator::SharedOperator;
 use crate::plane::EnginePlane;
 use crate::session::{RunKeeper, RunSession};
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
-use packetrig_plan::{Plan, PlanDocument, PlanProblem, PlanProblems, PortLocation, ReadOptions};
+use packetrig_plan::{Plan, PlanDocument, PlanParseOptions, PlanProblem, PlanProblems, PortLocation};
 use packetrig_report::RunReport;
 use packetrig_stats::terms::RunTerms;
 use packetrig_store::{RunCatalogue, RunDraft};
@@ -124,8 +124,8 @@ impl RunSource for MachineRuns {
         Ok(Box::new(opened?))
     }
 
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions { seed: self.terms.seed, ..ReadOptions::default() }
+    fn plan_parse_options(&self) -> PlanParseOptions {
+        PlanParseOptions { seed: self.terms.seed, ..PlanParseOptions::default() }
     }
 
     fn wall_clock(&self, at: MonoTime) -> u64 {

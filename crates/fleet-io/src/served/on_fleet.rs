@@ -9,7 +9,7 @@ use crate::operator::{SharedOperator, waiting_policy};
 use crate::session::{RunKeeper, RunSession, SharedExecutor};
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::served::{EventSink, OpenFailure, RunSource, SteeredRun};
-use packetrig_plan::{Plan, PlanDocument, ReadOptions};
+use packetrig_plan::{Plan, PlanDocument, PlanParseOptions};
 use packetrig_report::outcome::NodeFault;
 use packetrig_report::{RunId, RunReport};
 use packetrig_units::MonoTime;
@@ -149,8 +149,8 @@ where
         }
     }
 
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions { seed: self.terms.seed, fleet: true, ..ReadOptions::default() }
+    fn plan_parse_options(&self) -> PlanParseOptions {
+        PlanParseOptions { seed: self.terms.seed, fleet: true, ..PlanParseOptions::default() }
     }
 
     fn wall_clock(&self, at: MonoTime) -> u64 {
@@ -187,7 +187,7 @@ impl RunKeeper for FleetKeeper {
     fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         match ended {
             Ok(mut report) if keep => {
-                self.earlier.name_in(&mut report, None);
+                self.earlier.add_caveat_to(&mut report, None);
                 if let Err(error) = self.store.commit_report(&mut report, &self.document, None) {
                     self.operator.remark(format_args!("cannot save the result of a run: {error}"));
                 }

@@ -7,7 +7,7 @@ use packetrig_report::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Maximum lead. Ports that take longer to arm say nothing about messages.
-const MOST_LEAD: Nanos = Nanos::from_secs(10);
+const MAX_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
     pub(super) fn prepare_nodes(&mut self, now: MonoTime) {
@@ -27,7 +27,7 @@ impl ControllerMachine {
         let doublings = self.tries.saturating_sub(1).min(16);
         // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
         // and the second one must not be late anywhere. One round trip, measured on an idle fleet, says too little about that.
-        let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MOST_LEAD);
+        let rounds = Nanos::new(arming.as_u64().saturating_mul(self.limits.arming_rounds)).min(MAX_LEAD);
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings).max(rounds);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.terms.steered { now } else { now + lead };

@@ -206,7 +206,7 @@ impl ControllerMachine {
         let Some(node) = lost else { return };
         current.open.retain(|node| !self.peers.is_lost(node));
         if matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Hold(..)) {
-            let text = format!("node {node} was lost before it made the change");
+            let text = format!("node {node} stopped answering before it made the change");
             current.fault.get_or_insert(NodeFault { blame: Blame::Peer, text });
         }
     }

@@ -1,6 +1,6 @@
 //! A member as one row, and the reasons that keep it from a run.
 
-use super::{FleetMember, NodePresence, NodeSkew};
+use super::{FleetMember, NodePresence, ProtocolMismatch};
 use crate::hello::NodeHello;
 use crate::labels::OperatorLabels;
 use crate::lead::NodeLead;
@@ -18,7 +18,7 @@ pub struct MemberRow {
     /// Number of restarts since this controller has known it.
     pub restarts: usize,
     /// Difference of versions that keeps this controller from working with it.
-    pub skew: Option<NodeSkew>,
+    pub skew: Option<ProtocolMismatch>,
     /// Labels from the operator that count.
     #[serde(default)]
     pub operator_labels: Vec<String>,
@@ -65,7 +65,7 @@ impl MemberRow {
         self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
     }
 
-    /// Labels of the node itself that count: those of its owner, then those of the operator.
+    /// All labels in force: those of the node's owner, then those that the operator added.
     pub fn labels(&self) -> impl Iterator<Item = &String> {
         self.hello.labels.iter().chain(&self.operator_labels)
     }

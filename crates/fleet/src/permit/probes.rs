@@ -55,9 +55,9 @@ fn bits_per_frame(probes: &ProbePlan) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{PermitWish, PermittedPort};
+    use super::super::{PermitRequest, PermittedPort};
     use super::*;
-    use packetrig_plan::ReadOptions;
+    use packetrig_plan::PlanParseOptions;
     use packetrig_stats::terms::RunTerms;
     use packetrig_units::Nanos;
 
@@ -67,11 +67,12 @@ mod tests {
             addresses: [{{port: a, address: 198.18.0.1}}, {{port: b, address: 10.0.0.2}}]}}}}"
         );
         let plan =
-            Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+            Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+                .unwrap();
         let bound = plan.bind_to_links(&[None, None]).unwrap();
         let own = OwnPlanPort { port: 0, interface: "eth0".into(), link_speed: None, back_end: None };
         let terms = RunTerms::default();
-        permit.check_plan(&bound, &[own], PermitWish { terms: &terms, replays: &[] })
+        permit.check_plan(&bound, &[own], PermitRequest { terms: &terms, replays: &[] })
     }
 
     #[test]

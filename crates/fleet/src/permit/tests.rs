@@ -32,7 +32,7 @@ fn mine(link_speed: Option<BitRate>) -> [OwnPlanPort; 2] {
 }
 
 /// Nothing is asked for beside the plan.
-const PLAIN: PermitWish<'_> = PermitWish {
+const PLAIN: PermitRequest<'_> = PermitRequest {
     terms: &RunTerms {
         tag_key: 0,
         seed: 0,
@@ -165,7 +165,7 @@ fn captures_and_back_ends_can_be_forbidden() {
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
     let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
     assert_eq!(
-        permit.check_plan(&plan, &[], PermitWish { terms: &terms, ..PLAIN }),
+        permit.check_plan(&plan, &[], PermitRequest { terms: &terms, ..PLAIN }),
         ["back end pktgen is not allowed"]
     );
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
@@ -178,8 +178,8 @@ fn captures_and_back_ends_can_be_forbidden() {
 fn controller_captures_can_be_forbidden() {
     let permit = LendingPermit::from_toml("max_capture = 0").unwrap();
     let terms = RunTerms { capture_all: true, ..RunTerms::default() };
-    let wish = PermitWish { terms: &terms, ..PLAIN };
-    let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &mine(None), wish);
+    let request = PermitRequest { terms: &terms, ..PLAIN };
+    let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &mine(None), request);
     assert_eq!(said, ["port eth2: captures are not allowed"]);
 }
 
@@ -200,7 +200,7 @@ fn rate_limit_uses_reported_link_speed() {
             .unwrap();
     let plan = Plan::from_text(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
     let bound = plan.bind_to_links(&[None; 2]).unwrap();
-    let lent = PermitWish { replays: &[Some("/captures/a.pcap".into())], ..PLAIN };
+    let lent = PermitRequest { replays: &[Some("/captures/a.pcap".into())], ..PLAIN };
     for (speed, refused) in [(None, 1), (Some(TEN_GIGABITS), 1), (Some(BitRate::new(1_000_000_000)), 0)] {
         assert_eq!(permit.check_plan(&bound, &mine(speed), lent).len(), refused, "{speed:?}");
     }
@@ -211,7 +211,7 @@ fn only_files_of_the_owners_directory_are_replayed() {
     let plan = bound(ETHERNET, SLOW, "");
     let check = |permit: &LendingPermit, file: Option<&str>| {
         let replays = [file.map(PathBuf::from)];
-        permit.check_plan(&plan, &mine(None), PermitWish { replays: &replays, ..PLAIN })
+        permit.check_plan(&plan, &mine(None), PermitRequest { replays: &replays, ..PLAIN })
     };
     let none = check(&LendingPermit::default(), Some("/etc/shadow"));
     assert_eq!(none, ["no file of this node may be replayed"]);

@@ -3,7 +3,7 @@ use crate::hello::{NodeHello, OfferedPort, PROTOCOL, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::lead::NodeLead;
 use crate::message::{MessageHead, PlanHash};
-use packetrig_plan::ReadOptions;
+use packetrig_plan::PlanParseOptions;
 use packetrig_units::Nanos;
 
 const NOW: MonoTime = MonoTime::from_nanos(60_000_000_000);
@@ -37,7 +37,7 @@ fn plan(locations: &[&str]) -> Plan {
     let ports: Vec<String> =
         locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
     let text = format!("ports: [{}]", ports.join(", "));
-    Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+    Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() }).unwrap()
 }
 
 fn settled(locations: &[&str], members: &FleetMembers) -> Vec<String> {

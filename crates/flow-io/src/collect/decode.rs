@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most records that wait to be handed over.
+/// Maximum number of records that wait to be handed over.
 const PENDING: usize = 8192;
-/// Most ledgers of exporters that wait to be handed over.
+/// Maximum number of ledgers of exporters that wait to be handed over.
 const PENDING_LEDGERS: usize = 256;
-/// Most records handed over in one call.
+/// Maximum number of records handed over in one call.
 const BATCH: usize = 1024;
 /// Interval at which waiting records are handed over and the known state is published.
 const TICK_NS: u64 = 200_000_000;

@@ -33,6 +33,6 @@ pub enum Error {
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),
     /// A thread panicked, which is a bug.
-    #[error("{0} panicked; this is a bug")]
+    #[error("{0} panicked; this is a bug in packetrig")]
     Panicked(&'static str),
 }

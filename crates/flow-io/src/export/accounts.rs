@@ -42,7 +42,7 @@ struct QueuedContent {
 
 /// Accounts of one target.
 #[derive(Debug)]
-struct TargetOwn {
+struct TargetCounters {
     name: String,
     content: BatchContent,
     dropped: CarriedRecords,
@@ -83,7 +83,7 @@ impl DeliveryCounts {
 #[derive(Debug, Default)]
 struct AccountState {
     queued: [QueuedContent; 2],
-    targets: Vec<TargetOwn>,
+    targets: Vec<TargetCounters>,
 }
 
 /// The accounts, shared by workers, export threads and readers.
@@ -99,7 +99,7 @@ impl TargetAccounts {
     pub(super) fn add_target(&self, name: String, content: BatchContent) -> TargetAccount {
         let mut state = self.lock_state();
         let zero = CarriedRecords::default();
-        state.targets.push(TargetOwn {
+        state.targets.push(TargetCounters {
             name,
             content,
             dropped: zero,
@@ -206,7 +206,7 @@ impl TargetAccounts {
     }
 }
 
-impl TargetOwn {
+impl TargetCounters {
     fn is_gone(&self) -> bool {
         let since_ns = self.unreachable_since_ns.unwrap_or(u64::MAX);
         clock::monotonic_ns().saturating_sub(since_ns) >= GONE.as_u64()
@@ -259,7 +259,7 @@ pub(super) struct TargetAccount {
 }
 
 impl TargetAccount {
-    fn update_target(&self, change: impl FnOnce(&mut TargetOwn)) {
+    fn update_target(&self, change: impl FnOnce(&mut TargetCounters)) {
         if let Some(own) = self.all.lock_state().targets.get_mut(self.index) {
             change(own);
         }

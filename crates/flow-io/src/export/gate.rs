@@ -27,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// Interval at the end.
 const LAST_LOOK: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 /// Safety margin: records that left the table this long before a watermark may not have been exported.
 pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
@@ -67,7 +67,7 @@ impl ExportGate {
         loop {
             select! {
                 recv(batches) -> batch => match batch {
-                    Ok(batch) => self.keep_batches([batch].into_iter().chain(batches.try_iter().take(MOST_AT_ONCE))),
+                    Ok(batch) => self.keep_batches([batch].into_iter().chain(batches.try_iter().take(MAX_AT_ONCE))),
                     Err(_) => break,
                 },
                 // A change of role wakes the thread at once, because a takeover

@@ -24,7 +24,7 @@ use tracing::info;
 const LOOK_NS: u64 = 50_000_000;
 /// Interval at which it checks a file for orders.
 const ORDER_LOOK_NS: u64 = 10_000_000;
-/// Most datagrams that are taken before the election decides: a flood must not keep the member from advertising.
+/// Maximum number of datagrams that are taken before the election decides: a flood must not keep the member from advertising.
 const BATCH: usize = 256;
 /// Interval of the published status. Changes of the role are published at once.
 const REPORT_EVERY: Nanos = Nanos::from_millis(50);

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 /// Changes of role that are remembered.
-const MOST_SWITCHES: usize = 32;
+const MAX_SWITCHES: usize = 32;
 
 /// The state of a member and of its group, as of the last change or the last interval.
 #[derive(Clone, Debug)]
@@ -170,7 +170,7 @@ impl GroupStatus {
 
     pub(super) fn record_switch(&mut self, switch: RoleSwitch) {
         // `switch_count` still counts the ones that are dropped here.
-        if self.switches.len() == MOST_SWITCHES {
+        if self.switches.len() == MAX_SWITCHES {
             self.switches.pop_front();
         }
         self.switches.push_back(switch);

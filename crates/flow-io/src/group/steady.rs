@@ -10,8 +10,8 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// Most senders whose clocks are remembered.
-const MOST_CLOCKS: usize = 64;
+/// Maximum number of senders whose clocks are remembered.
+const MAX_CLOCKS: usize = 64;
 
 /// Reads the time of the group, on a clock that goes on while a machine is suspended.
 pub fn steady_ns() -> u64 {
@@ -60,7 +60,7 @@ impl PeerClocks {
         tolerance: Nanos,
     ) -> Advertisement {
         // Times of further senders stay as they are: memory is bounded, and the election bounds its peers, too.
-        if self.0.len() >= MOST_CLOCKS && !self.0.contains_key(&advertisement.meter) {
+        if self.0.len() >= MAX_CLOCKS && !self.0.contains_key(&advertisement.meter) {
             return *advertisement;
         }
         let held = self.0.entry(advertisement.meter).or_default();

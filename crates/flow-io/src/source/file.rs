@@ -22,14 +22,14 @@ use std::time::Duration;
 
 /// A jumbo frame of 9216 bytes with two VLAN tags: whatever is longer in a file was merged before it was captured.
 const LONGEST_ON_A_WIRE: usize = 9216 + 14 + 2 * 4;
-/// Most blocks that wait for a worker.
+/// Maximum number of blocks that wait for a worker.
 const AHEAD: usize = 4;
 /// Interval at which a waiting reader thread checks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// The files, in order.
+    /// Capture files, which are read one after the other.
     pub files: Vec<PathBuf>,
     /// Number of workers that share their packets.
     pub workers: usize,

@@ -8,8 +8,8 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ColumnChunkMetaData;
 use std::sync::Arc;
 
-/// Most rows of a page: writers make pages of about a megabyte, and the rows of this many could be held anyway.
-const ROWS_MOST: usize = 1 << 24;
+/// Maximum number of rows of a page: writers make pages of about a megabyte, and the rows of this many could be held anyway.
+const MAX_ROWS: usize = 1 << 24;
 
 /// A value that columns of bytes hold.
 pub(crate) trait ByteValue: Clone + Default {
@@ -156,7 +156,7 @@ impl<T: ByteValue> PagedColumn<T> {
         rows: usize,
         encoding: Encoding,
     ) -> ParquetResult<DecodedPage<T>> {
-        if rows > ROWS_MOST {
+        if rows > MAX_ROWS {
             return Err(ParquetError::General("a page has too many rows".into()));
         }
         let levels = if self.may_be_null { decode_hybrid(levels, 1, rows)? } else { Vec::new() };

@@ -6,9 +6,9 @@ use packetrig_units::text::{encode_url_part, one_line};
 use std::io::{self, Read, Write};
 
 const PORT: u16 = 8123;
-/// Most bytes of an answer that are read: the beginning says what is wrong.
+/// Maximum number of bytes of an answer that are read: the beginning says what is wrong.
 const LONGEST_ANSWER: u64 = 64 << 10;
-/// Most characters of an answer that are shown.
+/// Maximum number of characters of an answer that are shown.
 const SHOWN: usize = 300;
 
 /// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.

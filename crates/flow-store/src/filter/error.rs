@@ -16,7 +16,7 @@ pub struct FilterError {
     help: String,
 }
 
-/// Most characters of a line that are shown on each side of the error.
+/// Maximum number of characters of a line that are shown on each side of the error.
 const SHOWN: usize = 60;
 
 impl FilterError {

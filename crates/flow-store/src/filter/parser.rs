@@ -24,12 +24,12 @@ use crate::columns::{find_column, flow_columns};
 use packetrig_flow::MAPPED;
 use packetrig_flow::element::ElementKind;
 
-/// Most bytes of a text.
-const TEXT_MOST: usize = 1 << 20;
+/// Maximum number of bytes of a text.
+const MAX_TEXT: usize = 1 << 20;
 /// Deepest nesting of parentheses.
-const DEPTH_MOST: usize = 64;
-/// Most conditions; a list counts as one.
-const CONDITIONS_MOST: usize = 1024;
+const MAX_DEPTH: usize = 64;
+/// Maximum number of conditions; a list counts as one.
+const MAX_CONDITIONS: usize = 1024;
 /// Words of the longest term.
 const PHRASE_WORDS: usize = 3;
 const TCP: u128 = 6;
@@ -38,8 +38,8 @@ const ICMP: [u128; 2] = [1, 58];
 
 pub(super) fn parse_filter(text: &str) -> Result<FilterExpression, FilterError> {
     // Checked before the text is split, so that the tokens are bounded, too.
-    if text.len() > TEXT_MOST {
-        let what = format!("the filter has {} bytes; the most is {TEXT_MOST}", text.len());
+    if text.len() > MAX_TEXT {
+        let what = format!("the filter has {} bytes; the most is {MAX_TEXT}", text.len());
         return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
     }
     let mut parser = FilterParser { text, tokens: split_tokens(text)?, next: 0, depth: 0, conditions: 0 };
@@ -187,8 +187,8 @@ impl<'a> FilterParser<'a> {
         // The parser calls itself only through parentheses, so this bounds the stack for any text.
         let open = self.take_token();
         self.depth += 1;
-        if self.depth > DEPTH_MOST {
-            let what = format!("parentheses are nested more than {DEPTH_MOST} deep");
+        if self.depth > MAX_DEPTH {
+            let what = format!("parentheses are nested more than {MAX_DEPTH} deep");
             return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
         }
         let inside = self.parse_either()?;
@@ -207,8 +207,8 @@ impl<'a> FilterParser<'a> {
 
     fn parse_condition(&mut self) -> Result<FilterExpression, FilterError> {
         self.conditions += 1;
-        if self.conditions > CONDITIONS_MOST {
-            let what = format!("more than {CONDITIONS_MOST} conditions");
+        if self.conditions > MAX_CONDITIONS {
+            let what = format!("more than {MAX_CONDITIONS} conditions");
             return Err(self.error_here(what, "use lists: `ip in [...]`, `port in [...]`"));
         }
         let subject = self.parse_subject()?;

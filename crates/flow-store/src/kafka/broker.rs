@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 const CLIENT: &str = "packetrig";
-/// Most bytes of an answer: answers to a producer are small.
+/// Maximum number of bytes of an answer: answers to a producer are small.
 const LONGEST_ANSWER: usize = 1 << 20;
 const PORT: u16 = 9092;
 

@@ -162,12 +162,12 @@ fn scattered_times_create_bounded_number_of_files() {
     done.unwrap();
     assert_eq!(kept.stored.records, 2001);
     let files = read(directory.path());
-    assert_eq!(files.len(), HOURS_MOST + 1);
+    assert_eq!(files.len(), MAX_HOURS + 1);
     assert_eq!(files.iter().map(|(_, rows)| rows.len()).sum::<usize>(), 2001);
     let (path, rows) = files.iter().max_by_key(|(_, rows)| rows.len()).unwrap();
     let nowhere =
         "flows/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__/flows-000000.parquet";
-    assert_eq!((path.as_path(), rows.len()), (Path::new(nowhere), 2001 - HOURS_MOST - 1));
+    assert_eq!((path.as_path(), rows.len()), (Path::new(nowhere), 2001 - MAX_HOURS - 1));
 }
 
 /// A place where nothing can be written, as a full disk is: a file stands where the directory should be.

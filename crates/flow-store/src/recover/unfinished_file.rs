@@ -11,8 +11,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes of a row group's footer; they have about ten thousand.
-const FOOTER_MOST: u64 = 1 << 20;
+/// Maximum number of bytes of a row group's footer; they have about ten thousand.
+const MAX_FOOTER: u64 = 1 << 20;
 /// Bytes of the length and the magic that end a footer.
 const FOOTER_END: usize = 8;
 /// Bytes read at a time.
@@ -106,7 +106,7 @@ impl BlockPlace {
         let pages_at = at + BlockHead::BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
         let end = footer_at.checked_add(head.footer)?;
-        let is_possible = (FOOTER_END as u64..=FOOTER_MOST).contains(&head.footer);
+        let is_possible = (FOOTER_END as u64..=MAX_FOOTER).contains(&head.footer);
         is_possible.then_some(Self { head, pages_at, footer_at, end })
     }
 

@@ -170,7 +170,7 @@ fn top_groups_beyond_memory_are_still_exact() {
     for order in orders {
         for (most, least_packets) in [(1, 0), (50, 0), (50, 900), (5000, 0)] {
             let asked = TopQuestion { least_packets, ..question("src-ip,dst-port", order, most) };
-            let (exact, small) = (ask(&asked, GROUPS_MOST), ask(&asked, 100));
+            let (exact, small) = (ask(&asked, MAX_GROUPS), ask(&asked, 100));
             assert_eq!((&small.groups, small.total), (&exact.groups, exact.total), "{order:?} {most}");
             assert!(!exact.groups_are_estimated && !small.files_have_changed);
             let bound = if small.groups_are_estimated { exact.groups_seen / 50 } else { 0 };

@@ -4,7 +4,7 @@
 //! them with the allocator.
 
 /// Entries of a node of a B-tree map, at most, and in every node but the root at least.
-const NODE_MOST: usize = 11;
+const MAX_NODE: usize = 11;
 const NODE_LEAST: usize = 5;
 
 /// The cost of a block of memory: glibc puts eight bytes in front and rounds up to sixteen.
@@ -15,7 +15,7 @@ pub(super) const fn block_bytes(bytes: usize) -> usize {
 /// The cost of a B-tree map.
 pub(super) const fn map_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full one.
-    let leaf = block_bytes(NODE_MOST * (size_of::<K>() + size_of::<V>()) + 16);
+    let leaf = block_bytes(MAX_NODE * (size_of::<K>() + size_of::<V>()) + 16);
     let leaves = entries.div_ceil(NODE_LEAST);
     // Above every five leaves is a node that also has twelve pointers; above those nodes are a quarter as many at most.
     let inner = if leaves > 1 { leaves.div_ceil(4) } else { 0 };

@@ -26,7 +26,7 @@ const OVERTAKEN_S: u32 = 10;
 /// This many old messages in a row mean that the exporter restarted and set its clock back.
 const OLD_RUN: u32 = 16;
 /// Highest rate of an exporter, in units per second: a jump further ahead is a restart.
-const MOST_PER_SECOND: u64 = 20_000_000;
+const MAX_PER_SECOND: u64 = 20_000_000;
 
 /// Position of a message among those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +209,7 @@ impl MessageSequence {
         // believed only if an exporter could have sent that much since its last message; a restart jumps anywhere.
         if ahead < 1 << 31 {
             let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
-            let plausible = u64::from(ahead) <= seconds * MOST_PER_SECOND;
+            let plausible = u64::from(ahead) <= seconds * MAX_PER_SECOND;
             return if plausible { MessagePlace::Ahead(ahead) } else { MessagePlace::Restart };
         }
         if claim.empty || self.gap_of(claim.number).is_some() {
@@ -231,7 +231,7 @@ impl MessageSequence {
     const fn is_overtaken(&self, claim: MessageClaim) -> bool {
         let before = self.first.wrapping_sub(claim.number);
         let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
-        let is_plausible = before as u64 <= (seconds as u64 + 1) * MOST_PER_SECOND;
+        let is_plausible = before as u64 <= (seconds as u64 + 1) * MAX_PER_SECOND;
         before > 0 && before < 1 << 31 && seconds <= OVERTAKEN_S && is_plausible
     }
 

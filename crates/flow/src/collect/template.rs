@@ -9,7 +9,7 @@ use crate::export::section::{REVERSE, VARIABLE};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of fields that fits into a message.
-const MOST_FIELDS: usize = 4096;
+const MAX_FIELDS: usize = 4096;
 
 /// A field as the template has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,7 +57,7 @@ impl ReceivedTemplate {
         options: bool,
         now_ns: u64,
     ) -> Result<Self, MalformedMessage> {
-        if fields.len() > MOST_FIELDS {
+        if fields.len() > MAX_FIELDS {
             return Err(MalformedMessage::Template { id, why: "has more fields than fit into a message" });
         }
         // A field of length zero is left out here, not skipped later: thousands of them would cost time in every record and
@@ -258,6 +258,6 @@ mod tests {
     fn a_record_has_bytes() {
         let empty = [FieldSpecifier { name: FieldName { enterprise: 0, id: 1 }, length: 0 }];
         assert!(ReceivedTemplate::new(256, &empty, false, 0).is_err());
-        assert!(template(MOST_FIELDS + 1, 0).is_err());
+        assert!(template(MAX_FIELDS + 1, 0).is_err());
     }
 }

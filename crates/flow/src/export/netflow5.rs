@@ -16,7 +16,7 @@ use packetrig_units::clamp_to_u16;
 
 const HEADER: usize = 24;
 const LINE: usize = 48;
-const MOST_LINES: usize = 30;
+const MAX_LINES: usize = 30;
 const MS: u64 = 1_000_000;
 /// The exporter claims to have begun an hour before its first record, so that older records that come later fit, too.
 const EARLIER_MS: u64 = 3_600_000;
@@ -39,7 +39,7 @@ pub(super) struct FiveMessage {
 
 impl FiveMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
-        let most_lines = (options.message_bytes.saturating_sub(HEADER) / LINE).clamp(1, MOST_LINES);
+        let most_lines = (options.message_bytes.saturating_sub(HEADER) / LINE).clamp(1, MAX_LINES);
         // The upper two bits are the method, 1 for deterministic; fourteen bits are left for the interval.
         let sampling = clamp_to_u16(options.sampling).min(0x3fff);
         let mut five = Self {
@@ -178,8 +178,9 @@ impl FiveMessage {
     }
 
     fn write_header(&mut self, now_ns: u64) {
-        // Readers compute the beginning as the header's time less its uptime. The header's time is the clock's, unless the
-        // records are 49 days older, as from a file: then it is that of the newest record.
+        // Collectors compute the exporter's start as header time minus uptime, and the uptime has 32 bits of milliseconds: 49 days.
+        // So the header has the present time, unless the records are older than that, as those of a file. Then it has the time of the
+        // newest record.
         let now_ms = now_ns / MS;
         let at_ms = if self.uptime_ms(now_ms).is_some() { now_ms } else { self.newest_ms };
         let up_ms = self.uptime_ms(at_ms).unwrap_or(u32::MAX);

@@ -6,8 +6,8 @@ use super::{Advertisement, ElectionOptions};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Most peers that are remembered. Further ones are refused, so that a wrong key holder cannot fill the memory.
-pub const MOST_PEERS: usize = 64;
+/// Maximum number of peers that are remembered. Further ones are refused, so that a wrong key holder cannot fill the memory.
+pub const MAX_PEERS: usize = 64;
 /// Earlier boots of one peer that are remembered.
 const EARLIER_BOOTS: usize = 16;
 
@@ -62,7 +62,7 @@ impl PeerTable {
         now: MonoTime,
     ) -> HeardOutcome {
         let Some(peer) = self.0.get_mut(&advertisement.meter) else {
-            if self.0.len() >= MOST_PEERS {
+            if self.0.len() >= MAX_PEERS {
                 return HeardOutcome::TooManyPeers;
             }
             let peer = GroupPeer { advertisement: *advertisement, heard_at: now, earlier: VecDeque::new() };

@@ -389,7 +389,7 @@ fn advertisements_that_cannot_be_are_refused() {
         assert_eq!(member.on_advertisement(&advertisement, at(0)), HeardOutcome::Invalid);
     }
     for meter in 2..100 {
-        let is_room = meter < 2 + u32::try_from(MOST_PEERS).unwrap();
+        let is_room = meter < 2 + u32::try_from(MAX_PEERS).unwrap();
         let expected = if is_room { HeardOutcome::Accepted } else { HeardOutcome::TooManyPeers };
         assert_eq!(member.on_advertisement(&standby(meter, 1), at(0)), expected);
     }

@@ -157,9 +157,9 @@ fn read_wireless(bytes: &[u8]) -> Option<LinkPayload> {
 /// captured; it is little-endian nearly everywhere.
 fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
     const PACKET: u16 = 9;
-    const MOST_VALUES: u32 = 64;
+    const MAX_VALUES: u32 = 64;
     let mut at = 4;
-    for _ in 0..MOST_VALUES {
+    for _ in 0..MAX_VALUES {
         let length = le_u16(bytes, at)?;
         if le_u16(bytes, at + 2)? == PACKET {
             return Some(LinkPayload::new(ip_ethertype(bytes.get(at + 4..)?)?, at + 4));

@@ -10,7 +10,7 @@ use crate::{IgnoredReason, PacketInfo};
 /// Headers below IP that are followed. Real frames have far fewer.
 const MOST: u32 = 24;
 /// Labels of one stack.
-const MOST_LABELS: usize = 16;
+const MAX_LABELS: usize = 16;
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
@@ -186,7 +186,7 @@ pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
 
 fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     packet.mpls = [0; 3];
-    for depth in 0..MOST_LABELS {
+    for depth in 0..MAX_LABELS {
         let entry = u32::from_be_bytes(*bytes.take_array().ok_or(IgnoredReason::ShortLink)?);
         if let Some(place) = packet.mpls.get_mut(depth) {
             *place = entry;

@@ -111,7 +111,7 @@ fn read_vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 
 /// Reads a GTP-U header (TS 29.281): a G-PDU of version 1 with its extension headers.
 fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
-    const MOST_EXTENSIONS: u32 = 8;
+    const MAX_EXTENSIONS: u32 = 8;
     const EXTENDED: u8 = 4;
     const NUMBERED: u8 = 2;
     const N_PDU: u8 = 1;
@@ -128,7 +128,7 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
         let [_, _, _, first] = *rest.take_array()?;
         next = if bits & EXTENDED == 0 { 0 } else { first };
     }
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         if next == 0 {
             let id = u32::from_be_bytes(teid);
             return Some(TunnelContent { tunnel: TunnelKind::Gtp, id, kind: TunnelPayload::Ip, bytes: rest });

@@ -3,7 +3,7 @@
 use super::{Error, file_error};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::checksum::crc32;
-use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MAX_NEEDED};
 use packetrig_wire::trailer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -91,7 +91,7 @@ impl FileReading {
     fn read_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
         // Twice the longest record: after the used bytes have been moved out, a whole record always fits. So a read that
         // brings nothing means the end of the file and never a full buffer.
-        let mut buffer = vec![0; 2 * MOST_NEEDED];
+        let mut buffer = vec![0; 2 * MAX_NEEDED];
         let mut from = 0;
         let mut to = 0;
         loop {

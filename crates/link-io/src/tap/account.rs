@@ -28,9 +28,9 @@ pub enum TapLossCause {
     /// The frame has no space for a trailer.
     NoRoom,
     /// The kernel skipped the interface: it is down or gone, its MTU is too small, or it accepts no redirected frames.
-    PassedOver,
+    Skipped,
     /// The interface accepts no redirected frames, or none in several pieces.
-    Deaf,
+    NoRedirect,
     /// An impairment dropped the frame on purpose.
     Impaired,
     Other,
@@ -46,8 +46,8 @@ impl TapLossCause {
         Self::Driver,
         Self::Full,
         Self::NoRoom,
-        Self::PassedOver,
-        Self::Deaf,
+        Self::Skipped,
+        Self::NoRedirect,
         Self::Impaired,
         Self::Other,
     ];
@@ -63,8 +63,8 @@ impl TapLossCause {
             Self::Driver => "driver",
             Self::Full => "full",
             Self::NoRoom => "no-room",
-            Self::PassedOver => "passed-over",
-            Self::Deaf => "deaf",
+            Self::Skipped => "skipped",
+            Self::NoRedirect => "no-redirect",
             Self::Impaired => "impaired",
             Self::Other => "other",
         }
@@ -80,10 +80,10 @@ impl TapLossCause {
             Self::Driver => "the driver refused more frames: the far end is too slow",
             Self::Full => "the transmit ring was full",
             Self::NoRoom => "no room for the trailer",
-            Self::PassedOver => {
+            Self::Skipped => {
                 "the interface was down or gone, its MTU was too small, or it does not accept redirected frames"
             }
-            Self::Deaf => "the interface does not accept redirected frames",
+            Self::NoRedirect => "the interface does not accept redirected frames",
             Self::Impaired => "on purpose",
             Self::Other => "another reason",
         }

@@ -3,7 +3,7 @@
 
 use super::place::{TapInterface, TapState};
 use crate::Error;
-use packetrig_engine::packet::quiet::{InterfaceChange, InterfaceWish, QuietInterface};
+use packetrig_engine::packet::quiet::{InterfaceChange, InterfaceSettings, QuietInterface};
 use packetrig_engine::packet::{guard, lock_name};
 use packetrig_plan::PortLocation;
 use packetrig_sys::link::{Link, NamespaceLinks};
@@ -35,7 +35,7 @@ impl TapHold {
         guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
         // Locked by its index, because an interface may be renamed while the tap holds it.
         let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
-        let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceWish::default())?;
+        let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceSettings::default())?;
         let mut held = Self {
             // Read again, because the interface was changed since the first reading.
             link: links.by_name(&location.interface)?,

@@ -69,10 +69,10 @@ fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<T
             (TapLossCause::Down, failed.down),
             (TapLossCause::TooLong, failed.too_long),
             (TapLossCause::Memory, failed.memory),
-            (TapLossCause::Deaf, failed.deaf),
+            (TapLossCause::NoRedirect, failed.deaf),
             (TapLossCause::Other, failed.other),
             (TapLossCause::Driver, handed.dropped),
-            (TapLossCause::PassedOver, passed_over),
+            (TapLossCause::Skipped, passed_over),
         ]),
         wanted: inbound.wanted,
         uncopied: nonzero_counts([
@@ -105,7 +105,7 @@ fn read_mirror(
             (TapLossCause::TooLong, seen.too_long),
             (TapLossCause::NoRoom, seen.no_room),
             (TapLossCause::Driver, driver),
-            (TapLossCause::PassedOver, wanted.saturating_sub(came)),
+            (TapLossCause::Skipped, wanted.saturating_sub(came)),
         ]),
     })
 }

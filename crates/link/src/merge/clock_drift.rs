@@ -14,7 +14,7 @@ const LEAST_PAIRS: usize = 4;
 /// Standard deviations to each side: one interval of a thousand leaves the truth out.
 const DEVIATIONS: f64 = 3.3;
 /// More dependence than this leaves nothing that could be averaged.
-const MOST_DEPENDENCE: f64 = 0.95;
+const MAX_DEPENDENCE: f64 = 0.95;
 
 /// Parts in a million that the clock of the reference is faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,7 +81,7 @@ fn widening_factor(points: &[WindowPoint], slope: f64) -> f64 {
     let mean = left.iter().sum::<f64>() / left.len() as f64;
     let square: f64 = left.iter().map(|left| (left - mean).powi(2)).sum();
     let product: f64 = left.windows(2).map(|two| (two[0] - mean) * (two[1] - mean)).sum();
-    let with_next = if square > 0.0 { (product / square).clamp(0.0, MOST_DEPENDENCE) } else { 0.0 };
+    let with_next = if square > 0.0 { (product / square).clamp(0.0, MAX_DEPENDENCE) } else { 0.0 };
     // A series with this lag-one correlation has fewer independent values: the standard error grows by this factor.
     ((1.0 + with_next) / (1.0 - with_next)).sqrt()
 }

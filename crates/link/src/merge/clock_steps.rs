@@ -20,9 +20,9 @@ const LEAST_STEP_NS: i64 = 1_000_000;
 /// Time that a step has to last, unless the next step or the end comes first: no queue stands that long at once.
 const HORIZON_NS: u64 = 30_000_000_000;
 /// Windows on each side that are compared; of long horizons each has more pairs.
-const MOST_WINDOWS: usize = 32;
+const MAX_WINDOWS: usize = 32;
 /// No clock gains more.
-const MOST_DRIFT: f64 = 500e-6;
+const MAX_DRIFT: f64 = 500e-6;
 
 /// Range of the differences of a window, or of several.
 #[derive(Clone, Copy, Debug)]
@@ -165,9 +165,9 @@ fn delay_level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<Del
     each.reduce(DelayEnvelope::merge_with)
 }
 
-/// Pairs per window when `pairs` are divided into at most [`MOST_WINDOWS`] windows.
+/// Pairs per window when `pairs` are divided into at most [`MAX_WINDOWS`] windows.
 fn window_length(pairs: usize) -> usize {
-    WINDOW.max(pairs.div_ceil(MOST_WINDOWS))
+    WINDOW.max(pairs.div_ceil(MAX_WINDOWS))
 }
 
 /// Gain of a clock per nanosecond: the median over all pairs of windows on the same side of a place.
@@ -180,7 +180,7 @@ fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
         }
     }
     slopes.sort_by(f64::total_cmp);
-    slopes.get(slopes.len() / 2).map_or(0.0, |slope| slope.clamp(-MOST_DRIFT, MOST_DRIFT))
+    slopes.get(slopes.len() / 2).map_or(0.0, |slope| slope.clamp(-MAX_DRIFT, MAX_DRIFT))
 }
 
 fn without_drift(pair: &StampPair, here_ns: u64, drift: f64) -> i64 {

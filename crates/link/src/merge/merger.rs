@@ -5,7 +5,7 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, HashMap};
 
 /// Captures that can be merged at once.
-pub const MOST_CAPTURES: usize = 32;
+pub const MAX_CAPTURES: usize = 32;
 /// Memory that a waiting packet takes beside its bytes, roughly: its places in two tables, and what an allocation costs.
 const BESIDE: usize = 256;
 
@@ -16,11 +16,11 @@ pub struct CaptureSet(u32);
 impl CaptureSet {
     /// Set of the first `count` captures.
     pub const fn first_captures(count: usize) -> Self {
-        Self(if count >= MOST_CAPTURES { u32::MAX } else { (1 << count) - 1 })
+        Self(if count >= MAX_CAPTURES { u32::MAX } else { (1 << count) - 1 })
     }
 
     pub const fn has_capture(self, capture: usize) -> bool {
-        capture < MOST_CAPTURES && self.0 & 1 << capture != 0
+        capture < MAX_CAPTURES && self.0 & 1 << capture != 0
     }
 
     pub const fn count(self) -> u32 {
@@ -31,7 +31,7 @@ impl CaptureSet {
         Self(self.0 | 1 << capture)
     }
 
-    /// Lowest number in the set; [`MOST_CAPTURES`] if it is empty.
+    /// Lowest number in the set; [`MAX_CAPTURES`] if it is empty.
     const fn lowest_capture(self) -> usize {
         self.0.trailing_zeros() as usize
     }
@@ -97,7 +97,7 @@ impl PacketMerger {
         self.waiting_bytes
     }
 
-    /// Takes a packet of a capture, which must be one of [`MOST_CAPTURES`], with its time in the common clock.
+    /// Takes a packet of a capture, which must be one of [`MAX_CAPTURES`], with its time in the common clock.
     pub fn offer_packet(
         &mut self,
         capture: usize,

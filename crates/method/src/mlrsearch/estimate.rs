@@ -8,7 +8,7 @@ use crate::{CostRange, RehearsedCost};
 /// Number of limits of assumed devices, spread over the range that is still possible.
 const LIMITS: i64 = 5;
 /// A search that needs more trials is not played further.
-const MOST_TRIALS: u32 = 20_000;
+const MAX_TRIALS: u32 = 20_000;
 
 /// Variation of an assumed device's trials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl MlrSearch {
         let mut trials = 0;
         let mut seconds = 0.0;
         while let Some((_, length)) = search.next_trial() {
-            if trials == MOST_TRIALS {
+            if trials == MAX_TRIALS {
                 break;
             }
             trials += 1;
@@ -72,7 +72,7 @@ impl MlrSearch {
     }
 
     fn assumed_loss(&self, limit: i64, seconds: f64, device: AssumedDevice) -> f64 {
-        let Some((load, target)) = self.next_target() else { return 0.0 };
+        let Some((load, target)) = self.next_load() else { return 0.0 };
         let wavering = target.filter(|_| device == AssumedDevice::Wavering);
         let undecided = wavering.and_then(|target| self.undecided_loss(load, target, seconds));
         undecided.unwrap_or_else(|| match limit {

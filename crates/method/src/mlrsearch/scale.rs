@@ -7,9 +7,9 @@
 /// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never wider than the
 /// width.
 const LEAST_FIT: f64 = 0.99;
-const MOST_FIT: f64 = 0.999_999;
+const MAX_FIT: f64 = 0.999_999;
 /// Number of candidates to try. Widths of a real search need some hundred.
-const MOST_CANDIDATES: u32 = 1_000_000;
+const MAX_CANDIDATES: u32 = 1_000_000;
 
 /// The scale of one search.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl LoadScale {
         // `-ln(1 - width)`: the logarithmic distance of two loads whose difference is this share of the upper one.
         let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
         let mut candidate = 1.0;
-        for _ in 0..MOST_CANDIDATES {
+        for _ in 0..MAX_CANDIDATES {
             match next_candidate(whole, &logs, candidate) {
                 None => return Some(Self { min, max, top: to_index(candidate) }),
                 Some(next) => candidate = next,
@@ -102,8 +102,8 @@ fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
     for log in logs {
         let units = log / unit;
         let fit = units.floor() / units;
-        if !(LEAST_FIT..=MOST_FIT).contains(&fit) {
-            let wanted = (units.floor() + 1.0) / MOST_FIT;
+        if !(LEAST_FIT..=MAX_FIT).contains(&fit) {
+            let wanted = (units.floor() + 1.0) / MAX_FIT;
             let further = (wanted / units) * candidate;
             // The width that asks for the most units decides. At least one more unit, so that the search moves on.
             next = Some(next.unwrap_or(candidate + 1.0).max(further));

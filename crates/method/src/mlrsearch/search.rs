@@ -178,7 +178,7 @@ impl MlrSearch {
     }
 
     /// Returns the number of the next load, and the target that wants it; no target in the first trials.
-    pub(super) fn next_target(&self) -> Option<(i64, Option<&Target>)> {
+    pub(super) fn next_load(&self) -> Option<(i64, Option<&Target>)> {
         match self.phase {
             SearchPhase::WarmUp(_) => Some((self.scale.top_index(), None)),
             SearchPhase::Start { load, .. } => Some((load, None)),

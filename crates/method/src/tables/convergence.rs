@@ -37,7 +37,10 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         table
             .notes
             .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
-        table.notes.push("Each trial counts with its largest possible loss of connectivity.".to_owned());
+        table.notes.push(
+            "The loss of connectivity of a trial is known within bounds; these are the upper ones."
+                .to_owned(),
+        );
     }
     if !result.unaffected_streams.is_empty() {
         table.notes.push(format!("Not affected: {}.", result.unaffected_streams.join(", ")));

@@ -64,7 +64,7 @@ impl ServerAccounts {
         self.derive_key(KeyPairType::Account, &format!("account {name}"))
     }
 
-    pub fn operator_claims(&self) -> Result<String, Error> {
+    pub fn sign_operator_token(&self) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let system = self.account_key(SYSTEM)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
@@ -73,7 +73,7 @@ impl ServerAccounts {
 
     /// The account of the server itself. It has nothing of the fleet.
     pub fn system_account(&self) -> Result<AccountClaims, Error> {
-        self.account_claims(SYSTEM, true, json!({}))
+        self.sign_account_token(SYSTEM, true, json!({}))
     }
 
     /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
@@ -83,7 +83,7 @@ impl ServerAccounts {
         let exports = to_nodes.iter().map(|at| export_entry("stream", at));
         let exports: Vec<Value> =
             exports.chain(from_nodes.iter().map(|at| export_entry("service", at))).collect();
-        self.account_claims(CONTROL, true, json!({"exports": exports}))
+        self.sign_account_token(CONTROL, true, json!({"exports": exports}))
     }
 
     /// The account of a node, with its own subjects and nothing else.
@@ -97,7 +97,7 @@ impl ServerAccounts {
         let imports: Vec<Value> =
             imports.chain(from_node.iter().map(|at| import_entry("service", at, &control))).collect();
         // A node without a user key has nothing to sign with, so its claims are accepted as they are.
-        self.account_claims(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
+        self.sign_account_token(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 
     /// The id of a node's account.
@@ -107,19 +107,19 @@ impl ServerAccounts {
 
     /// Claims that a node shows to the server.
     pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
-        self.user_claims(&node_account(node), &node.user_key, &subject::node_permissions(&node.name.0))
+        self.sign_user_token(&node_account(node), &node.user_key, &subject::node_permissions(&node.name.0))
     }
 
     /// Claims that the controller shows; `user_key` is its user key.
     pub fn controller_user(&self, user_key: &str) -> Result<String, Error> {
-        self.user_claims(CONTROL, user_key, &subject::permissions_of_the_controller())
+        self.sign_user_token(CONTROL, user_key, &subject::permissions_of_the_controller())
     }
 
     /// Claims for removing accounts, and for asking when the server read its configuration.
     pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox_prefix(SYSTEM_USER))];
-        self.user_claims(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
+        self.sign_user_token(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
 
     /// The signed order to remove accounts.
@@ -130,7 +130,12 @@ impl ServerAccounts {
     }
 
     /// Claims of an account. With `signs`, its users must prove that they have their key.
-    fn account_claims(&self, name: &str, signs: bool, particulars: Value) -> Result<AccountClaims, Error> {
+    fn sign_account_token(
+        &self,
+        name: &str,
+        signs: bool,
+        particulars: Value,
+    ) -> Result<AccountClaims, Error> {
         // The server counts results and records in this account only.
         let storage = if name == CONTROL { -1 } else { 0 };
         // In claims of NATS, -1 is no limit and 0 is nothing at all.
@@ -148,7 +153,7 @@ impl ServerAccounts {
         Ok(AccountClaims { id, claims })
     }
 
-    fn user_claims(
+    fn sign_user_token(
         &self,
         account: &str,
         user_key: &str,

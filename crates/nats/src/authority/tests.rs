@@ -100,7 +100,7 @@ fn concurrent_opens_create_one_authority() {
             let accounts = own.server_accounts().expect("it has them");
             (
                 own.certificate_pem().expect("it has one"),
-                accounts.operator_claims().expect("it signs"),
+                accounts.sign_operator_token().expect("it signs"),
                 own.signing_key().expect("it has"),
             )
         };

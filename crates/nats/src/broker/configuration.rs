@@ -72,7 +72,7 @@ fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[Stri
     let control = accounts.control_account()?;
     let directory = quoted_path(&accounts_directory(setup));
     Ok([
-        format!("operator: {}", quote_string(&accounts.operator_claims()?)),
+        format!("operator: {}", quote_string(&accounts.sign_operator_token()?)),
         format!("system_account: {}", quote_string(&system.id)),
         // Without `allow_delete` the server would not obey `REMOVE_ACCOUNTS`, which cuts removed nodes off.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),

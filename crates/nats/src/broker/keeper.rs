@@ -26,7 +26,7 @@ const END_LOOKS: u32 = 200;
 const LAST_LOOKS: u32 = 12;
 /// First pause before a restart; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
-const PAUSE_MOST: Duration = Duration::from_secs(5);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Facts that the keeper reports.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ impl ServerKeeper {
                 Ok(child) => return Some(child),
                 Err(error) => self.report_trouble(&error.to_string()),
             }
-            pause = PAUSE_MOST.min(2 * pause);
+            pause = MAX_PAUSE.min(2 * pause);
         }
     }
 

@@ -6,7 +6,7 @@
 //! calls that it does not need: signals to other processes, for example, and changes of the modes of files.
 
 use super::{BrokerSetup, Error};
-use packetrig_sys::sandbox::{self, FileRules, MissingWall, SandboxPolicy, TcpRules, ThreadClass};
+use packetrig_sys::sandbox::{self, FileRules, MissingProtection, SandboxPolicy, TcpRules, ThreadClass};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,13 +14,13 @@ use std::process::Command;
 pub(super) fn restrict_this_thread(
     program: &Path,
     setup: &BrokerSetup,
-) -> Result<Option<MissingWall>, Error> {
+) -> Result<Option<MissingProtection>, Error> {
     let walls = sandbox::restrict_thread(&sandbox_policy(program, setup));
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
 /// Restricts the system calls of the server that `command` starts. Returns the restriction that this kernel lacks.
-pub(super) fn restrict_calls(command: &mut Command) -> Result<Option<MissingWall>, Error> {
+pub(super) fn restrict_calls(command: &mut Command) -> Result<Option<MissingProtection>, Error> {
     let filter = sandbox::filter_program(command, ThreadClass::ForeignServer);
     filter.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }

@@ -40,7 +40,7 @@ pub(super) struct EndpointState {
     pub(super) client: Client,
     /// The connection of renewals and grants: the controller's own one, or a node's only one.
     pub(super) leases: Client,
-    /// Drawn at random; distinguishes this instance of the place from every other.
+    /// Random number. It tells this start of the endpoint from earlier ones, and from other processes with the same name.
     pub(super) incarnation: u64,
     pub(super) settled: Arc<AtomicBool>,
     pub(super) left: Arc<AtomicBool>,

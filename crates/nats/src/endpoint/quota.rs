@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) struct NodeQuota {
     /// Most waiting messages of one node.
     messages: usize,
-    /// Most bytes of waiting messages of one node.
+    /// Maximum number of bytes of waiting messages of one node.
     bytes: usize,
     waiting: Arc<Mutex<BTreeMap<String, WaitingMessages>>>,
 }

@@ -31,7 +31,7 @@ const BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Time for which a flooding node is ignored the first time. It doubles each time.
 const MUTED: Duration = Duration::from_secs(5);
-const MUTED_MOST: Duration = Duration::from_mins(5);
+const MAX_MUTED: Duration = Duration::from_mins(5);
 /// Pause before a subscription is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -100,7 +100,7 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
         )));
         tokio::time::sleep(muted).await;
         // A node that floods again gets a longer pause each time.
-        muted = MUTED_MOST.min(2 * muted);
+        muted = MAX_MUTED.min(2 * muted);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::seal::{
 use crate::subject;
 use async_nats::{HeaderMap, Message};
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::hello::MOST_HELLO_BYTES;
+use packetrig_fleet::hello::MAX_HELLO_BYTES;
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, NodeName};
 use packetrig_sys::clock::monotonic_ns;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ impl NodeLetterGate {
         if !subject::is_hello(&message.subject) {
             return Ok(());
         }
-        if message.length > MOST_HELLO_BYTES {
+        if message.length > MAX_HELLO_BYTES {
             return Err(LetterRefusal::TooMuch("a hello that is too long"));
         }
         let from = subject::speaker_node(&message.subject).ok_or(NAMELESS)?;

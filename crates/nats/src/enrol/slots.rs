@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Connections that are served at once.
 const MOST: usize = 64;
 /// Connections from one address. Nodes behind one address of a network share it.
-const MOST_OF_ADDRESS: usize = 32;
+const MAX_OF_ADDRESS: usize = 32;
 
 /// The slots of the enrolment server. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +88,7 @@ impl HeldConnections {
         if self.held.len() >= 2 * MOST {
             return None;
         }
-        let full = if self.count_of_network(network) >= MOST_OF_ADDRESS {
+        let full = if self.count_of_network(network) >= MAX_OF_ADDRESS {
             network
         } else if self.live_connections().count() >= MOST {
             // The network with most connections loses one.
@@ -142,7 +142,7 @@ mod tests {
             let (near, far) = connection(&listener);
             (room.claim_slot(address, &far), near, far)
         };
-        let held: Vec<_> = (0..MOST_OF_ADDRESS).map(|_| enter(here)).collect();
+        let held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| enter(here)).collect();
         held[0].0.as_ref().expect("there is room").mark_asked();
         let next = enter(here);
         assert!(next.0.is_some(), "a silent one makes room");

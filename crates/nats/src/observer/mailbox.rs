@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most nodes with a waiting hello; a fleet has fewer.
-const MOST_NODES: usize = 16_384;
+/// Maximum number of nodes with a waiting hello; a fleet has fewer.
+const MAX_NODES: usize = 16_384;
 
 /// The waiting hellos. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -49,7 +49,7 @@ impl HelloMailbox {
         let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
             // Only a further name is refused: nodes that have a place here are not affected.
-            if mail.newest.len() >= MOST_NODES {
+            if mail.newest.len() >= MAX_NODES {
                 return;
             }
             mail.order.push_back(node.clone());

@@ -5,13 +5,13 @@ use crate::server::program;
 use crate::stranger::Stranger;
 use async_nats::{HeaderMap, Message};
 use packetrig_fleet::captures::{
-    CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureQuestions, CaptureWish,
+    CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureQuestions, CaptureRequest,
 };
 use packetrig_fleet::message::RunId;
 use packetrig_units::Nanos;
 
 const PATIENCE: Nanos = Nanos::from_secs(20);
-const WISH: CaptureWish = CaptureWish::Range { offset: 0, length: 10 };
+const WISH: CaptureRequest = CaptureRequest::Range { offset: 0, length: 10 };
 
 fn capture() -> CaptureName {
     CaptureName { run: RunId("r".into()), file: "rx.pcapng".into() }
@@ -28,7 +28,7 @@ fn capture_questions_and_answers_must_be_genuine() {
     let mut asker = fleet.controller().fetch_captures_of(&node("a")).expect("it listens");
     let number = asker.send_question(&capture(), WISH).expect("it is asked");
     let question = giver.next_question(PATIENCE).expect("the question comes");
-    assert_eq!((question.number, &question.capture, question.wish), (number, &capture(), WISH));
+    assert_eq!((question.number, &question.capture, question.request), (number, &capture(), WISH));
     let identity = CaptureIdentity { size: 10, modified_ns: 1 };
     let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };
     giver.send_answer(&answer, b"0123456789".to_vec()).expect("it is answered");
@@ -41,18 +41,18 @@ fn capture_questions_and_answers_must_be_genuine() {
     let mut unsealed = HeaderMap::new();
     unsealed.insert(
         "Packetrig-Capture",
-        r#"{"asker":9,"number":1,"capture":{"run":"r","file":"x"},"wish":"sha256"}"#,
+        r#"{"asker":9,"number":1,"capture":{"run":"r","file":"x"},"request":"sha256"}"#,
     );
     witness.publish("get.a", None, unsealed.clone(), "");
     unsealed.insert("Packetrig-Seal", "AAAA");
     witness.publish("get.a", None, unsealed, "");
     witness.repeat(Message { payload: "9876543210".into(), ..given });
     witness.prove();
-    let number = asker.send_question(&capture(), CaptureWish::Sha256).expect("it is asked");
+    let number = asker.send_question(&capture(), CaptureRequest::Sha256).expect("it is asked");
     let question = giver.next_question(PATIENCE).expect("the question comes");
     assert_eq!(
-        (question.number, question.wish),
-        (number, CaptureWish::Sha256),
+        (question.number, question.request),
+        (number, CaptureRequest::Sha256),
         "the operator's, and each once"
     );
     let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };

@@ -9,9 +9,9 @@ import { TimePlot } from "./plot.js";
 import { poll } from "./poll.js";
 
 const PERIOD_MS = 10000;
-const MOST_GROUPS = 20;
+const MAX_GROUPS = 20;
 /** So many steps the drawing has at most. */
-const MOST_STEPS = 240;
+const MAX_STEPS = 240;
 /** Lengths of a step, in milliseconds. */
 const STEPS_MS = [100, 500, 1000, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000, 10800000, 21600000, 43200000, 86400000];
 
@@ -91,7 +91,7 @@ function stepsOf(totals) {
   const { at_ms: starts, flows, packets, bytes } = totals.timeline;
   if (!starts.length) return { seconds: 1, steps: [] };
   const spanned = (starts[starts.length - 1] - starts[0]) / totals.bucket_ms + 1;
-  const length = totals.bucket_ms * Math.ceil(spanned / MOST_STEPS);
+  const length = totals.bucket_ms * Math.ceil(spanned / MAX_STEPS);
   const most = Math.floor((starts[starts.length - 1] - starts[0]) / length) + 1;
   const steps = Array.from({ length: most }, (_, index) => ({ at: starts[0] + index * length, flows: 0n, packets: 0n, bytes: 0n }));
   starts.forEach((at, index) => {
@@ -135,7 +135,7 @@ function spanOf(groups) {
 /** The totals with steps that suit a time; the server chooses their length if that is not known or very long. */
 async function askTotals(parameters, span, signal) {
   const wanted = new URLSearchParams(parameters);
-  const bucket = span === null ? undefined : STEPS_MS.find((length) => span / length <= MOST_STEPS / 2);
+  const bucket = span === null ? undefined : STEPS_MS.find((length) => span / length <= MAX_STEPS / 2);
   if (bucket) wanted.set("bucket_ms", bucket);
   return get(`flows/totals?${wanted}`, signal);
 }
@@ -143,7 +143,7 @@ async function askTotals(parameters, span, signal) {
 /** Both answers, one after the other, because each of them reads the files. `last` are those of the last time. */
 async function ask(question, last, signal) {
   const parameters = recordParameters(question);
-  const wanted = new URLSearchParams({ by: question.by, order: question.order, most: MOST_GROUPS });
+  const wanted = new URLSearchParams({ by: question.by, order: question.order, most: MAX_GROUPS });
   const top = await get(`flows/top?${wanted}&${parameters}`, signal);
   const span = (totals) => (totals.first_ms === null ? null : totals.last_ms - totals.first_ms);
   let totals = await askTotals(parameters, last ? span(last.totals) : spanOf(top.groups), signal);

@@ -8,7 +8,7 @@ import { TimePlot, ratesOf } from "./plot.js";
 import { StreamTable } from "./streams.js";
 
 /** Points of the plots; when they are full, every second one is dropped. */
-const MOST_POINTS = 2000;
+const MAX_POINTS = 2000;
 const SIGNS = { running: "▶", armed: "●", preparing: "…", draining: "…", collecting: "…" };
 
 /** Texts of ports that are more than a value in its form. */
@@ -42,7 +42,7 @@ class Totals {
     const times = this.columns.elapsed_ms;
     const last = times[times.length - 1] ?? -1;
     if (run.sampled_ms === null || run.elapsed_ms <= last || run.elapsed_ms - last < this.spanMs * 0.9) return;
-    if (times.length >= MOST_POINTS) {
+    if (times.length >= MAX_POINTS) {
       for (const name of this.names) this.columns[name] = this.columns[name].filter((_, index) => index % 2 === 0);
       this.spanMs = Math.max(this.spanMs * 2, 200);
     }

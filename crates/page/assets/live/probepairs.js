@@ -4,7 +4,7 @@ import { el, field, option } from "./dom.js";
 import { CELLS, cellOf, hasDirections, isPair, meaningOf, pairName } from "./probevalues.js";
 
 /** With more ends, there is no grid. */
-const MOST_ENDS = 40;
+const MAX_ENDS = 40;
 
 /** The ends of all lines, senders first and in the order of the plan: an end has the same position in rows and columns. */
 function endsOf(lines) {
@@ -47,7 +47,7 @@ function grid(probes, question) {
 
 function pairSelect(probes, question, ends) {
   const chosen = probes.lines.findIndex((line) => isPair(line, question.pair));
-  return [el("p", {}, `No grid: the probes have ${ends} different ends, and a grid is drawn for at most ${MOST_ENDS}.`),
+  return [el("p", {}, `No grid: the probes have ${ends} different ends, and a grid is drawn for at most ${MAX_ENDS}.`),
     field("Pair", el("select", { id: "probe-pair-choice" }, option("", "Choose a pair", chosen === -1 ? "" : null),
       probes.lines.map((line, index) => option(index, line.target ? `${pairName(line)} (${line.target})` : pairName(line), chosen))), { kind: "controls" })];
 }
@@ -61,6 +61,6 @@ function cellSelect(probes, question) {
 /** All pairs of the newest run. */
 export function allPairs(probes, question) {
   const ends = endsOf(probes.lines).length;
-  if (ends > MOST_ENDS) return pairSelect(probes, question, ends);
+  if (ends > MAX_ENDS) return pairSelect(probes, question, ends);
   return [...cellSelect(probes, question), el("p", { class: "muted" }, `${meaningOf(probes.method, question.cell)} A dash: the plan does not have the pair. A cell chooses the pair that is shown over time.`), grid(probes, question)];
 }

@@ -11,13 +11,13 @@ import { resultAddress } from "./results.js";
 
 const PERIOD_MS = 10000;
 /** Results of the list among which measurements are looked for. */
-const MOST_LISTED = 200;
+const MAX_LISTED = 200;
 const USUAL_RUNS = 20;
-const MOST_RUNS = 100;
+const MAX_RUNS = 100;
 /** Runs without streams can be without probes, too. So many plans are tried for a first measurement. */
-const MOST_TRIED = 10;
+const MAX_TRIED = 10;
 /** More than a view shows, so that a new run does not push out one that is shown. */
-const MOST_KEPT = 120;
+const MAX_KEPT = 120;
 
 /** Probes of runs, the least recently used first. They stay while the user looks at other pages. */
 const kept = new Map();
@@ -34,7 +34,7 @@ async function probesOf(run, signal) {
   }
   kept.delete(key);
   kept.set(key, probes);
-  if (kept.size > MOST_KEPT) kept.delete(kept.keys().next().value);
+  if (kept.size > MAX_KEPT) kept.delete(kept.keys().next().value);
   methods.set(run.plan_sha256, probes?.method ?? null);
   return probes;
 }
@@ -69,7 +69,7 @@ function measurementText({ plan, newest, runs }) {
 }
 
 function readQuestion(query) {
-  const most = Math.min(MOST_RUNS, Math.max(1, Math.trunc(Number(query.get("most"))) || USUAL_RUNS));
+  const most = Math.min(MAX_RUNS, Math.max(1, Math.trunc(Number(query.get("most"))) || USUAL_RUNS));
   const cell = Object.hasOwn(CELLS, query.get("cell") ?? "") ? query.get("cell") : "there";
   const pair = query.get("from") && query.get("to") ? { from: query.get("from"), to: query.get("to"), target: query.get("target") || null } : null;
   return { plan: query.get("plan") || null, most, cell, pair };
@@ -132,7 +132,7 @@ class ProbeView {
   /** Asks for the list, and for the reports that are not known yet, one after the other. False if there is no measurement. */
   async refresh() {
     const { signal } = this.context;
-    const listed = ofProbes(await get(`runs?kind=run&most=${MOST_LISTED}`, signal));
+    const listed = ofProbes(await get(`runs?kind=run&most=${MAX_LISTED}`, signal));
     this.question.plan ??= await this.firstPlan(listed);
     if (!this.question.plan) return false;
     const page = await get(`runs?${new URLSearchParams({ kind: "run", plan: this.question.plan, most: this.question.most })}`, signal);
@@ -145,7 +145,7 @@ class ProbeView {
   }
 
   async firstPlan(listed) {
-    for (const { plan, newest } of measurementsOf(listed).slice(0, MOST_TRIED)) {
+    for (const { plan, newest } of measurementsOf(listed).slice(0, MAX_TRIED)) {
       const { probes } = await loadRun(newest, this.context.signal);
       if (probes) return plan;
     }
@@ -183,7 +183,7 @@ class ProbeView {
     const all = measurementsOf(this.listed);
     if (this.rows.length && !all.some((one) => one.plan === plan)) all.push({ plan, newest: this.rows[0].run, runs: this.matching });
     for (const one of all) if (one.plan === plan) one.runs = this.matching;
-    const counts = [...new Set([5, USUAL_RUNS, 50, MOST_RUNS, most])].sort((a, b) => a - b);
+    const counts = [...new Set([5, USUAL_RUNS, 50, MAX_RUNS, most])].sort((a, b) => a - b);
     const measurement = el("select", { id: "probe-plan" }, all.map((one) => option(one.plan, measurementText(one), plan)));
     const newest = el("select", { id: "probe-most" }, counts.map((number) => option(number, String(number), most)));
     return [field("Measurement (runs of the same plan)", measurement, { kind: "wide" }), field("Newest runs over time", newest)];

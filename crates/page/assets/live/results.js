@@ -9,7 +9,7 @@ import { poll } from "./poll.js";
 
 const PAGE_SIZE = 50;
 /** Rows of streams of one result; the file has all. */
-const MOST_STREAMS = 100;
+const MAX_STREAMS = 100;
 /** The address of a result on this page. */
 export const resultAddress = (id) => `#/runs/${encodeURIComponent(id)}`;
 
@@ -209,7 +209,7 @@ function caveatsCard(report) {
 
 function streamsCard(report) {
   const lost = (stream) => stream.loss?.lost ?? 0;
-  const worst = [...report.streams].sort((a, b) => lost(b) - lost(a)).slice(0, MOST_STREAMS);
+  const worst = [...report.streams].sort((a, b) => lost(b) - lost(a)).slice(0, MAX_STREAMS);
   const note = report.streams.length > worst.length ? `The ${worst.length} streams with the largest loss of ${report.streams.length}; the JSON file has all.` : `All ${report.streams.length} streams, the largest loss first.`;
   const mean = (stream) => stream.latency?.mean ?? stream.latency?.mean_ns ?? null;
   return card("Streams", table(note, ["Stream", "From", "To", "Sent, frames", "Received, frames", "Lost, frames", "Lost, share", "Mean latency"],

@@ -7,7 +7,7 @@ import { DASH, FORMS, classOf, count } from "./format.js";
 const ROW_HEIGHT = 30;
 /** Rows that are requested beyond the visible ones, so that a short scroll needs nothing new. */
 const SPARE = 10;
-const MOST_VISIBLE = 40;
+const MAX_VISIBLE = 40;
 const SCROLL_PAUSE_MS = 150;
 const FILTER_PAUSE_MS = 250;
 
@@ -52,7 +52,7 @@ export class StreamTable {
 
   /** The query of the rows that are wanted. */
   query() {
-    const rows = Math.min(MOST_VISIBLE, Math.ceil((this.box.clientHeight || 400) / ROW_HEIGHT)) + 2 * SPARE;
+    const rows = Math.min(MAX_VISIBLE, Math.ceil((this.box.clientHeight || 400) / ROW_HEIGHT)) + 2 * SPARE;
     return new URLSearchParams({ sort: this.sort, filter: this.filter, from: String(this.from), rows: String(rows) });
   }
 

@@ -17,8 +17,8 @@ const CAUSES = {
   driver: "driver took no more: slow far end",
   full: "the transmit ring was full",
   "no-room": "no room for the trailer",
-  "passed-over": "down, gone or too small an MTU",
-  deaf: "interface takes no redirected frames",
+  skipped: "down, gone or too small an MTU",
+  "no-redirect": "interface takes no redirected frames",
   impaired: "on purpose",
   other: "another reason",
 };

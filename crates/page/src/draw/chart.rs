@@ -16,8 +16,8 @@ const BOTTOM: f64 = 40.0;
 const PLOT_WIDTH: f64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
 
-/// Most columns of a series: about one for each unit of the plot's width.
-pub const MOST_COLUMNS: usize = 320;
+/// Maximum number of columns of a series: about one for each unit of the plot's width.
+pub const MAX_COLUMNS: usize = 320;
 
 /// The quantity of an axis. Times show their unit at each mark, all others in the name of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

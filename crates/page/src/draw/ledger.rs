@@ -11,7 +11,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES
 
 /// The place of a part of the flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlowZone {
+pub enum LedgerSide {
     Sender,
     Path,
     Receiver,
@@ -28,7 +28,7 @@ pub enum ExitKind {
 
 /// A way out of the flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowExit {
+pub struct LossBranch {
     pub name: &'static str,
     /// `None` if it was not measured.
     pub frames: Option<u64>,
@@ -47,20 +47,20 @@ pub enum FlowBalance {
 
 /// A station of the flow, with the ways out behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowStation {
+pub struct LedgerStage {
     pub account: LedgerAccount,
     pub frames: Option<u64>,
-    pub exits: Vec<FlowExit>,
+    pub exits: Vec<LossBranch>,
     /// The balance between this station and the next one.
     pub balance: FlowBalance,
 }
 
 /// The ledger of a run, ready to be drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LedgerFlow {
-    pub stations: Vec<FlowStation>,
+pub struct LedgerDiagram {
+    pub stations: Vec<LedgerStage>,
     /// Frames of other programs and copies, which join on the path.
-    pub joined: Vec<FlowExit>,
+    pub joined: Vec<LossBranch>,
     pub planned: Option<u64>,
     pub expected: Option<u64>,
     pub lost: Option<u64>,
@@ -78,10 +78,10 @@ const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
     (LedgerAccount::Counted, Some(6)),
 ];
 
-impl LedgerFlow {
+impl LedgerDiagram {
     /// The flow of these accounts; `places` contains the losses on the path.
     pub fn from_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
-        let stations = STATIONS.iter().map(|(account, rule)| FlowStation {
+        let stations = STATIONS.iter().map(|(account, rule)| LedgerStage {
             account: *account,
             frames: ledger.get(*account),
             exits: exits_of(*account, ledger, places),
@@ -145,14 +145,14 @@ impl LedgerFlow {
     }
 }
 
-impl FlowStation {
-    pub(super) const fn zone(&self) -> FlowZone {
+impl LedgerStage {
+    pub(super) const fn side(&self) -> LedgerSide {
         match self.account {
             LedgerAccount::Planned
             | LedgerAccount::Built
             | LedgerAccount::HandedOver
-            | LedgerAccount::OnWire => FlowZone::Sender,
-            _ => FlowZone::Receiver,
+            | LedgerAccount::OnWire => LedgerSide::Sender,
+            _ => LedgerSide::Receiver,
         }
     }
 
@@ -162,7 +162,7 @@ impl FlowStation {
     }
 }
 
-fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<FlowExit> {
+fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<LossBranch> {
     use LedgerAccount as Account;
     let accounts: &[LedgerAccount] = match account {
         Account::Planned => &[Account::Unsent],
@@ -172,10 +172,10 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
         Account::Seen => &[Account::Misdelivered, Account::OtherRuns, Account::Protocol, Account::Foreign],
         Account::Recognised => &[Account::Duplicate, Account::Stale, Account::Unnumbered],
         Account::OnWire => {
-            let path = FlowExit { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
+            let path = LossBranch { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
             // Losses while a port was not in order or a link had no carrier: nobody knows whose they are.
             let doubt =
-                FlowExit { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
+                LossBranch { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
             return vec![path, doubt];
         }
         _ => &[],
@@ -183,14 +183,14 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
     accounts.iter().map(|account| exit_of_account(*account, ledger)).collect()
 }
 
-fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
+fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> LossBranch {
     use LedgerAccount as Account;
     let kind = match account {
         // These frames were not planned, so leaving the flow is no loss of the test.
         Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
         _ => ExitKind::Lost,
     };
-    FlowExit { name: account_name(account), frames: ledger.get(account), kind }
+    LossBranch { name: account_name(account), frames: ledger.get(account), kind }
 }
 
 fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
@@ -322,7 +322,7 @@ fn tabulate_rules(table: &mut Markup, ledger: &FrameLedger, imbalances: &[Ledger
 mod tests {
     use super::*;
 
-    fn flow() -> LedgerFlow {
+    fn flow() -> LedgerDiagram {
         let mut ledger = FrameLedger::default();
         for (account, frames) in [
             (LedgerAccount::Planned, 1000),
@@ -338,7 +338,7 @@ mod tests {
         }
         let places =
             LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
-        LedgerFlow::from_ledger(&ledger, &ledger.find_imbalances(), &places)
+        LedgerDiagram::from_ledger(&ledger, &ledger.find_imbalances(), &places)
     }
 
     #[test]
@@ -369,8 +369,9 @@ mod tests {
         }
         let places =
             LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
-        let drawn =
-            LedgerFlow::from_ledger(&ledger, &ledger.find_imbalances(), &places).draw_figure().into_string();
+        let drawn = LedgerDiagram::from_ledger(&ledger, &ledger.find_imbalances(), &places)
+            .draw_figure()
+            .into_string();
         assert_eq!(drawn.matches("does not add up").count(), 2, "{drawn}");
     }
 

@@ -1,7 +1,9 @@
 //! The two drawings of a ledger: from left to right for wide pages and paper, from top to bottom for narrow screens.
 
 use super::format_coordinate;
-use super::ledger::{ExitKind, FlowBalance, FlowExit, FlowStation, FlowZone, LedgerFlow, account_name};
+use super::ledger::{
+    ExitKind, FlowBalance, LedgerDiagram, LedgerSide, LedgerStage, LossBranch, account_name,
+};
 use crate::markup::Markup;
 use crate::quantity::format_count;
 
@@ -26,7 +28,7 @@ const FIRST_ROW: f64 = TRUNK_BASE + 52.0;
 const ROW: f64 = 41.0;
 
 /// Draws the ledger from left to right.
-pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
+pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
     // The station with most exits decides the height, as each exit has a row.
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW + rows as f64 * ROW + 8.0;
@@ -43,9 +45,9 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
     );
     // The boxes end between stations: 544 is the last one of the sender, 882 the first one of the receiver.
     for (name, zone, from, until) in [
-        ("Our sender", FlowZone::Sender, 8.0, 612.0),
-        ("Device and path", FlowZone::Path, 620.0, 816.0),
-        ("Our receiver", FlowZone::Receiver, 824.0, 1512.0),
+        ("Our sender", LedgerSide::Sender, 8.0, 612.0),
+        ("Device and path", LedgerSide::Path, 620.0, 816.0),
+        ("Our receiver", LedgerSide::Receiver, 824.0, 1512.0),
     ] {
         draw_zone(&mut svg, name, zone, [from, 6.0, until - from, height - 12.0]);
     }
@@ -65,10 +67,10 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
     svg
 }
 
-fn draw_zone(svg: &mut Markup, name: &str, zone: FlowZone, [x, y, width, height]: [f64; 4]) {
+fn draw_zone(svg: &mut Markup, name: &str, zone: LedgerSide, [x, y, width, height]: [f64; 4]) {
     let class = match zone {
-        FlowZone::Path => "zone zone-path",
-        FlowZone::Sender | FlowZone::Receiver => "zone",
+        LedgerSide::Path => "zone zone-path",
+        LedgerSide::Sender | LedgerSide::Receiver => "zone",
     };
     let [left, top, width, height] = [x, y, width, height].map(format_coordinate);
     svg.empty_element(
@@ -83,11 +85,11 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: FlowZone, [x, y, width, height]
 }
 
 /// True if nothing is known between two stations.
-fn is_unknown(from: &FlowStation, to: &FlowStation) -> bool {
+fn is_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
     from.frames.is_none() || to.frames.is_none()
 }
 
-fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f64, next: f64) {
+fn draw_wide_trunk(svg: &mut Markup, from: &LedgerStage, to: &LedgerStage, x: f64, next: f64) {
     let class = if is_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
     let mut piece = |from: f64, until: f64| {
         let [x, y, width, height] = [from, TRUNK_TOP, until - from, TRUNK].map(format_coordinate);
@@ -117,7 +119,7 @@ fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
     svg.add_element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
 }
 
-fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
+fn draw_wide_end(svg: &mut Markup, flow: &LedgerDiagram) {
     let Some(last) = flow.stations.last() else { return };
     let x = STATION_X[STATION_X.len() - 1];
     let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
@@ -150,7 +152,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     }
 }
 
-fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
+fn draw_wide_station(svg: &mut Markup, station: &LedgerStage, x: f64) {
     // The line of a zone begins right of the trunk, which it must not cross.
     let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
@@ -167,7 +169,7 @@ fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
 }
 
 /// Draws the exits downwards. The first one goes deepest, so that no exit crosses the text of another.
-fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, station_x: f64) {
+fn draw_wide_exits(svg: &mut Markup, flow: &LedgerDiagram, station: &LedgerStage, station_x: f64) {
     // The exits of the path are in a box of their own.
     let left = if station.is_before_path() { 638.0 } else { station_x + 16.0 };
     let count = station.exits.len();
@@ -187,7 +189,7 @@ fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, s
     }
 }
 
-fn count_class(exit: &FlowExit) -> &'static str {
+fn count_class(exit: &LossBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit-count unknown",
         (Some(0), _) => "exit-count none",
@@ -196,7 +198,7 @@ fn count_class(exit: &FlowExit) -> &'static str {
     }
 }
 
-fn exit_class(exit: &FlowExit) -> &'static str {
+fn exit_class(exit: &LossBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit exit-unknown",
         (Some(0), _) => "exit exit-none",
@@ -205,7 +207,7 @@ fn exit_class(exit: &FlowExit) -> &'static str {
     }
 }
 
-fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
+fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
     let class = exit_class(exit);
     // A thin line without a head for zero and for unknown: the place exists, and nothing left there as far as
     // known.
@@ -237,7 +239,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
 }
 
 /// Draws the frames that join on the path: they come from above.
-fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
+fn draw_wide_joined(svg: &mut Markup, flow: &LedgerDiagram) {
     if flow.joined.is_empty() {
         return;
     }
@@ -270,7 +272,7 @@ const EXIT_HEIGHT: f64 = 30.0;
 const ZONE_HEIGHT: f64 = 30.0;
 
 /// Draws the ledger from top to bottom, each exit in its own row.
-pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
+pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
     let mut body = Markup::new();
     let mut y = 4.0;
     for (index, station) in flow.stations.iter().enumerate() {
@@ -278,7 +280,7 @@ pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
         // The first four stations belong to the sender.
         // The path's zone is opened behind the fourth station below, so that its exits are in it.
         if index == 0 || index == 4 {
-            let name = if station.zone() == FlowZone::Sender { "Our sender" } else { "Our receiver" };
+            let name = if station.side() == LedgerSide::Sender { "Our sender" } else { "Our receiver" };
             y = draw_narrow_zone(&mut body, name, y, index > 0);
         }
         y = draw_narrow_station(&mut body, station, y, index + 1 == flow.stations.len());
@@ -340,7 +342,7 @@ fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f6
     y + ZONE_HEIGHT
 }
 
-fn draw_narrow_station(svg: &mut Markup, station: &FlowStation, y: f64, is_last: bool) -> f64 {
+fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last: bool) -> f64 {
     let is_unknown = station.frames.is_none();
     let middle = y + STATION_HEIGHT / 2.0;
     narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
@@ -371,7 +373,7 @@ fn draw_narrow_station(svg: &mut Markup, station: &FlowStation, y: f64, is_last:
     y + STATION_HEIGHT
 }
 
-fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64) -> f64 {
+fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y: f64) -> f64 {
     // The trunk goes on beside the exits, so that the rows of one column are one flow.
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
@@ -409,7 +411,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64
     y + EXIT_HEIGHT
 }
 
-fn draw_narrow_joined(svg: &mut Markup, joined: &FlowExit, y: f64) -> f64 {
+fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
     // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);

@@ -24,7 +24,7 @@ const TOP: f64 = 6.0;
 const ROW: f64 = 18.0;
 const BOTTOM: f64 = 22.0;
 /// Characters of a name that fit on the left of the plot.
-const MOST_NAME: usize = 17;
+const MAX_NAME: usize = 17;
 /// Distance between the texts of two marks of the axis.
 const MARK_DISTANCE: f64 = 50.0;
 
@@ -95,10 +95,10 @@ impl TimeRange {
 
 /// The beginning of a name that is too long; the title of its row has all of it.
 fn shorten_name(name: &str) -> String {
-    if name.chars().count() <= MOST_NAME {
+    if name.chars().count() <= MAX_NAME {
         return name.to_owned();
     }
-    name.chars().take(MOST_NAME - 1).chain(['…']).collect()
+    name.chars().take(MAX_NAME - 1).chain(['…']).collect()
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
 /// Subjects that one row names.
-const MOST_NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 /// Rows of the table.
-const MOST_ROWS: usize = 100;
+const MAX_ROWS: usize = 100;
 
 /// Equal doubts about several streams, ports or nodes.
 struct CaveatGroup<'a> {
@@ -35,10 +35,10 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
         number_column("times", ""),
     ];
     // Doubts that forbid PASS were sorted first, so a cut never hides them behind notes.
-    let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::to_row).collect();
+    let rows: Vec<Vec<Cell>> = groups.iter().take(MAX_ROWS).map(CaveatGroup::to_row).collect();
     tabulate_rows(page, "Caveats", None, &headings, &rows);
-    if groups.len() > MOST_ROWS {
-        let more = groups.len() - MOST_ROWS;
+    if groups.len() > MAX_ROWS {
+        let more = groups.len() - MAX_ROWS;
         page.add_element("p", &[("class", "muted")], &format!("{more} more are in report.json."));
     }
 }
@@ -79,8 +79,8 @@ impl CaveatGroup<'_> {
 
     fn describe_subjects(&self) -> String {
         // A doubt about thousands of streams would fill the page with their names.
-        let named = self.subjects.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
-        match self.subjects.len().saturating_sub(MOST_NAMED) {
+        let named = self.subjects.iter().take(MAX_NAMED).copied().collect::<Vec<_>>().join(", ");
+        match self.subjects.len().saturating_sub(MAX_NAMED) {
             0 => named,
             more => format!("{named} and {more} more"),
         }

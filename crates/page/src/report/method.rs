@@ -12,8 +12,8 @@ use packetrig_stats::port::PortInfo;
 
 /// Length of text above which a column counts as sentences.
 const PROSE: usize = 24;
-/// Most trials in the table.
-const MOST_TRIALS: usize = 500;
+/// Maximum number of trials in the table.
+const MAX_TRIALS: usize = 500;
 
 /// The contents of the page of a method.
 #[derive(Clone, Copy, Debug)]
@@ -150,11 +150,11 @@ fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
         return;
     }
     let all = tabulate_trials(trials);
-    if trials.len() > MOST_TRIALS {
-        let text = format!("The first {MOST_TRIALS} of {}; all are in journal.jsonl.", trials.len());
+    if trials.len() > MAX_TRIALS {
+        let text = format!("The first {MAX_TRIALS} of {}; all are in journal.jsonl.", trials.len());
         part.add_element("p", &[("class", "muted")], &text);
     }
-    write_table(part, &all, MOST_TRIALS, Some("trials-table"));
+    write_table(part, &all, MAX_TRIALS, Some("trials-table"));
 }
 
 fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<&str>) {
@@ -196,8 +196,8 @@ fn table_cell(heading: &Heading, text: &str) -> Cell {
     }
 }
 
-/// Most doubts of trials on a page; their number follows those.
-const MOST_CAVEATS: usize = 100;
+/// Maximum number of doubts of trials on a page; their number follows those.
+const MAX_CAVEATS: usize = 100;
 
 /// Writes the doubts of the trials; equal doubts of several trials are one line.
 fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
@@ -218,7 +218,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     }
     part.add_element("p", &[], "A trial that the rig could not sustain is no fact about the device: it was made again, or its bound is the rig's.");
     part.open_element("ul", &[]);
-    for (text, numbers) in found.iter().take(MOST_CAVEATS) {
+    for (text, numbers) in found.iter().take(MAX_CAVEATS) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();
         let more = if numbers.len() > named.len() {
             format!(" and {} more", numbers.len() - named.len())
@@ -227,7 +227,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         };
         part.add_element("li", &[], &format!("Trial {}{more}: {text}", named.join(", ")));
     }
-    let rest = found.len().saturating_sub(MOST_CAVEATS);
+    let rest = found.len().saturating_sub(MAX_CAVEATS);
     if rest > 0 {
         let doubts = quantity::count_with_unit(rest as u64, "more doubt");
         part.add_element("li", &[], &format!("Not shown: {doubts}."));

@@ -11,19 +11,19 @@ use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport};
 use packetrig_stats::probe::{ProbeLineEnd, ProbeTimes};
 use std::collections::{HashMap, HashSet};
 
-/// Most ends of a grid.
-const MOST_ENDS: usize = 40;
-/// Most columns of a printed grid beside the text; a wider one gets its own sheet and small type.
+/// Maximum number of ends of a grid.
+const MAX_ENDS: usize = 40;
+/// Maximum number of columns of a printed grid beside the text; a wider one gets its own sheet and small type.
 const NARROW_COLUMNS: usize = 8;
-/// Most columns of a grid that fits on paper.
+/// Maximum number of columns of a grid that fits on paper.
 const PRINTED_COLUMNS: usize = 24;
 
 /// Writes the grid, or the reason for its absence.
 pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
     let ends = ends_of(probes);
-    if ends.len() > MOST_ENDS {
+    if ends.len() > MAX_ENDS {
         let text = format!(
-            "No grid: the probes have {} different ends, and a grid is drawn for at most {MOST_ENDS}. The list has all that is known.",
+            "No grid: the probes have {} different ends, and a grid is drawn for at most {MAX_ENDS}. The list has all that is known.",
             quantity::format_count(ends.len() as u64)
         );
         page.add_element("p", &[("class", "notice")], &text);

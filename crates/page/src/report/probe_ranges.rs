@@ -7,8 +7,8 @@ use packetrig_report::{ProbeFindings, ProbesReport};
 use packetrig_stats::probe::ProbeTimes;
 use std::cmp::Reverse;
 
-/// Most lines of a picture.
-const MOST_RANGES: usize = 32;
+/// Maximum number of lines of a picture.
+const MAX_RANGES: usize = 32;
 
 /// Writes a picture for each kind of time that the lines have.
 pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
@@ -62,7 +62,7 @@ impl RangePicture {
         let without_place = total - ranges.len();
         // By p99 and not by the maximum, which a single late answer decides.
         ranges.sort_by_key(|range| Reverse(range.p99_ns));
-        ranges.truncate(MOST_RANGES);
+        ranges.truncate(MAX_RANGES);
         Self { title, ranges, total, without_place }
     }
 

@@ -9,8 +9,8 @@ use packetrig_report::{CriterionResult, ProbeFindings, ProbeLineReport, ProbesRe
 use packetrig_stats::probe::ProbeCounts;
 use std::cmp::Reverse;
 
-/// Most rows of the complete list: a mesh of 20 nodes has 380.
-const MOST_ROWS: usize = 400;
+/// Maximum number of rows of the complete list: a mesh of 20 nodes has 380.
+const MAX_ROWS: usize = 400;
 /// Rows of the worst lines, if there are more.
 const WORST_ROWS: usize = 200;
 
@@ -183,7 +183,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     );
     page.add_element("a", &[("href", "probes.csv")], "probes.csv").add_text(".").close_element("p");
     let mut label = "All lines".to_owned();
-    if count > MOST_ROWS {
+    if count > MAX_ROWS {
         // Sorted only if some are left out: a complete list keeps the order of the plan.
         rows.sort_by_key(|row| Reverse(row.rank_badness()));
         rows.truncate(WORST_ROWS);

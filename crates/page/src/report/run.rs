@@ -3,7 +3,7 @@
 use super::elements::{write_verdict_sign, write_wall_time};
 use super::shell::{self, PageParts};
 use super::{caveats, probes, setup, streams, verdict as verdict_part};
-use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
+use crate::draw::ledger::{LedgerDiagram, tabulate_ledger};
 use crate::markup::Markup;
 use packetrig_report::RunReport;
 
@@ -84,7 +84,7 @@ fn write_ledger(page: &mut Markup, report: &RunReport) {
     page.add_text("What leaves the flow is at the place where it left. Places are drawn, not shares: ");
     page.add_text("an exit grows with the power of ten of its frames, so that a few lost frames are seen.")
         .close_element("p");
-    let flow = LedgerFlow::from_ledger(&report.ledger, &report.imbalances, &report.lost);
+    let flow = LedgerDiagram::from_ledger(&report.ledger, &report.imbalances, &report.lost);
     page.append(&flow.draw_figure());
     page.open_element("details", &[]).add_element(
         "summary",

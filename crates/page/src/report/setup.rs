@@ -10,10 +10,10 @@ use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{PortInfo, StampKind};
 use packetrig_units::Nanos;
 
-/// Most rows of the tables of ports and nodes.
-const MOST_ROWS: usize = 256;
-/// Most bytes of the plan on the page.
-const MOST_PLAN: usize = 200_000;
+/// Maximum number of rows of the tables of ports and nodes.
+const MAX_ROWS: usize = 256;
+/// Maximum number of bytes of the plan on the page.
+const MAX_PLAN: usize = 200_000;
 
 pub(super) fn write_environment(page: &mut Markup, report: &RunReport) {
     write_facts(page, report);
@@ -92,9 +92,9 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
         number_column("seen", "frames"),
         prose_column("events"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MOST_ROWS).map(port_row).collect();
+    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(port_row).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
-    note_rest(page, ports.len(), "ports.csv");
+    write_hidden_row_count(page, ports.len(), "ports.csv");
 }
 
 /// Writes the ports for which only static facts are known.
@@ -107,7 +107,7 @@ pub(super) fn write_port_infos(page: &mut Markup, ports: &[PortInfo]) {
         word_column("back end, and why"),
         word_column("stamps: send, arrival"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MOST_ROWS).map(info_cells).collect();
+    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(info_cells).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
 }
 
@@ -124,10 +124,10 @@ fn info_cells(info: &PortInfo) -> Vec<Cell> {
     ]
 }
 
-fn note_rest(page: &mut Markup, count: usize, file: &str) {
-    if count > MOST_ROWS {
+fn write_hidden_row_count(page: &mut Markup, count: usize, file: &str) {
+    if count > MAX_ROWS {
         page.open_element("p", &[("class", "muted")])
-            .add_value(count - MOST_ROWS)
+            .add_value(count - MAX_ROWS)
             .add_text(" more are in ")
             .add_text(file)
             .add_text(".")
@@ -207,9 +207,9 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
         word_column("processor"),
         number_column("processors", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MOST_ROWS).map(machine_row).collect();
+    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(machine_row).collect();
     tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
-    note_rest(page, report.nodes.len(), "nodes.csv");
+    write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
 }
 
 /// A row for each node, even for one that did not report its machine.
@@ -248,9 +248,9 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
         number_column("first frame late by", ""),
         number_column("error of that", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MOST_ROWS).map(node_row).collect();
+    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(node_row).collect();
     tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
-    note_rest(page, report.nodes.len(), "nodes.csv");
+    write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
     if let Some(skew) = &report.skew {
         page.add_element("p", &[], &skew_words(skew));
     }
@@ -325,7 +325,7 @@ pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item =
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
     page.open_element("details", &[]).add_element("summary", &[], title);
     // Slicing inside a character would panic.
-    let shown = &document[..document.floor_char_boundary(MOST_PLAN)];
+    let shown = &document[..document.floor_char_boundary(MAX_PLAN)];
     page.open_element("pre", &[("tabindex", "0")]).add_text(shown).close_element("pre");
     if shown.len() < document.len() {
         let text = format!(

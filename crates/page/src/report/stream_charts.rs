@@ -2,7 +2,7 @@
 
 use super::elements::{Cell, Figure, number_column, tabulate_rows, word_column, write_figure_list};
 use super::figures::{LegendEntry, write_absent, write_figure};
-use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MOST_COLUMNS, MarkedSpan, NamedValue};
+use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MAX_COLUMNS, MarkedSpan, NamedValue};
 use crate::draw::columns::Columns;
 use crate::draw::scale::Scale;
 use crate::markup::Markup;
@@ -11,12 +11,12 @@ use packetrig_report::{LatencyReport, OutageReport, RunReport, StreamReport};
 use packetrig_stats::series::{QualitySecond, RateSeries};
 use packetrig_units::Nanos;
 
-/// Most outages in the table of a stream.
-const MOST_OUTAGES: usize = 20;
+/// Maximum number of outages in the table of a stream.
+const MAX_OUTAGES: usize = 20;
 
 /// Columns of each series, so that a page with many streams stays below a megabyte.
 pub(super) fn columns_for(streams: usize) -> usize {
-    (3_000 / streams.max(1)).clamp(45, MOST_COLUMNS)
+    (3_000 / streams.max(1)).clamp(45, MAX_COLUMNS)
 }
 
 pub(super) fn write_stream(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
@@ -414,7 +414,7 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
     page.add_element("summary", &[], &format!("Outages: {}", quantity::format_count(outages.count)));
     let mut longest: Vec<_> = outages.listed.iter().collect();
     longest.sort_by_key(|row| std::cmp::Reverse(row.frames));
-    longest.truncate(MOST_OUTAGES);
+    longest.truncate(MAX_OUTAGES);
     // The worst outages are listed in the order of their times.
     longest.sort_by_key(|row| (row.begin, row.first));
     let headings = [

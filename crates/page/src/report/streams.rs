@@ -1,6 +1,6 @@
 //! The table of all streams, and the details of single streams.
 //!
-//! The table is HTML for up to [`MOST_ROWS`] streams. With more streams, the HTML contains the worst ones, and the
+//! The table is HTML for up to [`MAX_ROWS`] streams. With more streams, the HTML contains the worst ones, and the
 //! page's script shows all of them from data, a few rows at a time.
 
 use super::elements::{Cell, Heading, tabulate_rows, write_table_head};
@@ -12,14 +12,14 @@ use packetrig_report::{RunReport, StreamReport};
 use serde::Serialize;
 use std::cmp::Reverse;
 
-/// Most rows of a table that is plain HTML.
-const MOST_ROWS: usize = 200;
+/// Maximum number of rows of a table that is plain HTML.
+const MAX_ROWS: usize = 200;
 /// Rows of the worst streams, if there are more.
 const WORST_ROWS: usize = 100;
-/// Most streams that all get charts, and number of the worst ones that get them otherwise.
-const MOST_CHARTS: usize = 64;
+/// Maximum number of streams that all get charts, and number of the worst ones that get them otherwise.
+const MAX_CHARTS: usize = 64;
 const WORST_CHARTS: usize = 16;
-/// Most streams that are all unfolded.
+/// Maximum number of streams that are all unfolded.
 const UNFOLDED: usize = 4;
 
 /// The streams, those with the worst results first.
@@ -52,7 +52,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         .add_element("a", &[("href", "streams.csv")], "streams.csv")
         .add_text(".")
         .close_element("p");
-    if count <= MOST_ROWS {
+    if count <= MAX_ROWS {
         let rows: Vec<Vec<Cell>> = report.streams.iter().map(|stream| row(&stream)).collect();
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
@@ -105,7 +105,7 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn
 /// Writes charts and figures of single streams.
 pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
     let count = report.streams.len();
-    let shown: Vec<&StreamReport> = if count <= MOST_CHARTS {
+    let shown: Vec<&StreamReport> = if count <= MAX_CHARTS {
         report.streams.iter().collect()
     } else {
         worst_first(report).into_iter().take(WORST_CHARTS).collect()

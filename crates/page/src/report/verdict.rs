@@ -10,7 +10,7 @@ use crate::quantity;
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
 
-/// Most reasons that are shown unfolded.
+/// Maximum number of reasons that are shown unfolded.
 const REASONS: usize = 12;
 
 pub(super) const fn sign_of_verdict(verdict: &RunVerdict) -> Sign {

@@ -79,7 +79,7 @@ fn indentation_tab_is_reported_at_its_position() {
 fn depth_and_size_are_limited() {
     assert!(parse_document(&"[".repeat(100_000)).is_err());
     assert!(parse_document("a:\n").is_ok());
-    assert!(error(&" ".repeat(MOST_BYTES + 1)).message.contains("bytes"));
+    assert!(error(&" ".repeat(MAX_BYTES + 1)).message.contains("bytes"));
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String
         hosts: None,
     };
     assert_eq!(pattern.explain_mismatch(quick.tx.len(), quick.rx.len()), None);
-    let options = crate::ReadOptions { fleet: true, ..crate::ReadOptions::default() };
+    let options = crate::PlanParseOptions { fleet: true, ..crate::PlanParseOptions::default() };
     let plan =
         Plan::from_text_with(&quick.to_yaml(), options).unwrap_or_else(|problems| panic!("{problems}"));
     let bound = plan.clone().bind_to_links(&vec![None; plan.ports.len()]).unwrap();

@@ -24,8 +24,8 @@ const PROTOCOLS: &[&str] = &[
 /// OTG's names of tag protocol identifiers.
 const TPIDS: &[(&str, u16)] =
     &[("x8100", 0x8100), ("x88A8", 0x88a8), ("x9100", 0x9100), ("x9200", 0x9200), ("x9300", 0x9300)];
-/// Most tags of an interface: the receive filter checks no more.
-const MOST_TAGS: usize = 4;
+/// Maximum number of tags of an interface: the receive filter checks no more.
+const MAX_TAGS: usize = 4;
 
 /// The devices of a document.
 #[derive(Default)]
@@ -115,8 +115,8 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
 
 fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) -> Vec<VlanTag> {
     let items = ethernet.read_items("vlans");
-    if items.len() > MOST_TAGS {
-        ethernet.item.add_error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
+    if items.len() > MAX_TAGS {
+        ethernet.item.add_error(format!("{} VLAN tags; at most {MAX_TAGS} are possible", items.len()));
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
     items.iter().filter_map(|item| vlan_tag(item, &words, names)).collect()

@@ -148,11 +148,11 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<Flow
     // The mesh is counted before it is built: two long lists of names would need gigabytes.
     let couples: Vec<(FlowEndpoint, FlowEndpoint)> = if one_to_one {
         tx.into_iter().zip(rx).collect()
-    } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
+    } else if tx.len().saturating_mul(rx.len()) > super::flow::MAX_STREAMS {
         object.item.add_error(format!(
             "{} pairs are too many; a run can distinguish {}",
             tx.len() * rx.len(),
-            super::flow::MOST_STREAMS
+            super::flow::MAX_STREAMS
         ));
         return None;
     } else {

@@ -13,7 +13,8 @@ use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::FrameOrigin;
 use crate::{
-    FlowShare, InterFrameGap, PlanProblem, ReadOptions, Stream, StreamAmount, StreamDuration, WantedMetrics,
+    FlowShare, InterFrameGap, PlanParseOptions, PlanProblem, Stream, StreamAmount, StreamDuration,
+    WantedMetrics,
 };
 use packetrig_units::{FrameSize, Rate, Share};
 use packetrig_wire::payload::PayloadPattern;
@@ -23,19 +24,19 @@ use packetrig_wire::{Error, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
 // The test tag has room for 65 536 stream numbers (decision 0001).
-pub(super) const MOST_STREAMS: usize = 1 << 16;
-/// Most recordings of a run: each takes a thread and some MiB.
-const MOST_RECORDINGS: usize = 64;
+pub(super) const MAX_STREAMS: usize = 1 << 16;
+/// Maximum number of recordings of a run: each takes a thread and some MiB.
+const MAX_RECORDINGS: usize = 64;
 
 pub(super) fn read_flows<'a>(
     config: &DocumentObject<'a>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     known: &NamedEnds<'_>,
     names: &mut UniqueNames<'a>,
 ) -> Vec<Stream> {
     let flows = config.each_item("flows");
     // Most flows have one stream. A list that grows by doubling would take three times as much for a while.
-    let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MOST_STREAMS));
+    let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MAX_STREAMS));
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
         if let Some(gap) = flows_elsewhere(&item, options, known, streams.len()) {
@@ -47,13 +48,13 @@ pub(super) fn read_flows<'a>(
             flow += 1;
         }
         // Checked in the loop: a document must not fill the memory before it is refused.
-        if streams.len() > MOST_STREAMS {
-            config.item.add_error(format!("more than {MOST_STREAMS} streams; a run cannot distinguish more"));
+        if streams.len() > MAX_STREAMS {
+            config.item.add_error(format!("more than {MAX_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
         }
     }
-    if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MOST_RECORDINGS {
-        config.item.add_error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
+    if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MAX_RECORDINGS {
+        config.item.add_error(format!("a run replays at most {MAX_RECORDINGS} files at a time"));
     }
     streams
 }
@@ -61,7 +62,7 @@ pub(super) fn read_flows<'a>(
 fn read_flow<'a>(
     item: &DocumentItem<'a>,
     flow: usize,
-    options: ReadOptions,
+    options: PlanParseOptions,
     known: &NamedEnds<'_>,
     names: &mut UniqueNames<'a>,
     streams: &mut Vec<Stream>,
@@ -119,13 +120,13 @@ struct FlowGap {
 /// The flows that this placeholder in a part of a plan stands for.
 fn flows_elsewhere(
     item: &DocumentItem<'_>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     known: &NamedEnds<'_>,
     streams: usize,
 ) -> Option<FlowGap> {
     let object = item.as_object()?;
     // At most what is left, so that placeholders alone cannot exceed the limit of streams.
-    let count = read_placeholder(&object, options, MOST_STREAMS - streams.min(MOST_STREAMS))?;
+    let count = read_placeholder(&object, options, MAX_STREAMS - streams.min(MAX_STREAMS))?;
     let last_port = known.port_count().saturating_sub(1) as u128;
     let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
     object.refuse_unread();
@@ -208,7 +209,7 @@ impl FlowBasis {
             }
             streams.push(stream);
             // The caller reports it. Building the other pairs would only take memory.
-            if streams.len() > MOST_STREAMS {
+            if streams.len() > MAX_STREAMS {
                 break;
             }
         }

@@ -3,7 +3,7 @@
 
 use super::NOT_YET;
 use crate::reader::{DocumentItem, DocumentObject};
-use crate::{PlanProblem, ReadOptions};
+use crate::{PlanParseOptions, PlanProblem};
 use packetrig_wire::header::{
     AbsentValue, ExtraChoice, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm,
 };
@@ -17,7 +17,7 @@ const UNSUPPORTED: &[&str] =
 /// The context of a flow's headers.
 #[derive(Clone, Copy)]
 pub(super) struct HeaderContext {
-    pub(super) options: ReadOptions,
+    pub(super) options: PlanParseOptions,
     /// Number of the flow, from which its seeds are drawn.
     pub(super) flow: u64,
     /// The flow is between emulated interfaces, whose addresses `auto` means.

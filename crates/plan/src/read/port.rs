@@ -3,7 +3,7 @@
 use super::{PortNames, UniqueNames, port_named, site};
 use crate::parts::ELSEWHERE;
 use crate::reader::DocumentObject;
-use crate::{Port, PortHost, PortLocation, ReadOptions};
+use crate::{PlanParseOptions, Port, PortHost, PortLocation};
 use packetrig_units::BitRate;
 
 /// OTG's speeds, in Mbit/s.
@@ -25,14 +25,14 @@ const SPEEDS: &[(&str, u64)] = &[
 
 pub(super) fn read_ports<'a>(
     config: &DocumentObject<'a>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     names: &mut UniqueNames<'a>,
 ) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut taken = site::TakenPlaces::new();
     for item in config.each_item("ports").into_iter().flatten() {
         let Some(object) = item.as_object() else { continue };
-        if let Some(count) = read_placeholder(&object, options, MOST_PORTS - ports.len().min(MOST_PORTS)) {
+        if let Some(count) = read_placeholder(&object, options, MAX_PORTS - ports.len().min(MAX_PORTS)) {
             object.refuse_unread();
             ports.resize(ports.len() + count, port_elsewhere());
             continue;
@@ -53,13 +53,13 @@ fn port_at(name: String, place: site::PortPlace) -> Port {
     Port { name, site: place.site, location: place.location, speed: None, mtu: None, promiscuous: true }
 }
 
-/// Most ports of a part of a plan.
-const MOST_PORTS: usize = 1 << 16;
+/// Maximum number of ports of a part of a plan.
+const MAX_PORTS: usize = 1 << 16;
 
 /// The number of ports or flows of other nodes that a placeholder in a part of a plan stands for, at most `most`.
 pub(super) fn read_placeholder(
     object: &DocumentObject<'_>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     most: usize,
 ) -> Option<usize> {
     // Only a part of a plan has placeholders. In other documents the member stays unread, and so it is refused.

@@ -3,17 +3,17 @@
 use super::{PortNames, port_named};
 use crate::probes::{self, PlannedMethod, ProbeEnd, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
-use crate::{PlanProblem, ReadOptions};
+use crate::{PlanParseOptions, PlanProblem};
 use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
-/// Most lines of a plan: a mesh of 100 ports has 9900.
-const MOST_LINES: usize = 10_000;
-/// Most probes of all lines of a port. Each has a record in the memory of its node until the end of the run.
-const MOST_PROBES: u64 = 2_000_000;
+/// Maximum number of lines of a plan: a mesh of 100 ports has 9900.
+const MAX_LINES: usize = 10_000;
+/// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the end of the run.
+const MAX_PROBES: u64 = 2_000_000;
 /// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
 const LONGEST_TRAIN: Nanos = Nanos::from_millis(10);
 /// The port of STAMP (RFC 8762), at which foreign hosts are expected to have their reflectors.
@@ -32,7 +32,7 @@ const DISCARD_PORT: u16 = 9;
 /// The probes of a document, if it has any.
 pub(super) fn read_probes(
     config: &DocumentObject<'_>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     ports: &PortNames,
 ) -> Option<ProbePlan> {
     let object = config.read_object("x_probes")?;
@@ -133,9 +133,9 @@ fn read_lines(
         object.item.add_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
     }
     // Counted before the lines are made, so that two long lists cannot fill the memory.
-    if from.len().saturating_mul(to.len()) > MOST_LINES {
+    if from.len().saturating_mul(to.len()) > MAX_LINES {
         object.item.add_error(format!(
-            "{} x {} pairs are too many; at most {MOST_LINES} are possible",
+            "{} x {} pairs are too many; at most {MAX_LINES} are possible",
             from.len(),
             to.len()
         ));
@@ -215,8 +215,8 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let first = if plan.method.is_alone() { FIRST_TRAINS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
-    if probes > MOST_PROBES {
-        item.add_error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
+    if probes > MAX_PROBES {
+        item.add_error(format!("a port would send {probes} probes; at most {MAX_PROBES} are possible"));
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
             "[{name: a, location: n1/eth0}, {name: b, location: n2/eth0}, {name: c, location: n3/eth0}]";
         let addresses = "[{port: a, address: 198.18.0.1}, {port: b, address: 198.18.0.2}]";
         let text = format!("{{ports: {ports}, x_probes: {{addresses: {addresses}, {probes}}}}}");
-        Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() })
+        Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
     }
 
     fn problems(probes: &str) -> String {
@@ -309,7 +309,8 @@ mod tests {
         let text = "{ports: [{name: a, location: n/eth1}, {name: b, location: n/eth2}], flows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}}], \
             x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
         let problems =
-            Plan::from_text_with(text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap_err();
+            Plan::from_text_with(text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+                .unwrap_err();
         assert!(problems.to_string().contains("cannot have flows"), "{problems}");
     }
 }

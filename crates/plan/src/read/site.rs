@@ -3,7 +3,7 @@
 //! It does not check whether the node exists: a plan is read without the fleet.
 
 use crate::reader::DocumentItem;
-use crate::{PlanProblem, PortHost, PortLocation, ReadOptions};
+use crate::{PlanParseOptions, PlanProblem, PortHost, PortLocation};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -25,7 +25,7 @@ pub(super) type TakenPlaces = HashMap<PortPlace, String>;
 /// Reads the location of the port `name`, or notes why it is invalid.
 pub(super) fn read_location(
     item: &DocumentItem<'_>,
-    options: ReadOptions,
+    options: PlanParseOptions,
     name: &str,
     taken: &mut TakenPlaces,
 ) -> Option<PortPlace> {
@@ -126,7 +126,7 @@ mod tests {
         let ports: Vec<String> =
             locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
         let text = format!("ports: [{}]", ports.join(", "));
-        let plan = Plan::from_text_with(&text, ReadOptions { fleet, ..ReadOptions::default() });
+        let plan = Plan::from_text_with(&text, PlanParseOptions { fleet, ..PlanParseOptions::default() });
         let said = |problem: &PlanProblem| {
             format!("{} ({})", problem.message, problem.hint.clone().unwrap_or_default())
         };

@@ -139,7 +139,7 @@ fn seed_zero_derives_from_run_seed() {
     let of = |seed| {
         let plan = Plan::from_text_with(
             &with(members),
-            crate::ReadOptions { seed, ..crate::ReadOptions::default() },
+            crate::PlanParseOptions { seed, ..crate::PlanParseOptions::default() },
         )
         .unwrap();
         setting(&plan, 0, "src")

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 const GIGABIT: BitRate = BitRate::new(1_000_000_000);
 
 fn traffic(text: &str) -> Result<TrialTraffic, PlanProblems> {
-    TrialTraffic::from_document(text, ReadOptions::default(), &|plan| vec![Some(GIGABIT); plan.ports.len()])
+    TrialTraffic::from_document(text, PlanParseOptions::default(), &|plan| {
+        vec![Some(GIGABIT); plan.ports.len()]
+    })
 }
 
 fn quick(streams: u32) -> TrialTraffic {

@@ -164,7 +164,7 @@ pub(super) fn any_number() -> u64 {
 
 /// The exit code of a command: that of its worst line.
 pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
-    // A series that was cut short comes first: its losses say little about the path.
+    // A series that a limit, a host or its losses ended comes first: what it lost says little about the path.
     if outcomes.iter().any(is_refused) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {

@@ -26,7 +26,7 @@ use packetrig_sys::{clock, signal};
 use packetrig_units::clamp_to_u32;
 use serde_json::json;
 
-/// Most fleets of streams for one Pathload estimate.
+/// Maximum number of fleets of streams for one Pathload estimate.
 // A bound for paths whose available bandwidth moves: the search might not end without it.
 const FLEETS: usize = 30;
 

@@ -60,7 +60,7 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
     print_start(arguments, &socket, &chosen, &service);
     let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
     // The socket and the mechanism are open now. Only listeners are opened later; `needs` keeps the rights for them.
-    let confinement = opening.close_as_rig(&namespaces)?;
+    let confinement = opening.drop_rights_except_confined(&namespaces)?;
     let _metrics = serve_metrics(arguments, &chosen, &confinement, service.observer())?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let counts =

@@ -76,7 +76,7 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &LineOutcome) -> Strin
 /// Reason why a series ended early; `None` if it did not.
 pub(super) fn end_text(end: &LineEnd) -> Option<String> {
     match end {
-        // An interrupt is the user's own wish and needs no explanation.
+        // An interrupt was asked for by the user and needs no explanation.
         LineEnd::Done | LineEnd::Stopped => None,
         LineEnd::Lossy => Some(
             "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \

@@ -46,7 +46,7 @@ impl GateRelease {
         }
         // The program spins on this processor, inside our call, so it counts against the spin budget of this thread.
         let held = self.held_by.gated_frame(number);
-        pace.note_spun(MonoTime::from_nanos(held.entered_ns), MonoTime::from_nanos(held.released_ns));
+        pace.record_busy_time(MonoTime::from_nanos(held.entered_ns), MonoTime::from_nanos(held.released_ns));
         note_gated_frame(held, gone);
     }
 }
@@ -54,7 +54,7 @@ impl GateRelease {
 /// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
 pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
     // The program in the kernel sends a frame that is due later than this at once.
-    ahead.min(Nanos::new(hold::MOST_HELD_NS - MARGIN.as_u64()))
+    ahead.min(Nanos::new(hold::MAX_HELD_NS - MARGIN.as_u64()))
 }
 
 /// Enters the kernel program's record of a frame.

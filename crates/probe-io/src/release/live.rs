@@ -74,7 +74,7 @@ impl LiveRelease {
     }
 
     /// Sends frame `from` and those that follow closely, as far as they were given. The driver gets frames of one departure time at once.
-    fn run_program(
+    fn send_next_batch(
         &mut self,
         train: &TrainRelease,
         from: usize,
@@ -89,7 +89,7 @@ impl LiveRelease {
         pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
         let began = now();
         let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
-        pace.note_spun(began, now());
+        pace.record_busy_time(began, now());
         Ok(SendCall { together: together > 1, end })
     }
 
@@ -142,7 +142,7 @@ impl MechanismSender for LiveRelease {
         while sent < train.len() && in_vain < CALLS {
             given = self.give_frames(train, given, gone);
             // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
-            let call = self.run_program(train, sent, given, pace)?;
+            let call = self.send_next_batch(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             // Only the frames of this call: those before have their record, and the program reuses its slots.

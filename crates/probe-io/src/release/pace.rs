@@ -1,7 +1,7 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
 //! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins keeps all others off its processor. So after
-//! [`MOST_SPUN`] of spinning within [`WINDOW`] it becomes an ordinary thread until the window is over.
+//! [`MAX_SPUN`] of spinning within [`WINDOW`] it becomes an ordinary thread until the window is over.
 //!
 //! Invariant: waiting never ends before the departure time.
 
@@ -12,7 +12,7 @@ use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
 
 const WINDOW: Nanos = Nanos::from_millis(1_000);
-const MOST_SPUN: Nanos = Nanos::from_millis(500);
+const MAX_SPUN: Nanos = Nanos::from_millis(500);
 /// Distance of two clock readings of a spin above which something else had the processor in between.
 pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
 
@@ -40,7 +40,7 @@ pub(super) struct ReleasePace {
 
 impl ReleasePace {
     /// Prepares the calling thread.
-    pub(super) fn prepare_thread(
+    pub(super) fn tighten_timer_slack_once(
         options: &ReleaseOptions,
         warm: Option<WarmRelease>,
     ) -> Result<Self, packetrig_sys::Error> {
@@ -91,7 +91,7 @@ impl ReleasePace {
     }
 
     /// Records that a program in the kernel spun on this processor on our behalf.
-    pub(super) fn note_spun(&mut self, from: MonoTime, to: MonoTime) {
+    pub(super) fn record_busy_time(&mut self, from: MonoTime, to: MonoTime) {
         self.duty.add_spun(from, to);
         self.adjust_class();
     }
@@ -100,7 +100,7 @@ impl ReleasePace {
     fn adjust_class(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.class_change(now()) {
-            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
+            // `tighten_timer_slack_once` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
             Some(PaceTurn::Rest) => drop(sched::return_to_ordinary()),
             Some(PaceTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
@@ -152,7 +152,7 @@ impl SpinBudget {
             self.spun = Nanos::ZERO;
             return std::mem::take(&mut self.resting).then_some(PaceTurn::Work);
         }
-        if self.spun < MOST_SPUN || self.resting {
+        if self.spun < MAX_SPUN || self.resting {
             return None;
         }
         self.resting = true;
@@ -168,7 +168,7 @@ mod tests {
     fn waiting_never_ends_early() {
         let options = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
         std::thread::spawn(move || {
-            let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
+            let mut pace = ReleasePace::tighten_timer_slack_once(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin_until(until).at >= until);

@@ -6,7 +6,7 @@ use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::warm::WarmRelease;
-use super::{DepartedFrame, DueFrame, FrameRelease, MOST_BEGUN, ReleaseOptions, ReleasePipeline};
+use super::{DepartedFrame, DueFrame, FrameRelease, MAX_BEGUN, ReleaseOptions, ReleasePipeline};
 use crate::Error;
 use packetrig_probe::ReleaseMechanism;
 use packetrig_probe::frame::ETHERNET;
@@ -71,12 +71,12 @@ impl ReleaseWorker {
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
         // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
         // that their memory is allocated once.
-        let (jobs, orders) = sync_channel::<TrainJob>(MOST_BEGUN);
-        let (answers, done) = sync_channel(MOST_BEGUN);
+        let (jobs, orders) = sync_channel::<TrainJob>(MAX_BEGUN);
+        let (answers, done) = sync_channel(MAX_BEGUN);
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
-            let mut pace = ReleasePace::prepare_thread(&options, warm)?;
+            let mut pace = ReleasePace::tighten_timer_slack_once(&options, warm)?;
             // It fails only if `start_thread` has given up already; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));
@@ -108,7 +108,9 @@ impl ReleaseWorker {
         if options.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
             match CardStamping::enable_on(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
-                Err(error) => worker.remarks.push(format!("without stamps of the card: {error}")),
+                Err(error) => worker
+                    .remarks
+                    .push(format!("no hardware timestamps of sent probes; the kernel's are used: {error}")),
             }
         }
         Ok(worker)

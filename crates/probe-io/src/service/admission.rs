@@ -23,16 +23,16 @@ use std::thread::JoinHandle;
 use tracing::{info, warn};
 
 /// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
-pub(super) const MOST_CLIENTS: usize = 64;
+pub(super) const MAX_CLIENTS: usize = 64;
 /// The smallest and the largest part of a user.
 const CLIENTS_OF_USER: std::ops::RangeInclusive<usize> = 4..=16;
 /// Number of clients of each user other than root at a time, if this many users may use the service.
 pub(super) fn clients_of_user(users: usize) -> usize {
-    (MOST_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
+    (MAX_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
 }
 
 /// Connections of one user that wait until they may be served.
-const MOST_WAITING_OF_USER: usize = 16;
+const MAX_WAITING_OF_USER: usize = 16;
 /// The pause after a connection that cannot be served at once.
 const BREATH_NS: u64 = 500_000;
 
@@ -103,7 +103,7 @@ impl ClientAdmission<'_> {
         };
         // Counted for each user, so that one user's waiting connections do not keep others out.
         let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
-        if of_user >= MOST_WAITING_OF_USER {
+        if of_user >= MAX_WAITING_OF_USER {
             let text = "programs of this user connect too often; keep one connection open".to_owned();
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
@@ -113,7 +113,7 @@ impl ClientAdmission<'_> {
     fn refuse_connection(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
         warn!(why = text, "program refused");
         // Others are closed without an answer: refusals must not use up memory.
-        if self.refused.len() < MOST_REFUSED {
+        if self.refused.len() < MAX_REFUSED {
             self.refused.push(RefusedConnection::new(stream, code, text));
         }
     }
@@ -179,7 +179,7 @@ impl ClientAdmission<'_> {
 }
 
 /// Refused connections that have not got their answer yet.
-const MOST_REFUSED: usize = 16;
+const MAX_REFUSED: usize = 16;
 /// Time limit for a refused program to introduce itself.
 const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
 

@@ -6,7 +6,7 @@ use super::intake;
 use super::report;
 use super::shared::ServiceShared;
 use crate::now;
-use packetrig_probe::service::{MOST_TARGETS_OF_CLIENT, work};
+use packetrig_probe::service::{MAX_TARGETS_OF_CLIENT, work};
 use packetrig_probe::{PacketRefusal, TargetLimits};
 use packetrig_release::message::{
     AnswerFilter, ClientMessage, ErrorPlace, HEADER, LONGEST_MESSAGE, PacketLimits, ProtocolErrorCode,
@@ -17,7 +17,7 @@ use packetrig_sys::sched;
 use packetrig_sys::seqpacket::ReceivedMessage;
 use packetrig_units::Nanos;
 
-/// Most packets of one batch.
+/// Maximum number of packets of one batch.
 const BATCH_PACKETS: u32 = 1_024;
 /// Messages that a client has not read, beyond which nothing more is read from it.
 const UNREAD: usize = 256;
@@ -202,10 +202,10 @@ impl ClientSession<'_> {
             tolerance_ns: options.tolerance.as_u64(),
             horizon_ns: options.horizon.as_u64(),
             priority,
-            train_packets: intake::MOST_IN_TRAIN,
+            train_packets: intake::MAX_IN_TRAIN,
             train_ns: intake::LONGEST_TRAIN.as_u64(),
             frame_bytes: crate::small_count(interface.longest_frame),
-            targets: crate::small_count(MOST_TARGETS_OF_CLIENT),
+            targets: crate::small_count(MAX_TARGETS_OF_CLIENT),
             limits: packet_limits(options.least_limits),
         };
         {

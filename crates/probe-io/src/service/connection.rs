@@ -130,7 +130,7 @@ impl ClientConnection {
             state.counts.add_report(report);
             self.shared.totals.add_report(report);
         }
-        for part in reports.chunks(ServiceMessage::MOST_REPORTS) {
+        for part in reports.chunks(ServiceMessage::MAX_REPORTS) {
             let message = ServiceMessage::Report { reports: part.to_vec() };
             state.send_bytes(&self.stream, message.to_bytes());
         }

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// An answer that comes later is given to no client.
 pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
 /// Flows of one user, and its requests, that are known at a time: the latest ones.
-const MOST_OF_USER: usize = 65_536;
+const MAX_OF_USER: usize = 65_536;
 /// Old entries that are forgotten for each new packet.
 const FORGOTTEN_AT_ONCE: usize = 2;
 
@@ -183,7 +183,7 @@ impl KnownFlows {
 fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
     while forgotten.len() < FORGOTTEN_AT_ONCE {
-        if of_user.len() <= MOST_OF_USER
+        if of_user.len() <= MAX_OF_USER
             && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWERED_WITHIN)
         {
             break;
@@ -279,9 +279,7 @@ mod tests {
         assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
         assert_eq!(clients(&flows, &echo(0, 200), 12), [0; 0], "of too many the oldest are forgotten");
         let known = flows.lock_known();
-        assert!(
-            known.requests.len() <= MOST_OF_USER + 1 && known.of_users[&2].requests.len() <= MOST_OF_USER
-        );
+        assert!(known.requests.len() <= MAX_OF_USER + 1 && known.of_users[&2].requests.len() <= MAX_OF_USER);
     }
 
     #[test]

@@ -19,8 +19,8 @@ use std::net::IpAddr;
 
 /// Time limit for finding the paths of one batch. A target without a path by then has no route.
 const LOOKED_UP_WITHIN: Nanos = Nanos::from_secs(4);
-/// Most packets of a train, and the longest time from its first to its last one.
-pub(super) const MOST_IN_TRAIN: u32 = 256;
+/// Maximum number of packets of a train, and the longest time from its first to its last one.
+pub(super) const MAX_IN_TRAIN: u32 = 256;
 pub(super) const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
 
 /// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
@@ -283,7 +283,7 @@ fn wrong_in_train(
     if train.latest != latest {
         return Some(LATEST);
     }
-    let is_one = train.target.ip() == target && train.packets.len() < MOST_IN_TRAIN as usize;
+    let is_one = train.target.ip() == target && train.packets.len() < MAX_IN_TRAIN as usize;
     (!is_one).then_some(TRAIN)
 }
 

@@ -10,7 +10,7 @@
 use super::flows::PacketSender;
 use super::report::{self, ReportedPacket};
 use super::shared::{ServiceShared, TakenWork};
-use crate::release::{DepartedFrame, DueFrame, MOST_BEGUN, ReleasePipeline};
+use crate::release::{DepartedFrame, DueFrame, MAX_BEGUN, ReleasePipeline};
 use crate::{Error, frame_length, now};
 use packetrig_probe::service::{
     ClientId, DueTrain, ProbingClient, QueuedTrain, ReleaseCalendar, TargetShares,
@@ -26,22 +26,22 @@ pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
 /// Frames that leave within this time of the first are given to the mechanism with it. Trains get their times this much earlier than slices
 /// are given: whatever is handed over in time is in its slice.
 pub(super) const SLICE: Nanos = Nanos::from_millis(2);
-/// Most packets that are taken from the queue, or given to the mechanism, at once.
-const MOST_AT_ONCE: usize = 400;
+/// Maximum number of packets that are taken from the queue, or given to the mechanism, at once.
+const MAX_AT_ONCE: usize = 400;
 /// Time of continuous failure of the mechanism after which the service ends.
 const FAILS_FOR: Nanos = Nanos::from_secs(10);
 /// Real-time priority of the thread, below that of the release mechanism. It never spins.
 const PRIORITY: i32 = 40;
 
 /// A frame that has its time.
-struct CommittedFrame {
+struct ScheduledFrame {
     client: ClientId,
     packet: ReportedPacket,
     bytes: Vec<u8>,
 }
 
 /// Frames that the mechanism has, each with its time.
-type BegunFrames = Vec<(MonoTime, CommittedFrame)>;
+type BegunFrames = Vec<(MonoTime, ScheduledFrame)>;
 
 pub(super) struct ServiceOutlet<'a> {
     release: Box<dyn ReleasePipeline>,
@@ -49,7 +49,7 @@ pub(super) struct ServiceOutlet<'a> {
     shares: TargetShares,
     calendar: ReleaseCalendar,
     /// Committed frames, by their times and the order in which they were committed.
-    committed: BTreeMap<(MonoTime, u64), CommittedFrame>,
+    committed: BTreeMap<(MonoTime, u64), ScheduledFrame>,
     last_number: u64,
     begun: VecDeque<BegunFrames>,
     failing_since: Option<MonoTime>,
@@ -77,10 +77,10 @@ impl<'a> ServiceOutlet<'a> {
         drop(sched::request_fifo(PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
-            match self.shared.take_work(lead + SLICE, SLICE, MOST_AT_ONCE, self.next_time()) {
+            match self.shared.take_work(lead + SLICE, SLICE, MAX_AT_ONCE, self.next_time()) {
                 TakenWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget_client(*client));
-                    self.commit_trains(work.trains);
+                    self.schedule_trains(work.trains);
                 }
                 TakenWork::Nothing => {}
                 TakenWork::Ended => break,
@@ -106,7 +106,7 @@ impl<'a> ServiceOutlet<'a> {
     /// Next time at which there is work even if nothing is queued.
     fn next_time(&self) -> Option<MonoTime> {
         // With the mechanism full, nothing can begin until a slice has left.
-        let first = self.committed.first_key_value().filter(|_| self.begun.len() < MOST_BEGUN);
+        let first = self.committed.first_key_value().filter(|_| self.begun.len() < MAX_BEGUN);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
         let end = self.begun.front().map(|frames| last_departure(frames));
         slice.into_iter().chain(end).min()
@@ -118,20 +118,20 @@ impl<'a> ServiceOutlet<'a> {
         self.committed.retain(|_, frame| frame.client != client);
     }
 
-    fn commit_trains(&mut self, mut trains: Vec<DueTrain>) {
+    fn schedule_trains(&mut self, mut trains: Vec<DueTrain>) {
         let now = now();
         self.calendar.forget_before(now);
         // By rank: of two trains that clash, the first one here keeps its time.
         trains.sort_by_key(|due| due.rank);
         for DueTrain { train, .. } in trains {
-            if let Err(why) = self.commit_train(&train, now) {
+            if let Err(why) = self.schedule_train(&train, now) {
                 self.shared.report_unsent(std::slice::from_ref(&train), why);
             }
         }
     }
 
     /// Takes a train from the limits of its target and gives it its time.
-    fn commit_train(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
+    fn schedule_train(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
         // A packet may have waited for long: the target may have been closed meanwhile, or the permission may have ended.
         if !self.shared.paths.is_permitted(train.target.ip(), train.user) {
             return Err(PacketRefusal::NotPermitted);
@@ -166,7 +166,7 @@ impl<'a> ServiceOutlet<'a> {
             let sender = PacketSender { client: train.client, user: train.user };
             self.shared.flows.note_packet(sender, &packet.ends, packet.due + later);
             let frame =
-                CommittedFrame { client: train.client, packet: reported, bytes: packet.frame.clone() };
+                ScheduledFrame { client: train.client, packet: reported, bytes: packet.frame.clone() };
             self.last_number += 1;
             self.committed.insert((packet.due + later, self.last_number), frame);
         }
@@ -189,7 +189,7 @@ impl<'a> ServiceOutlet<'a> {
     fn begin_slice(&mut self) {
         let soon = now() + self.shared.interface.lead;
         let Some(((first, _), _)) = self.committed.first_key_value() else { return };
-        if *first > soon || self.begun.len() >= MOST_BEGUN {
+        if *first > soon || self.begun.len() >= MAX_BEGUN {
             return;
         }
         let frames = self.take_slice(soon + SLICE);
@@ -213,7 +213,7 @@ impl<'a> ServiceOutlet<'a> {
             let (at, _) = *next.key();
             // A ring sends back to back whatever it gets, so its slices are single trains.
             let is_same = frames.last().is_none_or(|(_, last)| last.is_of_train_of(next.get()));
-            let belongs = if is_ring { is_same } else { at <= until && frames.len() < MOST_AT_ONCE };
+            let belongs = if is_ring { is_same } else { at <= until && frames.len() < MAX_AT_ONCE };
             if !belongs {
                 break;
             }
@@ -255,7 +255,7 @@ impl<'a> ServiceOutlet<'a> {
         }));
     }
 
-    fn report(&self, frames: impl Iterator<Item = (CommittedFrame, PacketReport)>) {
+    fn report(&self, frames: impl Iterator<Item = (ScheduledFrame, PacketReport)>) {
         let now = now();
         let mut reports: BTreeMap<ClientId, Vec<PacketReport>> = BTreeMap::new();
         // One call for each client, so that its reports share messages.
@@ -271,7 +271,7 @@ impl<'a> ServiceOutlet<'a> {
     }
 }
 
-impl CommittedFrame {
+impl ScheduledFrame {
     fn is_of_train_of(&self, other: &Self) -> bool {
         self.packet.train != 0 && self.train_key() == other.train_key()
     }
@@ -282,6 +282,6 @@ impl CommittedFrame {
 }
 
 /// Departure time of the last of these frames.
-fn last_departure(frames: &[(MonoTime, CommittedFrame)]) -> MonoTime {
+fn last_departure(frames: &[(MonoTime, ScheduledFrame)]) -> MonoTime {
     frames.last().map(|(at, _)| *at).unwrap_or_default()
 }

@@ -19,13 +19,13 @@ const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
 /// Time for which the addresses of the interface count as known.
 const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
 /// Paths that are kept for each user: as many as one client may have targets.
-const MOST_PATHS_OF_USER: usize = 4_096;
+const MAX_PATHS_OF_USER: usize = 4_096;
 /// A target that does not want to be probed is left alone for this long.
 const CLOSED_FOR: Nanos = Nanos::from_secs(600);
 /// Number of users whose packets a target must refuse to be left alone by all. One user can provoke refusals, so they count for that user.
 const REFUSED_USERS: usize = 3;
 /// Targets that are closed for one user at a time. With more, the user probes nothing.
-const MOST_CLOSED_OF_USER: usize = 65_536;
+const MAX_CLOSED_OF_USER: usize = 65_536;
 
 /// The paths to targets, as they were found last.
 pub(super) struct TargetPaths {
@@ -149,7 +149,7 @@ impl TargetPaths {
 impl KnownPaths {
     fn note_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
         let of_user = self.paths.entry(user).or_default();
-        if of_user.len() >= MOST_PATHS_OF_USER {
+        if of_user.len() >= MAX_PATHS_OF_USER {
             // Forgetting all of them costs only new look-ups.
             of_user.clear();
         }
@@ -166,7 +166,7 @@ impl KnownPaths {
     /// Returns whether as many targets are closed for a user as may be.
     fn has_closed_too_many(&mut self, user: u32, now: MonoTime) -> bool {
         let are_too_many =
-            |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MOST_CLOSED_OF_USER);
+            |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_OF_USER);
         // The count includes targets that are open again until somebody looks.
         if are_too_many(self) {
             self.open_again(now);
@@ -203,7 +203,7 @@ mod tests {
         for number in 0..5_000_u32 {
             known.note_path(std::net::Ipv4Addr::from(number).into(), 2, path.clone());
         }
-        assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MOST_PATHS_OF_USER));
+        assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MAX_PATHS_OF_USER));
     }
 
     #[test]
@@ -229,11 +229,11 @@ mod tests {
         paths.lock_known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
         assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
         let mut known = paths.lock_known();
-        for number in 0..MOST_CLOSED_OF_USER {
+        for number in 0..MAX_CLOSED_OF_USER {
             let closed = std::net::Ipv4Addr::from(u32::try_from(number).unwrap());
             known.closed.entry(closed.into()).or_default().insert(4, MonoTime::default());
         }
-        known.closed_of_user.insert(4, MOST_CLOSED_OF_USER);
+        known.closed_of_user.insert(4, MAX_CLOSED_OF_USER);
         drop(known);
         assert!(may(4), "as many as may be were closed, and are open again");
     }

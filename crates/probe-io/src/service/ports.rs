@@ -20,13 +20,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Time for which the user of a port counts as known.
 const PORT_HOLDS: Nanos = Nanos::from_secs(1);
 /// Ports of each user whose owner counts as known.
-const MOST_KNOWN_OF_USER: usize = 4_096;
+const MAX_KNOWN_OF_USER: usize = 4_096;
 /// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
-const MOST_HELD: usize = 512;
+const MAX_HELD: usize = 512;
 /// The largest and the smallest part of a user.
 const HELD_OF_USER: std::ops::RangeInclusive<usize> = 8..=128;
 /// Ports of one user that are reserved, with a socket or without one.
-const MOST_RESERVED_OF_USER: usize = 16_384;
+const MAX_RESERVED_OF_USER: usize = 16_384;
 /// Ports below are for programs of root.
 const FIRST_ORDINARY_PORT: u16 = 1_024;
 /// Ports that are free again are looked for at most this often.
@@ -110,7 +110,7 @@ pub(super) struct ClientPorts {
 impl ClientPorts {
     /// Makes the table of ports of the namespace in which packets are sent, for this many users.
     pub(super) fn new(netns: NetNs, users: usize) -> Self {
-        let most_held = (MOST_HELD / users.max(1)).clamp(*HELD_OF_USER.start(), *HELD_OF_USER.end());
+        let most_held = (MAX_HELD / users.max(1)).clamp(*HELD_OF_USER.start(), *HELD_OF_USER.end());
         Self { netns, most_held, known: Mutex::default() }
     }
 
@@ -146,7 +146,7 @@ impl ClientPorts {
         client.spend_units(work::LOOK_UP);
         // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
-        if of_user.reserved >= MOST_RESERVED_OF_USER {
+        if of_user.reserved >= MAX_RESERVED_OF_USER {
             return false;
         }
         let reservation = |held| PortReservation { client: client.id, user, until, held };
@@ -222,7 +222,7 @@ impl KnownPorts {
 
     fn note_taken(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
         let of_user = self.taken.entry(user).or_default();
-        if of_user.len() >= MOST_KNOWN_OF_USER {
+        if of_user.len() >= MAX_KNOWN_OF_USER {
             // Forgetting costs new look-ups only, and the client pays for those.
             of_user.clear();
         }

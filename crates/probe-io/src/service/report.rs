@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Errors of departures that are kept for the result, the latest ones.
-const MOST_ERRORS: usize = 100_000;
+const MAX_ERRORS: usize = 100_000;
 
 /// Outcome of the packets of a client that has gone.
 #[derive(Clone, Debug, Serialize)]
@@ -63,7 +63,7 @@ impl ClientCounts {
             let middle = left.lo + (left.hi - left.lo) / 2;
             // Wrapping: a client may plan any 64-bit time, and a difference must not end the service.
             self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
-            if self.errors_ns.len() > MOST_ERRORS {
+            if self.errors_ns.len() > MAX_ERRORS {
                 self.errors_ns.pop_front();
             }
         }

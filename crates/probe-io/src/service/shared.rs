@@ -2,7 +2,7 @@
 //!
 //! Invariant: the lock is held for moments only, never while a thread waits or sends.
 
-use super::admission::{MOST_CLIENTS, clients_of_user};
+use super::admission::{MAX_CLIENTS, clients_of_user};
 use super::connection::ClientConnection;
 use super::flows::SentFlows;
 use super::paths::TargetPaths;
@@ -24,7 +24,7 @@ use std::time::Duration;
 const PIECE: Duration = Duration::from_millis(20);
 /// Clients that have gone of which the counts are kept for the result. Each user has an equal part of them, so that one who connects again and
 /// again does not keep out those of others.
-const MOST_PAST: usize = 1024;
+const MAX_PAST: usize = 1024;
 
 /// The state that the lock protects.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl ServiceShared {
 
     /// Number of clients of a user that are served at a time.
     pub(super) fn most_clients_of(&self, user: u32) -> usize {
-        if user == 0 { MOST_CLIENTS } else { clients_of_user(self.options.user_count()) }
+        if user == 0 { MAX_CLIENTS } else { clients_of_user(self.options.user_count()) }
     }
 
     pub(super) fn add_client(&self, client: &Arc<ClientConnection>) {
@@ -274,7 +274,7 @@ impl ServiceShared {
 
 /// Returns whether the counts of one more client of a user are kept.
 fn has_room_for_past(past: &[PastClient], user: u32, users: usize) -> bool {
-    past.iter().filter(|client| client.user == user).count() < MOST_PAST / users.max(1)
+    past.iter().filter(|client| client.user == user).count() < MAX_PAST / users.max(1)
 }
 
 #[cfg(test)]
@@ -296,7 +296,7 @@ mod tests {
         while has_room_for_past(&past, 1, 4) {
             past.push(client(1));
         }
-        assert_eq!(past.len(), MOST_PAST / 4);
+        assert_eq!(past.len(), MAX_PAST / 4);
         assert!(has_room_for_past(&past, 2, 4) && has_room_for_past(&past, 3, 4));
     }
 }

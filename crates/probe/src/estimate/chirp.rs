@@ -14,6 +14,9 @@ use super::{
 };
 use crate::{PlannedProbe, ProbeKind};
 
+const TOO_FAST: &str = "saw the delay grow from their first probe on: already their lowest rate is above the available one; try --method pathload";
+const TOO_SLOW: &str = "saw no delay grow: the available rate is above their highest one";
+
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {
     chirps: usize,
@@ -21,7 +24,7 @@ pub struct ChirpEstimator {
     samples: Vec<f64>,
     discarded: DiscardedTrains,
     sent: usize,
-    /// Chirps that queued from their first probe on, and chirps that never did.
+    /// Chirps whose delay grew from their first probe on, and chirps whose delay never did.
     too_fast: usize,
     never: usize,
 }
@@ -157,8 +160,8 @@ impl RateEstimator for ChirpEstimator {
         if have < LEAST {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         }
-        let too_fast = self.failure_of_most(self.too_fast, "queued from their first probe on");
-        if let Some(none) = too_fast.or_else(|| self.failure_of_most(self.never, "never queued")) {
+        let too_fast = self.failure_of_most(self.too_fast, TOO_FAST);
+        if let Some(none) = too_fast.or_else(|| self.failure_of_most(self.never, TOO_SLOW)) {
             return Err(none);
         }
         let middle = mean(&self.samples);

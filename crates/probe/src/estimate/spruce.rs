@@ -81,8 +81,8 @@ const LEAST: usize = 20;
 /// The capacity is not known better than this.
 const FINEST: f64 = 0.005;
 /// Spruce's limit of its own load, in bit/s, and as a share of the capacity.
-const MOST_LOAD: f64 = 240_000.0;
-const MOST_SHARE: f64 = 0.05;
+const MAX_LOAD: f64 = 240_000.0;
+const MAX_SHARE: f64 = 0.05;
 
 impl SpruceEstimator {
     /// Sends `pairs` pairs on a path of this capacity, in bits of frames per second; `None`: it is measured first.
@@ -139,7 +139,7 @@ impl RateEstimator for SpruceEstimator {
         // float holds; the share is in (0, 1], so its logarithm is finite.
         let share = ((keyed_mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         // The mean pause that keeps the load of pairs and primers within both of Spruce's limits.
-        let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
+        let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MAX_LOAD.min(MAX_SHARE * capacity);
         let gap = clamp_to_nanos(self.frame_bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(clamp_to_nanos(-share.ln() * mean));
         let pause = if self.sent == 1 { pause.max(over) } else { pause };

@@ -15,7 +15,7 @@ const FRAME_TIME: Nanos = Nanos::from_micros(15);
 /// Distance within a train below which no frame of another train leaves in between.
 const TOGETHER: Nanos = Nanos::from_micros(200);
 /// Times that are tried for a train. A train that finds none of them free is refused as one that clashes.
-const MOST_TRIES: usize = 1_000;
+const MAX_TRIES: usize = 1_000;
 
 /// The order in which trains choose their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,7 +91,7 @@ impl ReleaseCalendar {
         let spans = self.outlet_spans(due);
         let mut delay = earliest.since(*due.first()?);
         // A client could fill the calendar so that every try meets another train. The work for one train is bounded.
-        for _ in 0..MOST_TRIES {
+        for _ in 0..MAX_TRIES {
             if latest.is_some_and(|latest| delay > latest) {
                 return None;
             }

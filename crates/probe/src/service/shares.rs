@@ -18,11 +18,11 @@ use std::net::IpAddr;
 /// A client that has not probed a target for this long has no share of its limits.
 const ACTIVE: Nanos = Nanos::from_secs(10);
 /// Targets of one user at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
-const MOST_TARGETS_AT_A_TIME: usize = 32_768;
+const MAX_TARGETS_AT_A_TIME: usize = 32_768;
 /// Targets of one client in all.
-pub const MOST_TARGETS_OF_CLIENT: usize = 4_096;
+pub const MAX_TARGETS_OF_CLIENT: usize = 4_096;
 /// Targets of one user, of which the probes are counted as long as the service runs.
-const MOST_TARGETS_OF_USER: usize = 262_144;
+const MAX_TARGETS_OF_USER: usize = 262_144;
 
 /// Idle targets are looked for at most this often.
 const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
@@ -69,8 +69,8 @@ pub struct TargetShares {
 }
 
 impl TargetShares {
-    /// Takes the frames of a whole train, of these lengths, at the time when its first one leaves: a train counts as a burst. A refusal
-    /// takes nothing.
+    /// Charges the frames of a train, of these lengths, to the limits of the target, the user and the client. All are charged at the
+    /// departure of the first one, because a train is a burst. If one limit refuses it, no limit is charged.
     pub fn take_train(
         &mut self,
         client: ProbingClient,
@@ -108,11 +108,11 @@ impl TargetShares {
         let has_client_room = self
             .of_clients
             .get(&client.id)
-            .is_none_or(|targets| targets.len() < MOST_TARGETS_OF_CLIENT || targets.contains(&target));
+            .is_none_or(|targets| targets.len() < MAX_TARGETS_OF_CLIENT || targets.contains(&target));
         let has_user_room = self
             .totals
             .get(&client.user)
-            .is_none_or(|totals| totals.len() < MOST_TARGETS_OF_USER || totals.contains_key(&target));
+            .is_none_or(|totals| totals.len() < MAX_TARGETS_OF_USER || totals.contains_key(&target));
         if !has_client_room || !has_user_room {
             return false;
         }
@@ -126,7 +126,7 @@ impl TargetShares {
     /// True if a user probes as many targets as allowed, and not this one.
     fn is_user_full(&self, user: u32, target: IpAddr) -> bool {
         let targets = self.of_users.get(&user);
-        targets.is_some_and(|targets| targets.len() >= MOST_TARGETS_AT_A_TIME && !targets.contains(&target))
+        targets.is_some_and(|targets| targets.len() >= MAX_TARGETS_AT_A_TIME && !targets.contains(&target))
     }
 
     /// Forgets a client and its shares of all targets. The total that its user has sent stays known.
@@ -303,7 +303,7 @@ mod tests {
             shares.take_train(client, all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
         let taken = (0..20).map(|id| (0..4_096).filter(|n| take(id, 1, id * 4_096 + n)).count());
-        assert_eq!(taken.sum::<usize>(), MOST_TARGETS_AT_A_TIME);
+        assert_eq!(taken.sum::<usize>(), MAX_TARGETS_AT_A_TIME);
         assert!(take(99, 2, 100_000) && take(99, 2, 5));
     }
 
@@ -355,7 +355,7 @@ mod tests {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
             shares.take_train(client(number), all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
-        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_TARGETS_OF_CLIENT);
+        assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MAX_TARGETS_OF_CLIENT);
         assert!(take(2, 6_000) && take(1, 0));
     }
 

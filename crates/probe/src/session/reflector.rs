@@ -14,10 +14,10 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Most sessions in memory. Before it adds another one, it forgets those that were silent longest.
-const MOST_SESSIONS: usize = 4_096;
+/// Maximum number of sessions in memory. Before it adds another one, it forgets those that were silent longest.
+const MAX_SESSIONS: usize = 4_096;
 /// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
-const FORGOTTEN: usize = MOST_SESSIONS / 8;
+const FORGOTTEN: usize = MAX_SESSIONS / 8;
 /// Sequence numbers below the highest one that are remembered.
 const WINDOW: u32 = 64;
 
@@ -29,7 +29,7 @@ pub struct ReflectorSettings {
     pub is_stateful: bool,
     /// Least mean interval between reflections to one address.
     pub interval: Nanos,
-    /// Most reflections to one address at once.
+    /// Maximum number of reflections to one address at once.
     pub burst: u32,
     /// Largest error of this machine's clock against UTC, as its owner states; `None` if it does not follow UTC.
     pub synchronised_ns: Option<u64>,
@@ -235,10 +235,10 @@ impl StampReflector {
 
     /// Makes room for a new session, if there are too many.
     fn make_room(&mut self, name: (SocketAddr, u16)) {
-        if self.sessions.len() >= MOST_SESSIONS && !self.sessions.contains_key(&name) {
+        if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(&name) {
             forget_oldest(&mut self.sessions, |session| session.heard);
         }
-        if self.full_at.len() >= MOST_SESSIONS && !self.full_at.contains_key(&name.0.ip()) {
+        if self.full_at.len() >= MAX_SESSIONS && !self.full_at.contains_key(&name.0.ip()) {
             forget_oldest(&mut self.full_at, |at| *at);
         }
     }

@@ -10,7 +10,7 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
 /// Characters of one value. Texts of other machines have bounds of their own, but an event may have several.
-const VALUE_MOST: usize = 2000;
+const MAX_VALUE: usize = 2000;
 
 /// Name and value of each field; the message is called `message`.
 #[derive(Debug, Default)]
@@ -34,11 +34,11 @@ impl EventFields {
 
 impl Visit for EventFields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.add(field, one_line(&format!("{value:?}"), VALUE_MOST));
+        self.add(field, one_line(&format!("{value:?}"), MAX_VALUE));
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.add(field, one_line(value, VALUE_MOST));
+        self.add(field, one_line(value, MAX_VALUE));
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {

@@ -12,7 +12,7 @@ pub struct ProgramNeeds {
     pub opening: ProcessCapabilities,
     pub kept: ProcessCapabilities,
     /// Those of `kept` that threads which read requests keep, too.
-    pub at_door: ProcessCapabilities,
+    pub network_thread_capabilities: ProcessCapabilities,
     pub files: FileRules,
     pub tcp: TcpRules,
     pub class: ThreadClass,

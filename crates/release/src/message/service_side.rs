@@ -46,7 +46,7 @@ pub struct ServiceFacts {
     pub mac: [u8; 6],
     /// Bytes of the longest IP packet.
     pub mtu: u32,
-    /// Most packets of one batch.
+    /// Maximum number of packets of one batch.
     pub batch_packets: u32,
     /// Maximum number of packets and bytes of this client in the queue.
     pub quota_packets: u32,
@@ -174,9 +174,9 @@ pub enum ServiceMessage {
 }
 
 impl ServiceMessage {
-    /// Most reports in one message.
+    /// Maximum number of reports in one message.
     // The 8 bytes are the count and a reserved field. A fault follows for each entry.
-    pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
+    pub const MAX_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
 
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {

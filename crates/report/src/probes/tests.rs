@@ -2,7 +2,7 @@ use super::super::{RunFacts, RunReport, RunVerdict, assemble_report};
 use super::*;
 use crate::outcome::RunOutcome;
 use crate::{PlanHash, RunId};
-use packetrig_plan::ReadOptions;
+use packetrig_plan::PlanParseOptions;
 use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 use packetrig_stats::probe::{FirstProbe, ProbeNodeResult, WallClockOffset};
 use packetrig_units::MonoTime;
@@ -17,7 +17,7 @@ fn plan() -> Plan {
         NODES.map(port).join(", "),
         NODES.map(address).join(", ")
     );
-    Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+    Plan::from_text_with(&text, PlanParseOptions { fleet: true, ..PlanParseOptions::default() }).unwrap()
 }
 
 fn times(ns: i64, bound_ns: u64) -> ProbeTimes {

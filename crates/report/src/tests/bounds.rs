@@ -31,7 +31,7 @@ fn ms(ms: u64) -> Nanos {
 fn run_without(lost: &[(u64, u64)]) -> NodeResult {
     let frames: u64 = lost.iter().map(|(first, last)| last + 1 - first).sum();
     let mut node = node(&[1001 - frames]);
-    let mut outages = OutageList::with_room(16);
+    let mut outages = OutageList::with_limit(16);
     for (first, last) in lost {
         let arrival = |number: u64| Some(at(number + 1));
         let begin = first.checked_sub(1).and_then(arrival);

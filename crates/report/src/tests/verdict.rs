@@ -23,7 +23,7 @@ fn event(what: PortEventKind, from: u64, until: u64) -> PortEvent {
 fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEvent>) -> NodeResult {
     let frames: u64 = lost.iter().map(|(first, last)| last + 1 - first).sum();
     let mut node = node(&[1001 - frames]);
-    let mut outages = OutageList::with_room(16);
+    let mut outages = OutageList::with_limit(16);
     for (first, last) in lost {
         outages.push_outage(outage(*first, *last));
     }
@@ -153,7 +153,7 @@ fn unseen_arrivals_during_link_down_doubted_once() {
 fn frames_in_flight_at_port_deletion_are_doubtful() {
     let deleted_at_310 = |last_arrival: u64| {
         let mut node = run_with(&[(110, 1000)], vec![], vec![]);
-        let mut outages = OutageList::with_room(16);
+        let mut outages = OutageList::with_limit(16);
         outages.push_outage(StreamOutage { begin: Some(at(last_arrival)), end: None, ..outage(110, 1000) });
         node.receive[0].outages = outages;
         node.ports[1].events = vec![PortEvent { until: None, ..event(PortEventKind::Deleted, 310, 310) }];

@@ -59,7 +59,7 @@ impl FlowRows {
         match wrong.0 {
             None => Ok(Self { rows, columns }),
             Some((name, value)) => {
-                Err(TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
+                Err(TesterRefusal::internal(format!("{name} is {value}: this is a bug in packetrig")))
             }
         }
     }

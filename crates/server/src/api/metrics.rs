@@ -52,7 +52,7 @@ pub(super) fn answer_metrics(
 /// A float. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
 fn finite_number(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
-    number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
+    number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug in packetrig")))
 }
 
 // Text, as everywhere in ProtoJSON: a float cannot hold all 64 bits.

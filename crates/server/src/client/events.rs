@@ -7,8 +7,8 @@ use serde_json::Value;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
-/// Most bytes of one event: all rows of the largest run.
-const MOST_EVENT_BYTES: usize = 64 << 20;
+/// Maximum number of bytes of one event: all rows of the largest run.
+const MAX_EVENT_BYTES: usize = 64 << 20;
 
 /// Event of a server, with its JSON.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ impl EventStream {
             }
             let decoded = self.body.decode_into(&bytes, &mut self.parser.unread);
             // An event without an end would otherwise grow until memory is full.
-            if decoded.is_err() || self.parser.unread.len() > MOST_EVENT_BYTES {
+            if decoded.is_err() || self.parser.unread.len() > MAX_EVENT_BYTES {
                 return Err(self.lost_error(ErrorKind::InvalidData, "what came is not an event"));
             }
         }

@@ -6,9 +6,9 @@ use packetrig_units::text::one_line;
 use serde_json::Value;
 
 /// Longest head of an answer.
-const MOST_HEAD_BYTES: usize = 64 << 10;
+const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Longest size line of a chunk.
-const MOST_SIZE_BYTES: usize = 64;
+const MAX_SIZE_BYTES: usize = 64;
 
 /// Longest text of a refusal, in characters. It comes from another machine and is shown in a terminal.
 const LONGEST_REFUSAL: usize = 4096;
@@ -31,11 +31,7 @@ impl ResponseHead {
             return Err(ClientError::not_http(address));
         }
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
-            return if bytes.len() > MOST_HEAD_BYTES {
-                Err(ClientError::not_http(address))
-            } else {
-                Ok(None)
-            };
+            return if bytes.len() > MAX_HEAD_BYTES { Err(ClientError::not_http(address)) } else { Ok(None) };
         };
         // Field names are case-insensitive (RFC 9110, 5.1).
         let text = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
@@ -118,7 +114,7 @@ impl BodyDecoder {
                         self.size_line.push(first);
                     }
                     // A line without an end must not grow with everything that comes.
-                    if self.size_line.len() > MOST_SIZE_BYTES {
+                    if self.size_line.len() > MAX_SIZE_BYTES {
                         return Err(BadChunk);
                     }
                 }

@@ -48,7 +48,7 @@ impl<R: RunSource> TestConsole<R> {
             let copied = shape::copy_config(config.as_bytes(), &self.aliases);
             copied.map_err(|error| TesterRefusal::validation(error.to_string()))?.into()
         };
-        Ok(PlanDocument::read_text(with_locations, self.rigs.read_options())?)
+        Ok(PlanDocument::read_text(with_locations, self.rigs.plan_parse_options())?)
     }
 
     /// Ends the open run, and opens the one of `config`.

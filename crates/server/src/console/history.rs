@@ -5,8 +5,8 @@ use crate::viewing::HistoryPoint;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Most points that are kept.
-const MOST_POINTS: usize = 1000;
+/// Maximum number of points that are kept.
+const MAX_POINTS: usize = 1000;
 /// Time between two points at first: samples come this often.
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(100);
 
@@ -37,7 +37,7 @@ impl TotalsHistory {
         if !due {
             return;
         }
-        if self.points.len() == MOST_POINTS {
+        if self.points.len() == MAX_POINTS {
             // The first point is kept, so that the history always begins with the run.
             let mut index = 0;
             self.points.retain(|_| {
@@ -93,7 +93,7 @@ mod tests {
             history.add_sample(&CountSample { at, tx: vec![(0, sent)], ..CountSample::default() });
         }
         let points = history.points();
-        assert!((500..=MOST_POINTS + 1).contains(&points.len()), "{}", points.len());
+        assert!((500..=MAX_POINTS + 1).contains(&points.len()), "{}", points.len());
         assert_eq!((points[0].elapsed, points[0].frames_tx), (Nanos::ZERO, 0));
         assert_eq!(points.last().map(|point| point.frames_tx), Some(9_999));
         // Evenly spaced: steps differ by at most one sample.

@@ -34,8 +34,8 @@ struct LinkState {
     since: MonoTime,
 }
 
-/// Most remarks of a run that are kept for viewers.
-const MOST_FINDINGS: usize = 20;
+/// Maximum number of remarks of a run that are kept for viewers.
+const MAX_FINDINGS: usize = 20;
 
 /// A port that a node has opened.
 #[derive(Clone, Debug)]
@@ -115,7 +115,7 @@ impl LiveCounts {
     }
 
     fn note_finding(&mut self, text: &str) {
-        if self.findings.len() == MOST_FINDINGS {
+        if self.findings.len() == MAX_FINDINGS {
             // The oldest one goes, because the latest ones say what happens now.
             self.findings.pop_front();
         }

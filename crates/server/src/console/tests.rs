@@ -3,7 +3,7 @@
 use super::*;
 use crate::tester::{RefusalKind, TransmitState};
 use packetrig_fleet::served::{EventSink, OpenFailure};
-use packetrig_plan::{GrowingPlan, PlanDocument, ReadOptions};
+use packetrig_plan::{GrowingPlan, PlanDocument, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::{NodeFault, RunOutcome};
 use packetrig_report::{NodeName, RunId};
@@ -79,8 +79,8 @@ impl RunSource for FakeRun {
         *self.sink.lock().unwrap() = Some(sink);
         Ok(Box::new(self.clone()))
     }
-    fn read_options(&self) -> ReadOptions {
-        ReadOptions { seed: 1, ..ReadOptions::default() }
+    fn plan_parse_options(&self) -> PlanParseOptions {
+        PlanParseOptions { seed: 1, ..PlanParseOptions::default() }
     }
     fn wall_clock(&self, at: MonoTime) -> u64 {
         at.as_nanos() + 1_000_000_000

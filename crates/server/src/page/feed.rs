@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-/// Most viewers at a time. Each keeps a connection busy.
-pub(super) const MOST_VIEWERS: usize = 32;
+/// Maximum number of viewers at a time. Each keeps a connection busy.
+pub(super) const MAX_VIEWERS: usize = 32;
 /// Time between two states.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Time in which the last state is published after the server was told to stop.
@@ -34,13 +34,13 @@ impl LiveFeed {
             source,
             latest: watch::Sender::new(None),
             is_running: Mutex::new(false),
-            viewers: Arc::new(Semaphore::new(MOST_VIEWERS)),
+            viewers: Arc::new(Semaphore::new(MAX_VIEWERS)),
             stopping,
         })
     }
 
     pub(super) fn viewer_count(&self) -> usize {
-        MOST_VIEWERS - self.viewers.available_permits()
+        MAX_VIEWERS - self.viewers.available_permits()
     }
 
     /// Starts the events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;

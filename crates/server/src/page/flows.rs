@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The most groups of one answer.
-const MOST_GROUPS: usize = 1000;
+const MAX_GROUPS: usize = 1000;
 const DEFAULT_GROUPS: usize = 20;
 
 /// One query at a time: each may read gigabytes.
@@ -34,7 +34,7 @@ pub(super) async fn perform_flow_call(
             selection,
             by: text_or(&mut query, "by", "src-ip"),
             order: text_or(&mut query, "order", "bytes"),
-            most: query.take_number("most", DEFAULT_GROUPS, MOST_GROUPS)?,
+            most: query.take_number("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
         query.refuse_unknown()?;
         in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// Rows of streams without `rows`, and the most that can be requested.
 const DEFAULT_ROWS: usize = 60;
-const MOST_ROWS: usize = 10_000;
+const MAX_ROWS: usize = 10_000;
 
 /// The rows of streams that a viewer requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl StreamWindow {
             sort: index,
             is_descending: sort.starts_with('-'),
             from: query.take_number("from", 0, usize::MAX)?,
-            rows: query.take_number("rows", DEFAULT_ROWS, MOST_ROWS)?,
+            rows: query.take_number("rows", DEFAULT_ROWS, MAX_ROWS)?,
         })
     }
 

@@ -5,8 +5,8 @@ use crate::viewing::ViewRefusal;
 use packetrig_units::Rate;
 use serde_json::{Map, Value, json};
 
-/// Most percent of the current rate: one digit too many is a mistake.
-const MOST_PERCENT: u64 = 1000;
+/// Largest percentage of the current rate: one digit too many is a mistake.
+const MAX_PERCENT: u64 = 1000;
 /// OTG's default of `rate.pps`, and its limits of `rate.bps` and `rate.percentage`.
 const DEFAULT_PPS: u64 = 1000;
 const LEAST_BPS: u64 = 672;
@@ -43,9 +43,9 @@ impl RateChange {
             .map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
         let new_rate = match (read.rate, read.percent) {
             (Some(rate), None) => NewRate::Fixed(otg_rate(&rate)?),
-            (None, Some(percent @ 1..=MOST_PERCENT)) => NewRate::PercentOfCurrent(percent),
+            (None, Some(percent @ 1..=MAX_PERCENT)) => NewRate::PercentOfCurrent(percent),
             (None, Some(percent)) => {
-                let message = format!("percent: {percent} is not between 1 and {MOST_PERCENT}");
+                let message = format!("percent: {percent} is not between 1 and {MAX_PERCENT}");
                 return Err(ViewRefusal::Invalid(message));
             }
             _ => return Err(ViewRefusal::Invalid("the body: give one of `rate` and `percent`".to_owned())),

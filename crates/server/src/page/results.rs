@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// The most results of one page of the list.
-const MOST_RESULTS: usize = 1000;
+const MAX_RESULTS: usize = 1000;
 const DEFAULT_RESULTS: usize = 100;
 
 /// Calls that read a whole result, which may have thousands of streams.
@@ -82,6 +82,6 @@ fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal>
         since_ns: query.take_moment_ns("since_ms")?,
         before_ns: query.take_moment_ns("before_ms")?,
         from: query.take_number("from", 0, usize::MAX)?,
-        most: query.take_number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
+        most: query.take_number("most", DEFAULT_RESULTS, MAX_RESULTS)?,
     })
 }

@@ -1,7 +1,7 @@
 //! The calls of the page's API over HTTP.
 
 use super::calls::PageCall;
-use super::feed::{LiveFeed, MOST_VIEWERS};
+use super::feed::{LiveFeed, MAX_VIEWERS};
 use super::live_json::{StreamWindow, live_json};
 use super::query::QueryParameters;
 use super::rates::RateChange;
@@ -28,8 +28,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 
-/// Most events per second that a viewer can request.
-const MOST_RATE: usize = 10;
+/// Maximum number of events per second that a viewer can request.
+const MAX_RATE: usize = 10;
 /// Proxies that buffer would hold events back.
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
@@ -227,7 +227,7 @@ fn server_state(context: &PageContext, request: &Request<Body>) -> Value {
         },
         "may": { "control": may_control },
         "viewers": context.feed.as_ref().map_or(0, |feed| feed.viewer_count()),
-        "most_viewers": MOST_VIEWERS,
+        "most_viewers": MAX_VIEWERS,
         "columns": live_columns::page_columns(),
     })
 }
@@ -243,14 +243,14 @@ fn describe_api() -> Value {
 fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
     let window = StreamWindow::from_query(&mut query)?;
     // At least 1, because the period is computed from it.
-    let rate = query.take_number("rate", MOST_RATE, MOST_RATE)?.max(1);
+    let rate = query.take_number("rate", MAX_RATE, MAX_RATE)?.max(1);
     let has_history = query.take_value("history", "`true` or `false`")?.unwrap_or(true);
     query.refuse_unknown()?;
     let feed = require_part(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.add_viewer(window, period, has_history) else {
         let message =
-            format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
+            format!("{MAX_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
         return Err(PageFailure::Ready(Box::new(error_response(StatusCode::SERVICE_UNAVAILABLE, &message))));
     };
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));
@@ -337,7 +337,7 @@ pub(super) async fn answer_blocking(
 }
 
 pub(super) fn panic_refusal() -> ViewRefusal {
-    ViewRefusal::Failed("the call ended in a panic: this is a bug of packetrig".to_owned())
+    ViewRefusal::Failed("the call ended in a panic: this is a bug in packetrig".to_owned())
 }
 
 pub(super) fn json_value(value: &Value) -> Response {

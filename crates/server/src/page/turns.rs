@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Calls of one kind that wait for their turn.
-const MOST_WAITING: usize = 8;
+const MAX_WAITING: usize = 8;
 
 /// Calls of one kind. They wait here for each other without a thread.
 pub(super) struct HeavyCalls {
@@ -59,7 +59,7 @@ impl<'a> WaitingPlace<'a> {
     fn take_place(waiting: &'a AtomicUsize) -> Option<Self> {
         // Made before the count is checked: its drop takes the increment back if too many wait.
         let place = Self(waiting);
-        (waiting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING).then_some(place)
+        (waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING).then_some(place)
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let first = CALLS.take_turn().await;
-            let waiting: Vec<_> = (0..MOST_WAITING).map(|_| tokio::spawn(CALLS.take_turn())).collect();
+            let waiting: Vec<_> = (0..MAX_WAITING).map(|_| tokio::spawn(CALLS.take_turn())).collect();
             tokio::task::yield_now().await;
             let refused = CALLS.take_turn().await;
             assert!(matches!(refused, Err(PageFailure::Ready(_))));

@@ -5,7 +5,7 @@ use super::settle::settle_text;
 use prost_reflect::MessageDescriptor;
 
 /// Limits work: a value may take two bytes in the document.
-const MOST_VALUES: usize = 4_000_000;
+const MAX_VALUES: usize = 4_000_000;
 
 /// The document in its settled form, as text. An empty one is `{}`, as clients mean it. `None` after a complaint.
 pub(crate) fn settle_json(
@@ -18,10 +18,10 @@ pub(crate) fn settle_json(
     }
     // An upper bound without parsing: every value but the first follows one of these bytes.
     let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-    if at_most > MOST_VALUES {
+    if at_most > MAX_VALUES {
         complaints.add_complaint(
             ValuePath::Root,
-            format!("the document has {at_most} values; at most {MOST_VALUES} are read"),
+            format!("the document has {at_most} values; at most {MAX_VALUES} are read"),
         );
         return None;
     }

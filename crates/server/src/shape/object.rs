@@ -4,8 +4,8 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use std::collections::HashSet;
 use std::fmt;
 
-/// Most names of one object that are compared with each other. The model has fewer, so of more names one is unknown.
-const MOST_NAMES: usize = 1_000;
+/// Maximum number of names of one object that are compared with each other. The model has fewer, so of more names one is unknown.
+const MAX_NAMES: usize = 1_000;
 
 /// The members of an object so far.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl KnownMembers {
     /// `false` if the name came before.
     pub(super) fn note_name(&mut self, name: &str) -> bool {
         // The model has fewer names, so any further one is unknown, and the document is refused.
-        self.names.len() >= MOST_NAMES || self.names.insert(name.to_owned())
+        self.names.len() >= MAX_NAMES || self.names.insert(name.to_owned())
     }
 
     pub(super) fn note_written(&mut self, name: String, written: WrittenMember) {

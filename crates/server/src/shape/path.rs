@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// Most problems that are listed: a hostile document has millions.
+/// Maximum number of problems that are listed: a hostile document has millions.
 const MOST: usize = 1_000;
-/// Most characters of the document's text that a message repeats.
+/// Maximum number of characters of the document's text that a message repeats.
 const LONGEST: usize = 80;
 
 /// The path to a value: a linked list on the stack of the walk, so that it costs nothing until there is a problem.

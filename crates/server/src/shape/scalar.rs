@@ -6,8 +6,8 @@ use prost_reflect::{EnumDescriptor, Kind};
 use serde_json::{Number, Value};
 
 pub(super) const NOT_YET: &str = "not supported: packetrig does not do this yet";
-/// Most values that an error lists.
-const MOST_LISTED: usize = 20;
+/// Maximum number of values that an error lists.
+const MAX_LISTED: usize = 20;
 
 /// The settled form of a value that is neither message, list nor word; else what is wanted.
 pub(super) fn settle_scalar(value: &Value, kind: &Kind) -> Result<Value, String> {
@@ -72,8 +72,8 @@ pub(super) fn check_word(value: &Value, of: &EnumDescriptor) -> Result<Value, St
         _ => {
             let words = of.values().filter(|value| value.number() != 0);
             let words: Vec<String> = words.map(|value| value.name().to_owned()).collect();
-            let more = if words.len() > MOST_LISTED { ", …" } else { "" };
-            let words = words[..words.len().min(MOST_LISTED)].join(", ");
+            let more = if words.len() > MAX_LISTED { ", …" } else { "" };
+            let words = words[..words.len().min(MAX_LISTED)].join(", ");
             Err(format!("must be one of {words}{more}, not {}", describe_value(value)))
         }
     }

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
-/// Most pieces of a capture that wait for a slow client.
+/// Maximum number of pieces of a capture that wait for a slow client.
 const PIECES: usize = 4;
 
 /// Takes calls from any number of connections.
@@ -61,7 +61,7 @@ impl CallDispatcher {
 }
 
 fn panic_refusal(name: &str) -> TesterRefusal {
-    TesterRefusal::internal(format!("{name} ended in a panic: this is a bug of packetrig"))
+    TesterRefusal::internal(format!("{name} ended in a panic: this is a bug in packetrig"))
 }
 
 /// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one

@@ -21,9 +21,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Refused requests on one connection before it is closed.
-const MOST_REFUSED: u64 = 8;
+const MAX_REFUSED: u64 = 8;
 /// Bytes of a refused request's body that are read and discarded, so that the client reads the answer.
-const MOST_DRAINED: usize = 256 << 10;
+const MAX_DRAINED: usize = 256 << 10;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// The parts that all connections of a transport share.
@@ -93,7 +93,7 @@ where
 
     fn record_refusal(&self, rejection: &RequestRejection) {
         self.shared.counters.count_rejection(rejection.cause);
-        if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MOST_REFUSED {
+        if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MAX_REFUSED {
             self.record.request_close(RejectionCause::TooManyRefusals);
         }
     }
@@ -125,7 +125,7 @@ async fn drain_body(mut body: PacedBody) {
         while let Some(Ok(frame)) = body.frame().await {
             read += frame.data_ref().map_or(0, Bytes::len);
             // The client may miss its answer now. A body without an end would cost more than that.
-            if read > MOST_DRAINED {
+            if read > MAX_DRAINED {
                 return;
             }
         }

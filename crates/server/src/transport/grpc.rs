@@ -23,8 +23,8 @@ use tonic::{Status, Streaming};
 /// Bytes of a slice that is sent. By default, clients accept messages of up to 4 MiB.
 const SLICE: usize = 1 << 20;
 /// Longest capture in one message, which must be in memory as a whole.
-const MOST_IN_ONE: u64 = 256 << 20;
-/// Most bytes that a wrapper or a slice adds.
+const MAX_IN_ONE: u64 = 256 << 20;
+/// Maximum number of bytes that a wrapper or a slice adds.
 const WRAPPING: usize = 64;
 
 #[derive(Clone)]
@@ -162,7 +162,7 @@ fn invalid_status(error: String) -> Status {
 }
 
 fn bug_refusal(error: String) -> TesterRefusal {
-    TesterRefusal::internal(format!("{error}: this is a bug of packetrig"))
+    TesterRefusal::internal(format!("{error}: this is a bug in packetrig"))
 }
 
 /// A request with a message of protobuf.
@@ -238,9 +238,9 @@ fn in_slices(bytes: &[u8]) -> GrpcAnswer {
 fn single_capture_answer(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
     let mut bytes = Vec::new();
     // One byte over the limit shows that the capture is too long; a capture of any length needs no more memory.
-    let read = file.bytes.take(MOST_IN_ONE + 1).read_to_end(&mut bytes);
+    let read = file.bytes.take(MAX_IN_ONE + 1).read_to_end(&mut bytes);
     read.map_err(|error| TesterRefusal::internal(format!("the capture cannot be read: {error}")))?;
-    if bytes.len() as u64 > MOST_IN_ONE {
+    if bytes.len() as u64 > MAX_IN_ONE {
         return Err(TesterRefusal::validation(
             "the capture is too long for one message; use streamGetCapture or HTTP",
         ));

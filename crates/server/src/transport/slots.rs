@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Most clients that are remembered as holders of the token.
-const MOST_TOKEN_HOLDERS: usize = 64;
+/// Maximum number of clients that are remembered as holders of the token.
+const MAX_TOKEN_HOLDERS: usize = 64;
 
 /// The state of a connection, which the parts that serve it share.
 #[derive(Debug)]
@@ -136,14 +136,14 @@ impl ConnectionSlots {
         Arc::new(slots)
     }
 
-    /// Most connections of all clients that are not trusted: three quarters.
+    /// Maximum number of connections of all clients that are not trusted: three quarters.
     const fn most_strangers(&self) -> usize {
         // Rounded up, so that a small server has room for strangers, too. The
         // table's own limit holds all the same.
         self.most.div_ceil(4) * 3
     }
 
-    /// Most connections of one client that is not trusted: a quarter.
+    /// Maximum number of connections of one client that is not trusted: a quarter.
     const fn most_per_stranger(&self) -> usize {
         self.most.div_ceil(4)
     }
@@ -204,7 +204,7 @@ impl ConnectionSlots {
         let mut holders = self.lock_token_holders();
         // The client moves to the end: the one without a request for the longest time is forgotten first.
         holders.retain(|key| *key != peer.key);
-        if holders.len() == MOST_TOKEN_HOLDERS {
+        if holders.len() == MAX_TOKEN_HOLDERS {
             holders.pop_front();
         }
         holders.push_back(peer.key);
@@ -358,6 +358,6 @@ mod tests {
         for user in 200..300 {
             slots.note_token(&stranger(user));
         }
-        assert_eq!(slots.lock_token_holders().len(), MOST_TOKEN_HOLDERS);
+        assert_eq!(slots.lock_token_holders().len(), MAX_TOKEN_HOLDERS);
     }
 }

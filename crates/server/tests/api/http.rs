@@ -260,7 +260,7 @@ fn nan_metric_is_an_internal_error() {
     let served = Served::start(plain());
     let body = r#"{"port":{"port_names":["not-a-number"]}}"#;
     let refused = call(served.bound.http, "POST", "/monitor/metrics", body);
-    assert_eq!(refused.errors(), ["frames_tx_rate is NaN: this is a bug of packetrig"]);
+    assert_eq!(refused.errors(), ["frames_tx_rate is NaN: this is a bug in packetrig"]);
     assert_eq!(refused.status, 500);
 }
 

@@ -18,7 +18,7 @@ fn outage(first: u64, last: u64, begin: u64, end: u64) -> StreamOutage {
 
 #[test]
 fn full_outage_list_merges_and_keeps_longest_gap() {
-    let mut list = OutageList::with_room(4);
+    let mut list = OutageList::with_limit(4);
     for n in 0..9 {
         let length = if n == 1 { 7 } else { 2 };
         list.push_outage(outage(10 * n, 10 * n, 10 * n, 10 * n + length));
@@ -45,7 +45,7 @@ fn late_filled_gap_keeps_its_surrounding_arrivals() {
 fn longest_of_many_gaps_keeps_its_arrivals() {
     const GAPS: u64 = 1500;
     let mut gaps = OpenGaps::new();
-    let mut list = OutageList::with_room(4);
+    let mut list = OutageList::with_limit(4);
     let arrival = |number: u64| at(number + if number > 2 * 1400 { 50 } else { 0 });
     for n in 1..GAPS {
         gaps.open_gap(2 * n, 2 * n + 1, Some(arrival(2 * n - 1)), arrival(2 * n + 1));
@@ -59,7 +59,7 @@ fn longest_of_many_gaps_keeps_its_arrivals() {
 proptest! {
     #[test]
     fn no_lost_frame_is_forgotten(gaps in prop::collection::vec((1u64..5, 1u64..5), 0..200), room in 2usize..20) {
-        let mut list = OutageList::with_room(room);
+        let mut list = OutageList::with_limit(room);
         let (mut number, mut lost) = (0, 0);
         for (arrived, missing) in &gaps {
             let first = number + arrived;

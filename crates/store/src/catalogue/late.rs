@@ -11,10 +11,10 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 
-/// Most bytes of late results of one node.
-pub const MOST_LATE_OF_NODE: u64 = 4 << 30;
-/// Most bytes of late results of all nodes.
-pub const MOST_LATE: u64 = 16 << 30;
+/// Maximum number of bytes of late results of one node.
+pub const MAX_LATE_OF_NODE: u64 = 4 << 30;
+/// Maximum number of bytes of late results of all nodes.
+pub const MAX_LATE: u64 = 16 << 30;
 /// Late results of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LateResults {

@@ -3,7 +3,7 @@
 //! The catalogue is read once for each node of a batch, and the changes are written in the same transaction as the segments.
 
 use super::parts::{SegmentAdmission, on_disk};
-use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
+use super::{MAX_LATE, MAX_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_report::{NodeName, RunId};
@@ -108,7 +108,7 @@ impl BatchQuotas {
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
         // Both limits: a single node must not fill the disk, and neither must many nodes together.
         let of_all: u64 = kept.values().sum();
-        let limits = [(of_node, MOST_LATE_OF_NODE), (of_all, MOST_LATE)];
+        let limits = [(of_node, MAX_LATE_OF_NODE), (of_all, MAX_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
         // A full disk is no refusal: nothing is counted against the node, which sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(KEEP_FREE) {

@@ -23,10 +23,10 @@ pub(super) struct NodeCaptures {
 }
 
 /// Most open files of one node: a run has a few for each port.
-const MOST_FILES: usize = 256;
+const MAX_FILES: usize = 256;
 /// Largest capture file: far more than an engine writes. Without a limit, a piece with a huge offset would make a
 /// file that seems endless.
-const MOST_BYTES: u64 = 1 << 40;
+const MAX_BYTES: u64 = 1 << 40;
 
 struct CapturePieces {
     name: String,
@@ -57,7 +57,7 @@ impl NodeCaptures {
     /// A message about refused pieces, if there are any.
     pub(super) fn refusal_doubt(&self) -> Option<String> {
         let pieces = self.refused;
-        let why = format!("more than {MOST_FILES} captures, or more than {MOST_BYTES} bytes of one");
+        let why = format!("more than {MAX_FILES} captures, or more than {MAX_BYTES} bytes of one");
         (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
     }
 
@@ -66,8 +66,8 @@ impl NodeCaptures {
     pub(super) fn write_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
-        let is_new_one_too_many = !is_known && self.open.len() >= MOST_FILES;
-        if is_new_one_too_many || segment.offset.saturating_add(length) > MOST_BYTES {
+        let is_new_one_too_many = !is_known && self.open.len() >= MAX_FILES;
+        if is_new_one_too_many || segment.offset.saturating_add(length) > MAX_BYTES {
             self.refused += 1;
             return Ok(());
         }

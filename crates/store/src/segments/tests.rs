@@ -411,7 +411,7 @@ proptest! {
 
 #[test]
 fn late_results_have_node_and_total_quotas() {
-    use crate::{MOST_LATE, MOST_LATE_OF_NODE};
+    use crate::{MAX_LATE, MAX_LATE_OF_NODE};
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let late = |name: &str| {
@@ -419,7 +419,7 @@ fn late_results_have_node_and_total_quotas() {
         catalogue.store_late_segment(&id, &bytes, 5)
     };
     // The state in which the node has one small segment left of its share.
-    let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
+    let share = usize::try_from(MAX_LATE_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
     let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
@@ -432,7 +432,7 @@ fn late_results_have_node_and_total_quotas() {
     let (other, bytes) = sent("a", |journal| drop(journal.append_interval(&sample(1)))).remove(1);
     for _ in 0..3 {
         let error = catalogue.store_late_segment(&other, &bytes, 5).unwrap_err();
-        assert!(matches!(error, Error::LateQuota { most: MOST_LATE_OF_NODE, .. }), "{error}");
+        assert!(matches!(error, Error::LateQuota { most: MAX_LATE_OF_NODE, .. }), "{error}");
     }
     assert_eq!(catalogue.watermark(&run(), 1, &node("a")).unwrap(), 1, "the node keeps it");
     assert_eq!(late("b").unwrap(), StoreOutcome::New, "another node has its own share");
@@ -443,10 +443,10 @@ fn late_results_have_node_and_total_quotas() {
     let id = SegmentId { node: node("last"), ..id.clone() };
     assert!(admit(&id, share - 5000, u64::MAX).is_err());
     admit(&id, 10_000, u64::MAX).unwrap();
-    assert!(matches!(late("c"), Err(Error::LateQuota { most: MOST_LATE, .. })));
+    assert!(matches!(late("c"), Err(Error::LateQuota { most: MAX_LATE, .. })));
     let counted = catalogue.late_results().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
-    assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
+    assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MAX_LATE);
     catalogue.discard_late_results().unwrap();
     let nearly_full = admit(&id, 10_000, 100 << 20);
     // Runs that are waited for need the room. It comes again when there is more.

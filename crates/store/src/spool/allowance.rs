@@ -18,7 +18,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const FILE: &str = "captures-sent";
-/// Most runs that are remembered. The oldest are forgotten first.
+/// Maximum number of runs that are remembered. The oldest are forgotten first.
 const RUNS: usize = 4096;
 /// Most file names that are remembered of a run; further files count each time they are sent.
 const FILES: usize = 256;

@@ -21,7 +21,7 @@ pub const HEADER: usize = 64;
 const SEALED: usize = 32;
 /// Longest name of a capture.
 pub const NAME_ROOM: usize = 200;
-/// Most bytes of payload, even with the longest name.
+/// Maximum number of bytes of payload, even with the longest name.
 pub const PAYLOAD_ROOM: usize = SEGMENT_ROOM - HEADER - NAME_ROOM;
 
 /// Kind of the value that a segment is a piece of.

@@ -2,7 +2,7 @@
 //!
 //! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
-use super::{GATE, GatedFrame, MOST_HELD_NS, TABLE, read_gated_frame, read_passed_count};
+use super::{GATE, GatedFrame, MAX_HELD_NS, TABLE, read_gated_frame, read_passed_count};
 use crate::area::SharedArea;
 use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
@@ -25,7 +25,7 @@ impl KernelGate {
         let table = map.share_memory()?;
         // Before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
-        table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
+        table.long(MOST).store(MAX_HELD_NS, Ordering::Release);
         let attached = program.attach_egress(netns, index, name);
         let attachment = attached.map_err(|error| match error.errno() {
             Some(libc::EINVAL) => UnsupportedFeature {

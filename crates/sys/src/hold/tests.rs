@@ -9,7 +9,7 @@ use crate::packet::{FrameOptions, FrameSocket, ReleaseClock, RxOptions, RxRing};
 use crate::stamping::{KernelReport, SendStage, WantedStamps};
 
 /// Further ahead than any machine stands still.
-const FAR_AHEAD_NS: u64 = 1_000_000 * MOST_HELD_NS;
+const FAR_AHEAD_NS: u64 = 1_000_000 * MAX_HELD_NS;
 
 /// A cable `a` - `b`; `None` without rights.
 fn cable() -> Option<(NetNs, u32, RxRing, BpfAttachment)> {

@@ -3,7 +3,7 @@
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
 
-use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passed_count};
+use super::{GatedFrame, MAX_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passed_count};
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// Frames that can be given at once.
 pub const FRAMES: usize = layout::FRAMES;
 /// Frames that the kernel gives the driver together at most.
-const MOST_AT_ONCE: u32 = 256;
+const MAX_AT_ONCE: u32 = 256;
 /// Bytes of a frame at most, without FCS.
 pub const LONGEST: usize = layout::LONGEST;
 
@@ -55,7 +55,7 @@ impl LiveTrain {
         let program = BpfProgram::load_xdp("train", &TRAIN.link_program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share_memory()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
-        table.long(train::MOST).store(MOST_HELD_NS, Ordering::Release);
+        table.long(train::MOST).store(MAX_HELD_NS, Ordering::Release);
         // Optional: without it trains begin late, which their stamps show.
         let ready = ReadyProgram::attach_idle(&program).ok();
         Ok(Self { program, table, frames: frames.share_memory()?, given: 0, _ready: ready })
@@ -79,7 +79,7 @@ impl LiveTrain {
         true
     }
 
-    /// Sends off the next `most` of the frames given, as far as they are due within [`MOST_HELD_NS`]; blocks until then. Must be
+    /// Sends off the next `most` of the frames given, as far as they are due within [`MAX_HELD_NS`]; blocks until then. Must be
     /// called in the network namespace of the interface. The driver gets `at_once` of them together, so the times between them
     /// are not kept. Returns how many were sent off in total.
     pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
@@ -93,7 +93,7 @@ impl LiveTrain {
             let frame = [0; LONGEST];
             self.program.run_live(
                 &frame[..longest.clamp(60, LONGEST)],
-                at_once.clamp(1, MOST_AT_ONCE),
+                at_once.clamp(1, MAX_AT_ONCE),
                 waiting + 1,
             )?;
         }

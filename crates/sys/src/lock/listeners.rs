@@ -29,7 +29,7 @@ const ANSWER_BYTES: usize = 16;
 /// Separator of a name and its addition. A holder adds one if another user has the name.
 const ADDITION: u8 = b'+';
 /// Number of additions that are tried.
-const MOST_ADDITIONS: u32 = 64;
+const MAX_ADDITIONS: u32 = 64;
 
 /// Other holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) enum NameHolder {
 /// Listens at the name, or with an addition where the name is taken.
 pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
     let mut bound = listen_at(name);
-    for number in 0..MOST_ADDITIONS {
+    for number in 0..MAX_ADDITIONS {
         if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
             break;
         }

@@ -16,9 +16,9 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Group and others may do anything.
 const OPEN_TO_OTHERS: u32 = 0o077;
 /// Links that are followed, as in the kernel.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 /// Attempts to open a file that appears and disappears.
-const MOST_TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 
 /// Mode in which a private file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
         return prepare_file(path, opening.open_options().custom_flags(0).open(path)?, opening);
     }
     let mut path = path.to_owned();
-    for _ in 0..MOST_TRIES {
+    for _ in 0..MAX_TRIES {
         // O_EXCL first: a file that this call makes needs no check of its owner.
         match opening.open_options().create_new(true).open(&path) {
             Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
@@ -101,7 +101,7 @@ fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<Fil
 
 /// Follows symbolic links to the end. In a directory where others may write, only links of this user or root count.
 fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
-    for _ in 0..MOST_LINKS {
+    for _ in 0..MAX_LINKS {
         if is_magic(&path) {
             return Ok(path);
         }

@@ -4,7 +4,7 @@
 //! are open already stay usable.
 
 use super::SandboxPolicy;
-use super::report::MissingWall;
+use super::report::MissingProtection;
 use crate::Error;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -124,7 +124,7 @@ struct PortAttribute {
 }
 
 /// Version of the interface, or the reason why there is none.
-pub(super) fn abi_version() -> Result<u32, MissingWall> {
+pub(super) fn abi_version() -> Result<u32, MissingProtection> {
     let attribute: *const RulesetAttribute = std::ptr::null();
     // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attribute, 0_usize, 1_u32) };
@@ -138,7 +138,7 @@ pub(super) fn abi_version() -> Result<u32, MissingWall> {
         Some(libc::EOPNOTSUPP) => "it was disabled at boot (add landlock to lsm=)".to_owned(),
         other => format!("error {}", other.unwrap_or(0)),
     };
-    Err(MissingWall { wall: "Landlock", found })
+    Err(MissingProtection { wall: "Landlock", found })
 }
 
 /// Rights for files that this version knows.
@@ -154,7 +154,7 @@ const fn known_file_rights(version: u32) -> u64 {
 }
 
 /// Restricts the calling thread and those it starts; returns the version of the interface.
-pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
+pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, MissingProtection>, Error> {
     let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
     let version = match abi_version() {
         Ok(version) => version,

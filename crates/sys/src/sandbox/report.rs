@@ -7,13 +7,13 @@ use std::fmt;
 
 /// A wall that this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct MissingWall {
+pub struct MissingProtection {
     pub wall: &'static str,
     /// State that was found instead.
     pub found: String,
 }
 
-impl fmt::Display for MissingWall {
+impl fmt::Display for MissingProtection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.wall, self.found)
     }
@@ -21,7 +21,7 @@ impl fmt::Display for MissingWall {
 
 /// Walls in force in this process, as the kernel reports them.
 #[derive(Clone, Debug)]
-pub struct ActiveWalls {
+pub struct ActiveProtections {
     /// Effective user of the process.
     pub user: u32,
     /// Effective capabilities of all threads together.
@@ -33,11 +33,14 @@ pub struct ActiveWalls {
     /// Every thread has a filter.
     pub seccomp: bool,
     /// Walls that this kernel lacks.
-    pub missing: Vec<MissingWall>,
+    pub missing: Vec<MissingProtection>,
 }
 
-impl ActiveWalls {
-    pub(super) fn read_process(landlock: Result<u32, MissingWall>, filter: Result<(), MissingWall>) -> Self {
+impl ActiveProtections {
+    pub(super) fn read_process(
+        landlock: Result<u32, MissingProtection>,
+        filter: Result<(), MissingProtection>,
+    ) -> Self {
         let threads = threads_of(std::process::id()).unwrap_or_default();
         let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
         let is_everywhere = !threads.is_empty();
@@ -54,7 +57,7 @@ impl ActiveWalls {
     }
 }
 
-impl fmt::Display for ActiveWalls {
+impl fmt::Display for ActiveProtections {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "uid {} ({}), {}", self.user, user::name_of_user(self.user), self.capabilities)?;
         if self.no_new_privs {
@@ -72,19 +75,19 @@ impl fmt::Display for ActiveWalls {
 
 /// The walls that this kernel offers.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct OfferedWalls {
+pub struct OfferedProtections {
     /// Version of Landlock's interface.
     pub landlock: Option<u32>,
     /// Filters of system calls are available.
     pub seccomp: bool,
     /// Walls that it lacks, whole or in part.
-    pub missing: Vec<MissingWall>,
+    pub missing: Vec<MissingProtection>,
 }
 
-impl OfferedWalls {
+impl OfferedProtections {
     pub fn probe_kernel() -> Self {
         let version = landlock::abi_version();
-        let filter = seccomp::find_missing_wall();
+        let filter = seccomp::find_missing_protection();
         let partial = version.as_ref().ok().and_then(|version| missing_part(*version));
         Self {
             landlock: version.as_ref().ok().copied(),
@@ -95,7 +98,7 @@ impl OfferedWalls {
 }
 
 /// Part that a version of Landlock does not restrict.
-fn missing_part(version: u32) -> Option<MissingWall> {
+fn missing_part(version: u32) -> Option<MissingProtection> {
     let found = match version {
         0..=3 => {
             "TCP ports, ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)"
@@ -104,7 +107,7 @@ fn missing_part(version: u32) -> Option<MissingWall> {
         5 => "signals and abstract sockets are not restricted (6.12 restricts them)",
         _ => return None,
     };
-    Some(MissingWall { wall: "Landlock, in part", found: found.into() })
+    Some(MissingProtection { wall: "Landlock, in part", found: found.into() })
 }
 
 #[cfg(test)]
@@ -113,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_in_force() {
-        let walls = ActiveWalls {
+        let walls = ActiveProtections {
             user: 0,
             capabilities: ProcessCapabilities::NET_RAW,
             no_new_privs: true,

@@ -4,7 +4,7 @@
 //! lists, [ends the process](super::trap) for a call that only an intruder makes, and answers "no such call" (ENOSYS) to the rest: a C library that
 //! tries a newer call first then falls back to an older one.
 
-use super::report::MissingWall;
+use super::report::MissingProtection;
 use super::syscalls::{CallRule, MAKING, RIGHTS, ThreadClass};
 use super::trap;
 use crate::Error;
@@ -66,7 +66,7 @@ const fn trap_in(class: ThreadClass) -> u32 {
 }
 
 /// Returns the reason why this machine has no filters, if it has none.
-pub(super) fn find_missing_wall() -> Option<MissingWall> {
+pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     let found = if ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
     } else if let Err(error) = is_action_known() {
@@ -74,7 +74,7 @@ pub(super) fn find_missing_wall() -> Option<MissingWall> {
     } else {
         return None;
     };
-    Some(MissingWall { wall: "seccomp", found })
+    Some(MissingProtection { wall: "seccomp", found })
 }
 
 fn is_action_known() -> std::io::Result<()> {
@@ -89,8 +89,8 @@ fn is_action_known() -> std::io::Result<()> {
 pub(super) fn install_filter(
     class: ThreadClass,
     reach: FilteredThreads,
-) -> Result<Result<(), MissingWall>, Error> {
-    if let Some(missing) = find_missing_wall() {
+) -> Result<Result<(), MissingProtection>, Error> {
+    if let Some(missing) = find_missing_protection() {
         return Ok(Err(missing));
     }
     // Before the filter, which lets no thread change what the signal does.

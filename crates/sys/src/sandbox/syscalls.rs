@@ -86,7 +86,7 @@ pub(super) const fn name_of_deadly(_number: c_long) -> Option<&'static str> {
     None
 }
 
-/// Other architectures have no lists, so no filter is installed; `seccomp::find_missing_wall` reports that.
+/// Other architectures have no lists, so no filter is installed; `seccomp::find_missing_protection` reports that.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl ThreadClass {
     pub(super) const fn syscalls(self) -> SyscallList {

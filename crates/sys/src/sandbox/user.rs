@@ -11,7 +11,7 @@ const GROUP_MAP: &str = "/proc/self/gid_map";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessUser {
     pub uid: u32,
-    /// Number of the group.
+    /// The user's primary group.
     pub gid: u32,
     /// Name, or the number where there is none.
     pub name: String,

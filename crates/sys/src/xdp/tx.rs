@@ -41,7 +41,7 @@ pub const RUNS: u64 = layout::RUNS as u64;
 /// Frames that fit the kernel's pages with headroom and tail room, without FCS.
 pub const LONGEST: usize = 3_300;
 /// Frames between two hand-overs at most.
-pub const MOST_BATCH: u32 = 64;
+pub const MAX_BATCH: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
@@ -49,7 +49,7 @@ pub struct LiveOptions {
     pub key: u64,
     /// A frame this much after its due time counts as late.
     pub late_after_ns: u64,
-    /// Frames between two hand-overs at most: a power of two up to [`MOST_BATCH`].
+    /// Frames between two hand-overs at most: a power of two up to [`MAX_BATCH`].
     pub batch: u32,
     pub pace: LivePace,
 }
@@ -103,7 +103,7 @@ pub struct LiveTx {
 impl LiveTx {
     /// Loads the program with its tables. Frames will leave through the interface with this number.
     pub fn open_on_interface(index: u32, tables: &FrameTables, options: LiveOptions) -> Result<Self, Error> {
-        assert!(options.batch.is_power_of_two() && options.batch <= MOST_BATCH, "batch {}", options.batch);
+        assert!(options.batch.is_power_of_two() && options.batch <= MAX_BATCH, "batch {}", options.batch);
         let control_map = BpfMap::create_zeroed("control", MapKind::SharedArray, control::SIZE, 1)?;
         let lanes = BpfMap::create_zeroed("lanes", MapKind::SharedArray, lane::SIZE, tables.lanes)?;
         let table_maps = tables.create_maps()?;

@@ -24,7 +24,7 @@ const BLOCK_BYTES: u32 = 1 << 14;
 /// Longest frame forwarded, without FCS.
 const LONGEST: usize = 9_230;
 /// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
-const MOST_KICKS: u32 = 10_000;
+const MAX_KICKS: u32 = 10_000;
 
 /// Error of the device: it could not be set up, or it stopped.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("cannot set up the virtual cables of the lab: {0}")]
     Kernel(#[from] packetrig_sys::Error),
     /// A forwarding thread panicked.
-    #[error("reference device: the thread of port {0} panicked; this is a bug")]
+    #[error("reference device: the thread of port {0} panicked; this is a bug in packetrig")]
     Panicked(usize),
 }
 
@@ -225,7 +225,7 @@ struct Exits {
 impl Exits {
     fn send_to_all(&mut self, frame: &[u8]) {
         for ring in &mut self.rings {
-            let mut kicks_left = MOST_KICKS;
+            let mut kicks_left = MAX_KICKS;
             while ring.next_slot().is_none() && kicks_left > 0 {
                 kicks_left -= 1;
                 // An interface that is down shows as loss when the tries run out.
@@ -247,7 +247,7 @@ impl Exits {
     }
 
     fn drain_rings(&mut self) -> Result<(), packetrig_sys::Error> {
-        let mut kicks_left = MOST_KICKS;
+        let mut kicks_left = MAX_KICKS;
         while kicks_left > 0 && self.rings.iter().any(|ring| ring.pending_frames() > 0) {
             self.kick_pending()?;
             kicks_left -= 1;

@@ -5,7 +5,7 @@
 //!                      -> last byte inside the frame? -> words of up to 4 bytes: load, and, compare -> next | reject
 //!  accept
 //! ```
-//! Loops do not exist in classic BPF, so the step over a VLAN tag is written out [`MOST_TAGS`] times. Jumps reach 255
+//! Loops do not exist in classic BPF, so the step over a VLAN tag is written out [`MAX_TAGS`] times. Jumps reach 255
 //! instructions: each condition ends with its own rejection.
 
 use super::{FieldCondition, FilterBase, TAGS};
@@ -21,8 +21,8 @@ struct LoadCodes {
 
 // Values of `FilterBase::find_offset`, in the width of instructions.
 const ETHER_TYPE: u32 = 12;
-const MOST_TAGS: u8 = 8;
-const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MOST_TAGS as usize == super::MOST_TAGS);
+const MAX_TAGS: u8 = 8;
+const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MAX_TAGS as usize == super::MAX_TAGS);
 
 // Codes of classic BPF.
 const LOADS: [LoadCodes; 3] = [
@@ -99,9 +99,9 @@ impl FilterCode {
             return;
         }
         self.emit(SET_X, 0, 0, ETHER_TYPE);
-        for tag in 0..MOST_TAGS {
+        for tag in 0..MAX_TAGS {
             // Without a tag here, X is final: jump over the rest of this step and over all later ones, 52 instructions at most.
-            let left = MOST_TAGS - 1 - tag;
+            let left = MAX_TAGS - 1 - tag;
             self.emit(LOAD_HALF_X, 0, 0, 0);
             self.emit_tag_check(0, 3 + left * STEP);
             self.emit(X_TO_A, 0, 0, 0);

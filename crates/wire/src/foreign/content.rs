@@ -3,13 +3,13 @@
 use super::word_at;
 use crate::pattern::keyed_mix;
 
-const MOST_VLAN_TAGS: usize = 4;
+const MAX_VLAN_TAGS: usize = 4;
 
 /// The hash of a frame without FCS. It leaves out MAC addresses, VLAN tags, padding of zeros, and what routers change in
 /// every packet: traffic class, hop limit, flow label and IPv4's header checksum.
 pub fn content_hash(frame: &[u8]) -> u64 {
     let mut at = 12;
-    for _ in 0..MOST_VLAN_TAGS {
+    for _ in 0..MAX_VLAN_TAGS {
         match word_at(frame, at) {
             Some(0x8100 | 0x88a8 | 0x9100) => at += 4,
             _ => break,

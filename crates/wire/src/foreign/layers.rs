@@ -5,9 +5,9 @@ use std::ops::Range;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
-const MOST_VLAN_TAGS: usize = 4;
+const MAX_VLAN_TAGS: usize = 4;
 /// Longer chains of IPv6 extension headers do not occur in practice.
-const MOST_EXTENSIONS: usize = 8;
+const MAX_EXTENSIONS: usize = 8;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -85,7 +85,7 @@ impl PacketLayers {
     /// Looks for the headers of a frame without FCS; `None` if it is too short for Ethernet.
     pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let mut type_at = 12;
-        for _ in 0..MOST_VLAN_TAGS {
+        for _ in 0..MAX_VLAN_TAGS {
             match word_at(frame, type_at)? {
                 0x8100 | 0x88a8 | 0x9100 => type_at += 4,
                 _ => break,
@@ -149,7 +149,7 @@ fn skip_extensions(
     ip: &mut IpLayer,
 ) -> Option<CarriedPacket> {
     let mut is_first = true;
-    for _ in 0..MOST_EXTENSIONS {
+    for _ in 0..MAX_EXTENSIONS {
         // Even the shortest header that may come here has more than four bytes.
         let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
         let taken = match next {

@@ -25,7 +25,7 @@ const fn number(name: &'static str, at: u32, bits: u32, default: u128) -> FieldD
     field(name, at, bits, Number, Value(default), Plain)
 }
 
-/// A number that shares its bits with another field: only there when set.
+/// A number that has the same bits as another field. It is written only if the plan gives it a value.
 const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
     field(name, at, bits, Number, Nothing, Plain)
 }

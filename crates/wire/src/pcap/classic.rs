@@ -1,7 +1,7 @@
 //! Classic pcap: one header, then packets. The magic number gives the byte order, and the unit of
 //! times (micro- or nanoseconds).
 
-use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MAX_BLOCK};
 
 /// Bytes of the file's header.
 pub(super) const FILE_HEADER: usize = 24;
@@ -64,7 +64,7 @@ impl ClassicFile {
         // A length that no writer uses is damage. Believing it would skip the rest of the file, or ask for 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
-            used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
+            used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
         let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(DecoderStep::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
         let record = CaptureRecord {

@@ -1,12 +1,12 @@
 //! pcapng: sections of blocks. Blocks with packets (enhanced, simple, and the obsolete one) become records; section and
 //! interface headers are kept as state; every other block is skipped by its length.
 
-use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MOST_BLOCK, merged};
+use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MAX_BLOCK, merged};
 
 /// Type of a section header block; reads the same in either byte order.
 pub(super) const SECTION: u32 = 0x0a0d_0d0a;
-/// Most interfaces of a section that are remembered.
-pub(super) const MOST_INTERFACES: usize = 1 << 16;
+/// Maximum number of interfaces of a section that are remembered.
+pub(super) const MAX_INTERFACES: usize = 1 << 16;
 
 const INTERFACE: u32 = 1;
 const OLD_PACKET: u32 = 2;
@@ -89,7 +89,7 @@ impl PcapngSection {
             return Ok(DecoderStep::Skip(length));
         }
         // The body of such a block is read into memory, so its length is limited.
-        let used = usize::try_from(length).ok().filter(|length| *length <= MOST_BLOCK);
+        let used = usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK);
         let used = used.ok_or(CaptureDamage::Length(length))?;
         let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
         // The two lengths of a block agree, unless the file is damaged or was cut while it was written.
@@ -127,7 +127,7 @@ impl PcapngSection {
         let short = CaptureDamage::Length(body.len() as u64);
         let link_type = self.order.read_u16(body, 0).ok_or(short)?;
         let snap_len = self.order.read_u32(body, 4).ok_or(short)?;
-        if self.interfaces.len() >= MOST_INTERFACES {
+        if self.interfaces.len() >= MAX_INTERFACES {
             return Err(CaptureDamage::Interfaces);
         }
         // Microseconds, unless an option says otherwise.

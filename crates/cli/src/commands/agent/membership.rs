@@ -109,7 +109,7 @@ impl WatchJob {
     }
 
     fn check_removal(&self) {
-        if let Some(removed) = find_removal(&self.home) {
+        if let Some(removed) = ask_fleet_if_removed(&self.home) {
             // Only this thread sets it, and the loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
@@ -123,7 +123,7 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
 }
 
 /// Asks the fleet and returns the error if this node is not in it any more. A fleet that does not answer says nothing.
-fn find_removal(home: &NodeHome) -> Option<enrol::Error> {
+fn ask_fleet_if_removed(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {
         // Only the enrolment server can say so. All other errors may be those of the network.
@@ -134,6 +134,6 @@ fn find_removal(home: &NodeHome) -> Option<enrol::Error> {
 
 /// Error for a refusal by the message server. If the fleet has removed the node, the error says so.
 pub(super) fn refusal_error(home: &NodeHome, error: FabricError) -> Error {
-    let removed = matches!(error, FabricError::NotPermitted(_)).then(|| find_removal(home)).flatten();
+    let removed = matches!(error, FabricError::NotPermitted(_)).then(|| ask_fleet_if_removed(home)).flatten();
     removed.map_or_else(|| packetrig_fleet_io::Error::from(error).into(), Error::Enrol)
 }

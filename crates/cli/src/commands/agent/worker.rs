@@ -19,7 +19,7 @@ use packetrig_fleet::captures::CaptureQuestions;
 use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultOutlet};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
-use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
+use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitRequest};
 use packetrig_fleet_io::{
     CaptureServer, EnginePlane, LentMachine, NodeMembership as Duties, NodeSite, ProbePolicy, ReadDate,
     ResultUplink, UplinkSource, epoch, serve_fleet_agent,
@@ -114,7 +114,7 @@ pub(super) fn run_worker(
     let needs = needs::agent_needs(arguments, home.directory(), permit.replays.as_deref())?;
     // Landlock must stand before the second thread starts, so this comes before the fabric.
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs)?;
-    let fabric_sandbox = opening.close_as_rig(&lent_namespaces(&permit))?;
+    let fabric_sandbox = opening.drop_rights_except_confined(&lent_namespaces(&permit))?;
     let node = membership.name.clone();
     let access =
         ServerAccess { epoch_proof: Some(home.file_path("epoch-proof")), ..membership.server_access()? };
@@ -274,8 +274,8 @@ struct OwnerFile {
 impl OwnerPermit for OwnerFile {
     fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(own_plan_port).collect();
-        let wish = PermitWish { terms: question.terms, replays: question.replays };
-        self.permit.check_plan(question.plan, &own_ports, wish)
+        let request = PermitRequest { terms: question.terms, replays: question.replays };
+        self.permit.check_plan(question.plan, &own_ports, request)
     }
 
     fn allows_address(&self, address: IpAddr) -> bool {

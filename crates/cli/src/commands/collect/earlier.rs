@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Exporters whose progress is known at least. The collector forgets exporters to make room for others, so senders that invent exporters
 /// could make this list, which is written every second, grow without end.
-const MOST_EXPORTERS: usize = 16_384;
+const MAX_EXPORTERS: usize = 16_384;
 /// Longest jump of a sequence number; a longer one means that the exporter has restarted.
-const MOST_UNITS: u32 = 1 << 31;
+const MAX_UNITS: u32 = 1 << 31;
 
 /// Data of one exporter that killed collectors did not store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -70,7 +70,7 @@ impl DirectoryProgress {
         has.records = has.records.saturating_add(taken.records);
         has.packets = has.packets.saturating_add(taken.packets);
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
-        if self.now.len() > MOST_EXPORTERS.max(2 * self.present.len()) {
+        if self.now.len() > MAX_EXPORTERS.max(2 * self.present.len()) {
             self.forget_absent(maker);
         }
     }
@@ -241,7 +241,7 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
     // Sequence numbers are modulo 2^32 (RFC 7011 3.1), so the difference wraps as well.
     let sent = now.first?.wrapping_sub(then.next);
-    (is_same && sent < MOST_UNITS)
+    (is_same && sent < MAX_UNITS)
         .then(|| u64::from(sent).saturating_sub(before.records.saturating_sub(then.records)))
 }
 
@@ -309,7 +309,7 @@ mod tests {
         for domain in 0..100_000 {
             progress.add_taken(RecordMaker { exporter: [9; 16], domain }, one, &[]);
         }
-        assert!(progress.now.len() <= MOST_EXPORTERS + 1, "{}", progress.now.len());
+        assert!(progress.now.len() <= MAX_EXPORTERS + 1, "{}", progress.now.len());
         assert_eq!(progress.now[&MAKER].packets, 2, "one that the collector has is kept");
         let last = RecordMaker { exporter: [9; 16], domain: 99_999 };
         assert_eq!(progress.now[&last].records, 1);

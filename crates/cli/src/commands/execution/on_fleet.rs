@@ -17,7 +17,7 @@ use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor, NodeRetention};
 use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EarlierStarts, OnEvent, OpenRun, RunOptions, is_late_start, run_to_end};
 use packetrig_nats::NatsFabric;
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::RunReport;
 use packetrig_report::event::RunEvent;
 use packetrig_stats::limit::RigLimit;
@@ -39,7 +39,7 @@ pub(super) fn execute_on_fleet(
 
 /// Reads the plan and checks that it can run on a fleet.
 fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
-    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    let reading = PlanParseOptions { fleet: true, ..PlanParseOptions::default() };
     let plan = plan::read_plan_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
     Ok(plan)
@@ -78,8 +78,9 @@ impl TrialFleet {
         options: RunOptions,
         (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
     ) -> Result<RunReport, Error> {
-        let plan = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() })
-            .map_err(packetrig_fleet_io::Error::Plan)?;
+        let plan =
+            Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
+                .map_err(packetrig_fleet_io::Error::Plan)?;
         // Before the run has a record: a run whose nodes are taken by others leaves nothing behind.
         self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
@@ -115,7 +116,8 @@ impl TakenFleet {
         let catalogue = open_catalogue(store)?;
         let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
         signal::latch_end_signals()?;
-        let controlled = fleet::take_fleet(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
+        let controlled =
+            fleet::become_controller(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
         Ok(Self { controlled, limits })
     }
 
@@ -167,7 +169,7 @@ impl TakenFleet {
                     earlier.note_failed_start(id, "the start came too late for some nodes", operator);
                 }
                 Ok(FinishedRun { mut report, mut open }) => {
-                    earlier.name_in(&mut report, open.as_mut());
+                    earlier.add_caveat_to(&mut report, open.as_mut());
                     let (report, stored) = self.keep_report(request, report, open.as_ref());
                     return show_result(request, &report, stored, opener.as_ref(), output);
                 }

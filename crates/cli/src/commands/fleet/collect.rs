@@ -1,6 +1,6 @@
 //! `packetrig fleet collect`: ends the runs that a controller left unfinished.
 
-use super::{LateResults, take_fleet};
+use super::{LateResults, become_controller};
 use crate::args::CollectRuns;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
@@ -27,7 +27,8 @@ pub(crate) fn collect_unfinished(
     signal::latch_end_signals()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // All runs, also those of other catalogues: this command exists for runs whose controller is gone.
-    let mut controlled = take_fleet(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
+    let mut controlled =
+        become_controller(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
     let reports = controlled.end_unfinished_runs(&mut |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet

@@ -30,7 +30,7 @@ pub(crate) enum LateResults {
 }
 
 /// Becomes a controller of the fleet, which stores results through its own connection `catalogue`.
-pub(crate) fn take_fleet(
+pub(crate) fn become_controller(
     place: &FleetPlace,
     catalogue: RunCatalogue,
     policies: RunPolicies,

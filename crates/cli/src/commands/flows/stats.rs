@@ -18,7 +18,7 @@ use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 
 /// Largest number of ledgers that are shown as text.
-const METERS_MOST: usize = 10;
+const MAX_METERS: usize = 10;
 
 type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
@@ -31,7 +31,7 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
     }
     output.write_text(stats_text(files.len(), &totals));
     // A directory of a large collector has hundreds of meters, whose ledgers would hide the totals.
-    for (source, (at_ns, ledger)) in ledgers.iter().take(METERS_MOST) {
+    for (source, (at_ns, ledger)) in ledgers.iter().take(MAX_METERS) {
         output.write_line(format_args!(
             "\nLedger of {} at {} UTC, packets",
             exporter_name(*source),
@@ -39,10 +39,10 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
         ));
         output.write_text(ledger_text(ledger));
     }
-    if ledgers.len() > METERS_MOST {
+    if ledgers.len() > MAX_METERS {
         print_remark(format_args!(
             "stats: {} more ledgers are not shown; --json prints all",
-            ledgers.len() - METERS_MOST
+            ledgers.len() - MAX_METERS
         ));
     }
     Ok(())

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Largest number of ended tests that are listed. The catalogue has all of them.
-const MOST_ENDED: usize = 100;
+const MAX_ENDED: usize = 100;
 
 /// Options of the server's user for all tests.
 #[derive(Clone, Debug, Default)]
@@ -194,13 +194,13 @@ impl MethodRunner {
         }
         // The job runs on the thread with rights, and so does the thread that it starts: threads inherit
         // capabilities.
-        let started = self.rights.run_job(|| start_served_test(&self.terms, request)).map_err(Error::from)?;
+        let started = self.rights.run_job(|| served_test_setup(&self.terms, request)).map_err(Error::from)?;
         let StartedTest { test, thread } = started?;
         let progress = test.lock_progress().clone();
         tests.by_id.insert(progress.id.clone(), test);
         // The thread that this replaces has ended, because its test has.
         tests.thread = Some(thread);
-        while tests.by_id.len() > MOST_ENDED {
+        while tests.by_id.len() > MAX_ENDED {
             // Ids begin with the time.
             tests.by_id.pop_first();
         }
@@ -279,7 +279,7 @@ struct StartedTest {
 }
 
 /// Reads the request, begins the test and starts its thread.
-fn start_served_test(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
+fn served_test_setup(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
     let mut request: TestRequest =
         serde_json::from_value(request).map_err(|error| TestRefusal::Invalid(error.to_string()))?;
     for plan in &mut request.plans {

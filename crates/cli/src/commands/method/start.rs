@@ -34,27 +34,27 @@ use packetrig_units::{FrameRate, FrameSize, Rate, Share};
 use std::collections::BTreeMap;
 
 impl MethodRequest {
-    fn prepare_start(&self) -> Result<MethodStart, Error> {
+    fn prepare_setup(&self) -> Result<MethodSetup, Error> {
         match self {
-            Self::Rfc2544(arguments) => start_rfc2544(arguments),
-            Self::Mlrsearch(arguments) => start_mlrsearch(arguments),
-            Self::Bisect(arguments) => start_bisect(arguments),
-            Self::Convergence(arguments) => start_convergence(arguments),
-            Self::Compare(arguments) => start_comparison(arguments),
-            Self::LossShare(arguments) => start_loss_share(arguments),
+            Self::Rfc2544(arguments) => rfc2544_setup(arguments),
+            Self::Mlrsearch(arguments) => mlrsearch_setup(arguments),
+            Self::Bisect(arguments) => bisect_setup(arguments),
+            Self::Convergence(arguments) => convergence_setup(arguments),
+            Self::Compare(arguments) => comparison_setup(arguments),
+            Self::LossShare(arguments) => loss_share_setup(arguments),
         }
     }
 }
 
 /// Options, devices and shell commands of a method that a request describes.
-struct MethodStart {
+struct MethodSetup {
     options: MethodOptions,
     devices: Vec<DeviceTraffic>,
     commands: ShellCommands,
 }
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let (start, traffic, terms) = (request.prepare_start()?, request.traffic(), request.terms());
+    let (start, traffic, terms) = (request.prepare_setup()?, request.traffic(), request.terms());
     // Said before the dry run ends, because it concerns the sizes that are printed there.
     quick::remark_on_sizes(
         request.frame_size(),
@@ -84,7 +84,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
 }
 
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
-fn check_loads(start: &MethodStart) -> Result<(), Error> {
+fn check_loads(start: &MethodSetup) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
     for order in start.options.rehearse_most()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
@@ -100,7 +100,7 @@ fn check_loads(start: &MethodStart) -> Result<(), Error> {
     Ok(())
 }
 
-fn method_head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
+fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
     let setup = TestSetup {
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
@@ -161,11 +161,11 @@ fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> 
     device.highest_load(None)
 }
 
-fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
-    MethodStart { options, devices: vec![device], commands: ShellCommands::default() }
+fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodSetup {
+    MethodSetup { options, devices: vec![device], commands: ShellCommands::default() }
 }
 
-fn start_rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
+fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
     // The sizes are the method's; this one only completes the document.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
     let device =
@@ -192,7 +192,7 @@ fn start_rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     options.criteria.maximum_recovery_ns = arguments.max_recovery;
     options.criteria.maximum_reset_ns = arguments.max_reset;
     let commands = ShellCommands { event: arguments.reset_command.clone(), ..ShellCommands::default() };
-    Ok(MethodStart { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
+    Ok(MethodSetup { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
 }
 
 /// The sizes that the user named, or the usual ones. The smallest usual sizes rise until the headers and the tag fit.
@@ -273,7 +273,7 @@ fn minimum_throughput(bound: ThroughputBound, device: &DeviceTraffic) -> Result<
     Ok(MinimumThroughput { frame_size_bytes: bound.size, floor })
 }
 
-fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
+fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
     let device = single_device_traffic(
         &arguments.traffic,
         &arguments.terms,
@@ -291,7 +291,7 @@ fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
     Ok(one_device(MethodOptions::Mlrsearch(options), device))
 }
 
-fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
+fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
     let device = single_device_traffic(
         &arguments.traffic,
         &arguments.terms,
@@ -316,7 +316,7 @@ fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     Ok(one_device(MethodOptions::Bisect(options), device))
 }
 
-fn start_convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
+fn convergence_setup(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> {
     if arguments.event_at >= arguments.time {
         return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
     }
@@ -336,10 +336,10 @@ fn start_convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> 
         undo: arguments.undo.clone(),
         ..ShellCommands::default()
     };
-    Ok(MethodStart { commands, ..one_device(MethodOptions::Convergence(options), device) })
+    Ok(MethodSetup { commands, ..one_device(MethodOptions::Convergence(options), device) })
 }
 
-fn start_comparison(arguments: &CompareArgs) -> Result<MethodStart, Error> {
+fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
     let rate = arguments.rate.or_else(|| FrameRate::per_second(1_000).map(Rate::Frames));
     let request = TrafficRequest {
         arguments: &arguments.traffic,
@@ -381,10 +381,10 @@ fn start_comparison(arguments: &CompareArgs) -> Result<MethodStart, Error> {
         before: [arguments.set_a.clone(), arguments.set_b.clone()],
         ..ShellCommands::default()
     };
-    Ok(MethodStart { options: MethodOptions::Compare(options), devices: vec![first, second], commands })
+    Ok(MethodSetup { options: MethodOptions::Compare(options), devices: vec![first, second], commands })
 }
 
-fn start_loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
+fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
     let rates = arguments.rates.iter();
     let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;

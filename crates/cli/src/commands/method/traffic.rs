@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::{fleet_place, speeds};
 use packetrig_method::Load;
 use packetrig_plan::trial::{TrialShape, TrialTraffic};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_units::{BitRate, Blame, FrameSize, Rate, Share};
 use std::collections::BTreeSet;
 
@@ -62,7 +62,7 @@ impl DeviceTraffic {
         link: Option<BitRate>,
     ) -> Result<Self, Error> {
         let is_of_fleet = execution::find_fleet(fleet, &document.text)?.is_some();
-        let reading = ReadOptions { fleet: is_of_fleet, ..ReadOptions::default() };
+        let reading = PlanParseOptions { fleet: is_of_fleet, ..PlanParseOptions::default() };
         let plan = plan::read_plan_with(&document, reading)?;
         let speeds = port_speeds(&plan, link, is_of_fleet);
         // A plan of a user has its own error with a line. For flags, the option `--link` is the remedy.

@@ -11,7 +11,7 @@ use packetrig_fleet_io::trial::trial_result;
 use packetrig_fleet_io::{LocalExecutor, OnEvent, RunOptions, run_on};
 use packetrig_method::{LoadedSender, TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
-use packetrig_plan::{Plan, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{AcceptanceCriteria, CarrierLossCause, RunId, RunReport};
@@ -122,7 +122,8 @@ impl TrialRunner {
         let fleet = matches!(self.executor, TrialExecutor::Fleet(_));
         // A plan that cannot be read fails the trial, which says why.
         if let Some(viewer) = viewer.filter(|viewer| viewer.address().is_some())
-            && let Ok(plan) = Plan::from_text_with(document, ReadOptions { fleet, ..ReadOptions::default() })
+            && let Ok(plan) =
+                Plan::from_text_with(document, PlanParseOptions { fleet, ..PlanParseOptions::default() })
         {
             viewer.begin_plan(&plan);
         }

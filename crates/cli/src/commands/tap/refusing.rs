@@ -35,8 +35,8 @@ impl RefusingSides {
         // Without a count of forwarded frames, a side that takes some of them cannot be told from one that
         // takes none.
         let forwarded = direction.forwarded?;
-        let passed_over = dropped_frames(direction, TapLossCause::PassedOver);
-        let not_taken = passed_over + dropped_frames(direction, TapLossCause::Deaf);
+        let passed_over = dropped_frames(direction, TapLossCause::Skipped);
+        let not_taken = passed_over + dropped_frames(direction, TapLossCause::NoRedirect);
         let past = self.past.entry(direction.to.clone()).or_default();
         let lost = not_taken.saturating_sub(past.not_taken);
         // A side that drops some frames and takes others is only overloaded.
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn accounts(forwarded: u64, passed_over: u64) -> TapAccounts {
-        not_taken(forwarded, TapLossCause::PassedOver, passed_over)
+        not_taken(forwarded, TapLossCause::Skipped, passed_over)
     }
 
     fn not_taken(forwarded: u64, cause: TapLossCause, frames: u64) -> TapAccounts {
@@ -92,7 +92,7 @@ mod tests {
 
     #[test]
     fn refusal_remark_follows_kernel_loss_cause() {
-        let said = RefusingSides::default().refusal_remarks(&not_taken(0, TapLossCause::Deaf, 7));
+        let said = RefusingSides::default().refusal_remarks(&not_taken(0, TapLossCause::NoRedirect, 7));
         assert!(
             said.len() == 1 && said[0].contains("refused the last 7 frames: it is a virtual"),
             "{said:?}"

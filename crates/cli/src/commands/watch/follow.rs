@@ -12,7 +12,7 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 /// Largest number of events that wait for the screen. With a full queue the follower waits, and the server skips states.
-const MOST_WAITING: usize = 8;
+const MAX_WAITING: usize = 8;
 /// Interval between two checks of the follower for the end and for requests of other rows.
 const LOOK: Duration = Duration::from_millis(100);
 /// Number of such intervals between two attempts to connect.
@@ -95,7 +95,7 @@ pub(super) struct ServerLink {
 impl ServerLink {
     pub(super) fn start_threads(client: ApiClient, request: EventRequest, lasts: ServerLife) -> Self {
         // Bounded, so that a slow terminal slows the server's events instead of filling memory.
-        let (event_sender, events) = sync_channel(MOST_WAITING);
+        let (event_sender, events) = sync_channel(MAX_WAITING);
         let (orders, order_receiver) = channel();
         let request = Arc::new(Mutex::new(request));
         let is_ending = Arc::<AtomicBool>::default();
@@ -121,7 +121,9 @@ impl ServerLink {
             // Both threads hold a sender, so a closed channel alone would not show that one of them has ended.
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
-                Err(ClientError::Options("the thread that follows the server has ended".to_owned()))
+                Err(ClientError::Options(
+                    "internal error: a thread of the viewer has ended; this is a bug in packetrig".to_owned(),
+                ))
             }
             Err(_) => Ok(None),
         }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::VecDeque;
 
 /// Largest number of points that are kept: more than the widest terminal has columns.
-const MOST_POINTS: usize = 600;
+const MAX_POINTS: usize = 600;
 const POINT_MS: u64 = 1000;
 
 /// Sent and received frames per second.
@@ -74,7 +74,7 @@ impl RateHistory {
     }
 
     fn push_point(&mut self, point: RatePoint) {
-        if self.points.len() == MOST_POINTS {
+        if self.points.len() == MAX_POINTS {
             self.points.pop_front();
         }
         self.points.push_back(point);

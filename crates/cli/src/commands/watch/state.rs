@@ -15,7 +15,7 @@ use std::iter;
 const ROWS: usize = 300;
 const ROW_STEP: usize = 100;
 /// Longest text that can be entered.
-const MOST_TEXT: usize = 60;
+const MAX_TEXT: usize = 60;
 
 /// The rows of streams that the server sends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -327,7 +327,7 @@ impl WatchState {
     pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamOrder> {
         let entry = self.entry.as_mut()?;
         match code {
-            KeyCode::Char(c) if !c.is_control() && entry.text.chars().count() < MOST_TEXT => {
+            KeyCode::Char(c) if !c.is_control() && entry.text.chars().count() < MAX_TEXT => {
                 entry.text.push(c);
             }
             KeyCode::Backspace => {

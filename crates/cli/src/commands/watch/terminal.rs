@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Longest time between two drawings.
 const PERIOD: Duration = Duration::from_millis(100);
 /// Largest number of events and keys that are handled between two drawings.
-const MOST_AT_ONCE: usize = 64;
+const MAX_AT_ONCE: usize = 64;
 
 /// True while the terminal shows our screen. A process has one terminal, hence a static.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
@@ -58,7 +58,7 @@ fn show_until_end(
 ) -> Result<(), Error> {
     let keys = KeyReader::start_thread();
     while !state.has_ended && !is_over() && !is_hung_up(stdin()) {
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_AT_ONCE {
             let Some(event) = link.next_event(Duration::ZERO)? else { break };
             state.on_event(event);
         }
@@ -81,7 +81,7 @@ struct KeyReader(Receiver<io::Result<Event>>);
 impl KeyReader {
     /// The thread holds nothing but the terminal. It ends with the process.
     fn start_thread() -> Self {
-        let (sender, events) = sync_channel(MOST_AT_ONCE);
+        let (sender, events) = sync_channel(MAX_AT_ONCE);
         // Not joined: it waits in a read that nothing interrupts.
         thread::spawn(move || pass_events_on(&sender));
         Self(events)
@@ -90,7 +90,7 @@ impl KeyReader {
     /// Handles the keys that come within the period.
     fn handle_keys(&self, link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
         let mut timeout = PERIOD;
-        for _ in 0..MOST_AT_ONCE {
+        for _ in 0..MAX_AT_ONCE {
             let event = match self.0.recv_timeout(timeout) {
                 Ok(event) => event?,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),

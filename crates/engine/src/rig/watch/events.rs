@@ -4,7 +4,7 @@ use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::MonoTime;
 
 /// Events that are kept separately for each port; later ones extend the last.
-const MOST_EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 /// State of an interface at one look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl EventLog {
     fn push_event(&mut self, event: PortEvent) {
         // Bounded, because a link that flaps all day would otherwise fill the memory. The last event then covers the
         // rest: too wide again, never missing.
-        let is_full = self.events.len() == MOST_EVENTS;
+        let is_full = self.events.len() == MAX_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),
             Some(last) => {
@@ -273,7 +273,7 @@ mod tests {
         let states: Vec<_> =
             (0..2000).map(|n| if n % 2 == 0 { dark } else { LinkObservation::Present(GOOD) }).collect();
         let events = events_of(&states);
-        assert_eq!(events.len(), MOST_EVENTS);
+        assert_eq!(events.len(), MAX_EVENTS);
         assert_eq!(events.last().unwrap().until, Some(at(20 * 2000 + 1)));
     }
 }

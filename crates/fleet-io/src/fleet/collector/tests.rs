@@ -43,7 +43,7 @@ fn waiting_segments_are_stored_in_bounded_batches() {
     let fabric = LocalFabric::default();
     let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
-    let nodes: Vec<String> = (0..2 * MOST_TOGETHER + 3).map(|number| format!("n{number}")).collect();
+    let nodes: Vec<String> = (0..2 * MAX_TOGETHER + 3).map(|number| format!("n{number}")).collect();
     append(&fabric, &nodes);
     let mut store = PickyStore::default();
     let mut arrived = 0;
@@ -51,7 +51,7 @@ fn waiting_segments_are_stored_in_bounded_batches() {
         let deliveries = take_waiting(&mut incoming);
         arrived += store_together(&mut incoming, &mut store, deliveries).len();
     }
-    assert_eq!(store.batches, [MOST_TOGETHER, MOST_TOGETHER, 3]);
+    assert_eq!(store.batches, [MAX_TOGETHER, MAX_TOGETHER, 3]);
     assert_eq!(arrived, nodes.len());
     assert!(incoming.waiting_runs().unwrap().is_empty(), "all are confirmed");
 }

@@ -52,8 +52,8 @@ fn start_nodes(
     [("north", Arc::default()), ("south", Arc::clone(loses_confirmations))].map(
         |(name, loses_confirmations)| {
             let half = HalfPlane { node: name.into(), endless, ..HalfPlane::default() };
-            let wish = NodeWish { loses_confirmations, ..NodeWish::default() };
-            TestNode::with(fabric, name, place, (half.clone(), half), wish)
+            let request = NodeRequest { loses_confirmations, ..NodeRequest::default() };
+            TestNode::with(fabric, name, place, (half.clone(), half), request)
         },
     )
 }

@@ -25,14 +25,14 @@ fn start_nodes_with_short_leases(fabric: &LocalFabric, place: &Path) -> [TestNod
     let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::FLEET };
     NODES.map(|node| {
         let half = HalfPlane { node: node.into(), endless: true, ..HalfPlane::default() };
-        let wish = NodeWish { terms, ..NodeWish::default() };
-        TestNode::with(fabric, node, place, (half.clone(), half), wish)
+        let request = NodeRequest { terms, ..NodeRequest::default() };
+        TestNode::with(fabric, node, place, (half.clone(), half), request)
     })
 }
 
 fn user() -> RunUser<'static> {
     RunUser {
-        wishes: Box::leak(Box::new(|| None)),
+        requests: Box::leak(Box::new(|| None)),
         turn: Nanos::from_millis(5),
         on_event: Box::leak(Box::new(|_: &RunEvent| {})),
     }

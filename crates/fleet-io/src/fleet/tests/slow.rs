@@ -87,8 +87,8 @@ fn assert_completes_with_delay(delay: Nanos) {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = [("north", Nanos::ZERO), ("south", delay)].map(|(name, delay)| {
         let half = HalfPlane { node: name.into(), ..HalfPlane::default() };
-        let wish = NodeWish { delay, terms: LeaseTerms::FLEET, ..NodeWish::default() };
-        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+        let request = NodeRequest { delay, terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let (report, events) = run(&mut fleet, &|| false);
@@ -101,8 +101,8 @@ fn leases_continue_while_run_record_is_written() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
-        let wish = NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() };
-        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+        let request = NodeRequest { terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let is_kept = Arc::<AtomicBool>::default();
     let keeps = Arc::clone(&is_kept);
@@ -129,8 +129,8 @@ fn leases_renew_while_node_writes_samples() {
             std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
             WRITTEN.store(true, Ordering::Relaxed);
         };
-        let wish = NodeWish { terms: LeaseTerms::FLEET, disk, ..NodeWish::default() };
-        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+        let request = NodeRequest { terms: LeaseTerms::FLEET, disk, ..NodeRequest::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let (report, events) = run(&mut fleet, &|| WRITTEN.load(Ordering::Relaxed));
@@ -143,8 +143,8 @@ fn leases_renew_while_reader_of_events_waits() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
-        let wish = NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() };
-        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+        let request = NodeRequest { terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     lead(&mut fleet, DOCUMENT).unwrap();
@@ -168,8 +168,9 @@ fn round_trip_ignores_answers_to_earlier_call() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _near = TestNode::start(&fabric, "north", place.path(), false, false);
     let half = HalfPlane { node: "south".into(), ..HalfPlane::default() };
-    let wish = NodeWish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..NodeWish::default() };
-    let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), wish);
+    let request =
+        NodeRequest { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+    let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), request);
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     for _ in 0..3 {
         // The answer to an abandoned call is still on its way when the next call is made.

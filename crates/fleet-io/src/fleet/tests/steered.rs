@@ -129,7 +129,7 @@ fn two_node_rigs_steer_without_loss() {
     let _nodes = ["north", "south"].map(|node| {
         let planes = SimulatedRigs { node, cables: Arc::clone(&cables) };
         let half_and_planes = (HalfPlane::default(), planes);
-        TestNode::with(&fabric, node, place.path(), half_and_planes, NodeWish::default())
+        TestNode::with(&fabric, node, place.path(), half_and_planes, NodeRequest::default())
     });
     let mut session = open(&fabric, &document(4000, false), note(&seen));
     session.make_change(PlanChange::Start(vec![0, 1])).unwrap();

@@ -54,7 +54,7 @@ struct ExporterSeries<'a> {
 }
 
 impl<'a> ExporterSeries<'a> {
-    /// Most exporters with series of their own. A sender with many addresses chooses neither the number of series nor their names.
+    /// Maximum number of exporters with series of their own. A sender with many addresses chooses neither the number of series nor their names.
     const MOST: usize = 256;
 
     fn from_exporters(exporters: &'a [ExporterLedger]) -> Self {

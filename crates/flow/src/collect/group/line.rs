@@ -152,7 +152,7 @@ impl Line {
         let new = self.store_span(Span { from: end.less(claim.totals), to: end });
         // A record without packets may have a claim, too. A line without times would be forgotten first.
         if claim.totals.packets > 0 {
-            for [from_ns, to_ns] in report.claimed_times(claim.since_ns, clocks) {
+            for [from_ns, to_ns] in report.possible_packet_times(claim.since_ns, clocks) {
                 // Before the clock was set back, only the times that the line has seen are certain.
                 let to_ns = if to_ns == u64::MAX { from_ns.max(self.times.latest_ns()) } else { to_ns };
                 self.times.add_span([from_ns, to_ns]);

@@ -91,7 +91,7 @@ impl SideReport {
     }
 
     /// Returns the times, in common time, of its packets from a time of its meter on. If the clock was set back since, nobody knows when.
-    pub(super) fn claimed_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
+    pub(super) fn possible_packet_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
         let own = self.common_times(clocks);
         let since_ns = clocks.to_common_time(self.meter, since_ns);
         if since_ns <= own[1] { [[since_ns.min(own[0]), own[1]]; 2] } else { [[since_ns, u64::MAX], own] }
@@ -244,7 +244,7 @@ impl KnownSide {
     /// Returns their packets, which are stored.
     fn take_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
-        let spans = report.claimed_times(report.largest_claim().since_ns, clocks);
+        let spans = report.possible_packet_times(report.largest_claim().since_ns, clocks);
         // Two different spans mean that the clock was set back. Then nothing is certainly within.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
@@ -338,7 +338,7 @@ impl KnownSide {
     fn undisputed_claim(&self, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
         let is_disputed = |since_ns: u64| {
-            let spans = report.claimed_times(since_ns, clocks);
+            let spans = report.possible_packet_times(since_ns, clocks);
             self.times().any(|times| spans.iter().any(|span| times.come_near(*span, margin_ns)))
         };
         let claim = report.largest_claim();

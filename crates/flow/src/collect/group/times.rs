@@ -33,7 +33,7 @@ impl KnownTimes {
 
     /// Returns whether an interval comes closer than a margin.
     pub(super) fn come_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
-        // An end of `u64::MAX` is an open one, see `SideReport::claimed_times`.
+        // An end of `u64::MAX` is an open one, see `SideReport::possible_packet_times`.
         self.spans().any(|span| from_ns <= span[1] + margin_ns && span[0] <= to_ns.saturating_add(margin_ns))
     }
 

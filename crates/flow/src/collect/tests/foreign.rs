@@ -1,7 +1,7 @@
 //! Fields that routers, firewalls and tunnels send and that our meter does not see.
 
 use super::*;
-use crate::foreign::{ForeignFields, OTHER_BYTES_MOST};
+use crate::foreign::{ForeignFields, MAX_OTHER_BYTES};
 use crate::packet::ipv4_mapped;
 
 /// Fields, each with its number and its value; a number above 2^15 is of the enterprise that follows it.
@@ -103,7 +103,7 @@ fn foreign_fields_are_bounded_and_omissions_counted() {
     let record = received(&[&ENDS[..], &many[..]].concat());
     let text = json(&record);
     assert!(text.ends_with(r#","fieldsLeftOut":36}"#), "{text}");
-    assert!(text.len() < 3 * OTHER_BYTES_MOST);
+    assert!(text.len() < 3 * MAX_OTHER_BYTES);
 }
 
 /// SRv6, and any other tunnel whose exporter sends both pairs of addresses: RFC 7011 has the outer ones first.

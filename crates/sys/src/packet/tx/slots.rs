@@ -13,7 +13,7 @@ pub(super) const TO_FRAME: usize = TO_VNET + VNET;
 pub(super) const AT_LENGTH: usize = 4;
 pub(super) const AT_COPIED: usize = TO_VNET + 2;
 /// More than this is not copied: the kernel may not find so much memory in one piece.
-const MOST_COPIED: usize = 16_384;
+const MAX_COPIED: usize = 16_384;
 pub(super) const ETHERNET_HEADER: usize = 14;
 const VLAN_TAG: usize = 4;
 /// Status bits that name the owner of a slot; above them are bits about time stamps.
@@ -108,7 +108,7 @@ impl TxSlots {
             return;
         }
         let length = u32::try_from(VNET + len).expect("a slot is far smaller than 4 GiB");
-        let copied = u16::try_from(len.min(MOST_COPIED)).expect("the most that is copied fits");
+        let copied = u16::try_from(len.min(MAX_COPIED)).expect("the most that is copied fits");
         self.area.bytes_mut(offset + AT_LENGTH, 4).copy_from_slice(&length.to_ne_bytes());
         self.area.bytes_mut(offset + AT_COPIED, 2).copy_from_slice(&copied.to_ne_bytes());
         // Release: the kernel sees frame and length before it sees the request.

@@ -1,4 +1,5 @@
-//! Parts of live frames, and the maps in which the program in `bpf/send.bpf.c` finds them: one for each table.
+//! Tables of headers, field changes, values and fills, from which `bpf/send.bpf.c` makes the frames that it sends
+//! (`BPF_F_TEST_XDP_LIVE_FRAMES`). Each table is copied to a BPF map of its own.
 
 use super::{CHECKS, FILL, IMAGE, OPS};
 use crate::Error;
@@ -98,7 +99,7 @@ pub struct FrameTables {
     pub shapes: Vec<FrameShape>,
     /// Varying fields, by index.
     pub ops: Vec<FieldChange>,
-    /// Listed values, by index.
+    /// Values of the fields that take theirs from a list, one list after the other. `ops` refers to them by index.
     pub values: Vec<u128>,
     /// Fills, by index; at most [`FILL`] bytes each.
     pub fills: Vec<Vec<u8>>,

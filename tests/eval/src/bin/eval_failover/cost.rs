@@ -12,7 +12,7 @@ use serde_json::Value;
 /// 200 000 packets each second.
 const TRAFFIC: EchoTraffic = EchoTraffic { every_ns: 1_000_000, at_once: 100, flows: 4000 };
 /// Most that taking part may cost, in hundredths of a lone meter's processor time.
-const MOST_PERCENT: f64 = 10.0;
+const MAX_PERCENT: f64 = 10.0;
 
 struct MeterCost {
     seconds: f64,
@@ -62,7 +62,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     output.say(&format!("Control traffic: {control:.0} messages of 120 bytes per second and meter.\n"))?;
     let more = (seconds(&all[2]).unwrap_or(f64::NAN) / seconds(&all[1]).unwrap_or(f64::NAN) - 1.0) * 100.0;
     let verdict =
-        if more.is_nan() { Goal::Unsupported("no figures".into()) } else { (more <= MOST_PERCENT).into() };
+        if more.is_nan() { Goal::Unsupported("no figures".into()) } else { (more <= MAX_PERCENT).into() };
     output.goal(
         "cost",
         &format!("{more:.1} % more processor time than without a standby"),

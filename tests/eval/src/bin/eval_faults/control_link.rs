@@ -17,7 +17,7 @@ const BATCH: usize = 64;
 /// A thread looks this often whether it should end; frames wake it earlier.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 /// Frames that wait in one direction; more are dropped, as in a switch.
-const MOST_WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
 /// What happens to the frames of a cable. Both directions are treated alike unless it is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,7 +135,7 @@ impl Direction {
         self.ring.receive_frames(BATCH, &mut |frame| {
             let is_lost = draw.within(0, 1000) < conditions.loss_permille;
             let extra_ns = draw.within(0, conditions.jitter_ns.max(1));
-            if is_cut || is_lost || waiting.len() >= MOST_WAITING {
+            if is_cut || is_lost || waiting.len() >= MAX_WAITING {
                 return;
             }
             let earliest_ns = waiting.back().map_or(0, |last| last.due_ns);

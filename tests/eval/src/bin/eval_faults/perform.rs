@@ -20,7 +20,7 @@ const CHECK_FRAMES: u64 = 300;
 const RUN_NS: u64 = 120 * SECOND_NS;
 /// Runs that a new fleet may need on a busy machine.
 const WARM_UPS: u32 = 5;
-const MOST_TRIES: u32 = 3;
+const MAX_TRIES: u32 = 3;
 const CHECK_RUN_NS: u64 = 60 * SECOND_NS;
 /// A fleet that is not usable by then is not waited for.
 const CHECKING_NS: u64 = 45 * SECOND_NS;
@@ -80,7 +80,7 @@ impl Stage<'_> {
     /// Performs a trial; again if its run ended before the fault, as when a busy machine is too late for its start.
     pub(crate) fn perform_until_hit(&mut self, trial: &Trial, name: &str) -> anyhow::Result<Observation> {
         let mut seen = self.perform(trial, name)?;
-        for again in 1..MOST_TRIES {
+        for again in 1..MAX_TRIES {
             if seen.was_hit || seen.usable_after_ns.is_none() {
                 break;
             }

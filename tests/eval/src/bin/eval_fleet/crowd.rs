@@ -78,7 +78,7 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     ensure!(failed == 0, "{failed} of {count} agents could not join");
     let mut out = std::io::stdout();
     writeln!(out, "ready")?;
-    // The end of the input is the wish to end.
+    // The end of the input is the request to end.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
     writeln!(out, "{} {} {}", figure(&totals.sent), figure(&totals.skipped), figure(&totals.dropped))?;

@@ -14,7 +14,7 @@ use packetrig_fleet::message::{
     StopReason,
 };
 use packetrig_fleet::{packed, places};
-use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
+use packetrig_plan::{Plan, PlanParseOptions, PlanPart, PlanParts};
 use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{AcceptanceCriteria, NodeName, PlanHash, PortPlace, RunFacts, RunId, assemble_report};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -93,7 +93,7 @@ impl PaperRow {
     fn measure(nodes: usize) -> anyhow::Result<Self> {
         let mut figures = Vec::new();
         let document = plan(nodes);
-        let reading = ReadOptions { seed: 1, fleet: true, ..ReadOptions::default() };
+        let reading = PlanParseOptions { seed: 1, fleet: true, ..PlanParseOptions::default() };
         let (read, ms) = timed(|| Plan::from_text_with(&document, reading));
         figures.push(("read the plan", ms));
         let plan = read?;
@@ -176,10 +176,13 @@ fn letters(
         bytes += packed.len();
         let (plan, ms) = timed(|| -> anyhow::Result<Plan> {
             let letter: MessageEnvelope = packed::unpack_value(&packed)?;
-            let MessageBody::Command(_, NodeCommand::Prepare(wish)) = letter.body else {
+            let MessageBody::Command(_, NodeCommand::Prepare(request)) = letter.body else {
                 anyhow::bail!("another letter")
             };
-            Ok(Plan::from_text_with(wish.document.text(), ReadOptions { seed: 1, fleet: true, part: true })?)
+            Ok(Plan::from_text_with(
+                request.document.text(),
+                PlanParseOptions { seed: 1, fleet: true, part: true },
+            )?)
         });
         plan?;
         reading += ms;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// A search that has more trials is compared no further.
-const MOST_TRIALS: usize = 50_000;
+const MAX_TRIALS: usize = 50_000;
 /// Searches that go into the file of vectors, which `crates/method` tests without the library.
 const VECTORS: usize = 8;
 /// How many trials a vector has: a decision or two are no search, and the file is in the repository.
@@ -136,7 +136,7 @@ impl ComparedRun {
             let Some([seconds, load]) = self.agreed_trial(theirs) else {
                 return Ok((SearchComparison::OtherTrial, answer));
             };
-            if self.trials.len() > MOST_TRIALS {
+            if self.trials.len() > MAX_TRIALS {
                 return Ok((SearchComparison::TooLong, answer));
             }
             let result = self.device.perform(load, seconds);

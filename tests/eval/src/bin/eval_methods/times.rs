@@ -132,11 +132,11 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
 }
 
 fn run<M: TestMethod + Clone>(method: M, mut device: SimulatedDevice) -> anyhow::Result<(M, f64)> {
-    const MOST_TRIALS: u32 = 100_000;
+    const MAX_TRIALS: u32 = 100_000;
     let mut session = MethodSession::new(method);
     while let Some(order) = session.next_order() {
         session.on_result(&device.perform_trial(&order));
-        anyhow::ensure!(session.trial_count() < MOST_TRIALS, "a search does not end");
+        anyhow::ensure!(session.trial_count() < MAX_TRIALS, "a search does not end");
     }
     Ok((session.method().clone(), device.elapsed.as_secs_f64()))
 }

@@ -21,7 +21,7 @@ const HONEST: [Ipv4Addr; 3] =
     [Ipv4Addr::new(127, 0, 9, 1), Ipv4Addr::new(127, 0, 9, 2), Ipv4Addr::new(127, 0, 9, 3)];
 const PACE: u64 = 1000;
 /// A hostile byte may take this much more processor time than an honest one.
-const MOST_RATIO: f64 = 40.0;
+const MAX_RATIO: f64 = 40.0;
 const SECOND_NS: u64 = 1_000_000_000;
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
@@ -150,8 +150,8 @@ fn costs(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
     output.goal(
         "collector_cost",
         &format!("a hostile byte takes up to {worst:.1} times the {honest:.1} ns of an honest one"),
-        &format!("<= {MOST_RATIO} times"),
-        &(worst <= MOST_RATIO).into(),
+        &format!("<= {MAX_RATIO} times"),
+        &(worst <= MAX_RATIO).into(),
     );
     Ok(())
 }

@@ -50,7 +50,7 @@ fn request(line: &str) -> MethodRequest {
 }
 
 /// The most frames per second, and bits per second of layer 2, that leave on any wire in any trial.
-fn most_on_a_wire(start: &MethodStart) -> (f64, f64) {
+fn most_on_a_wire(start: &MethodSetup) -> (f64, f64) {
     let devices = [
         start.options.rehearse_most(),
         start.options.typical_device().and_then(|it| start.options.rehearse_trials(&it)),
@@ -110,7 +110,7 @@ fn limits_hold_in_every_method() {
         for (line, frames, bits) in limits {
             let most = most_on_a_wire(
                 &request(&line)
-                    .prepare_start()
+                    .prepare_setup()
                     .unwrap_or_else(|error| panic!("{line}: {}", error.full_message())),
             );
             let holds = most.0 > 0.0 && most.0 <= frames * 1.002 + 1.0 && most.1 <= bits * 1.002 + 12_144.0;
@@ -140,14 +140,14 @@ fn load_above_limit_names_its_option() {
         (format!("loss-share {tx} --rates 500pps,2kpps"), "--rates"),
         (with_plan("loss-share", "--rates 3kpps"), "--rates"),
     ] {
-        let error = request(&line).prepare_start().err().unwrap_or_else(|| panic!("{line}")).full_message();
+        let error = request(&line).prepare_setup().err().unwrap_or_else(|| panic!("{line}")).full_message();
         assert!(error.starts_with(&format!("{option} asks for ")), "{line}: {error}");
     }
 }
 
 #[test]
 fn bidirectional_plan_passes_load_check() {
-    let start = request(&with_plan("rfc2544 --size 64,1518", "")).prepare_start().unwrap();
+    let start = request(&with_plan("rfc2544 --size 64,1518", "")).prepare_setup().unwrap();
     check_loads(&start).unwrap();
     let MethodOptions::Rfc2544(options) = &start.options else { panic!("{:?}", start.options) };
     assert_eq!(options.line_bits_per_second, BitRate::new(2_000_000_000));
@@ -157,7 +157,7 @@ fn bidirectional_plan_passes_load_check() {
 
 #[test]
 fn unsendable_frame_size_is_refused_before_trials() {
-    let start = request("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s --ipv6 --size 64,1518").prepare_start();
+    let start = request("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s --ipv6 --size 64,1518").prepare_setup();
     let error = start.err().unwrap().full_message();
     assert!(error.contains("cannot be run"), "{error}");
 }
@@ -166,7 +166,7 @@ fn unsendable_frame_size_is_refused_before_trials() {
 fn unknown_link_speed_error_names_flag() {
     for method in ["rfc2544", "mlrsearch", "bisect"] {
         let error =
-            request(&format!("{method} --tx eth1 --rx eth2")).prepare_start().err().unwrap().full_message();
+            request(&format!("{method} --tx eth1 --rx eth2")).prepare_setup().err().unwrap().full_message();
         assert!(error.contains("name it with --link"), "{method}: {error}");
     }
 }
@@ -176,7 +176,7 @@ fn usual_sizes_have_room_for_headers_and_tag() {
     for (more, least) in [("", 64), ("--vlan 7", 66), ("--ipv6", 82), ("--ipv6 --vlan 7", 86)] {
         let line = format!("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s {more}");
         let start =
-            request(&line).prepare_start().unwrap_or_else(|error| panic!("{line}: {}", error.full_message()));
+            request(&line).prepare_setup().unwrap_or_else(|error| panic!("{line}: {}", error.full_message()));
         check_loads(&start).unwrap();
         let MethodOptions::Rfc2544(options) = &start.options else { panic!("{line}") };
         let sizes: Vec<u32> = options.frame_sizes_bytes.iter().map(|size| size.bytes()).collect();
@@ -187,7 +187,7 @@ fn usual_sizes_have_room_for_headers_and_tag() {
 #[test]
 fn comparison_limit_requires_enough_pairs() {
     let line = "compare --tx eth1 --rx eth2 --set-a true --set-b true --max-worse 5% --pairs";
-    let few = request(&format!("{line} 4")).prepare_start().unwrap().options.start_method();
+    let few = request(&format!("{line} 4")).prepare_setup().unwrap().options.start_method();
     assert!(few.unwrap_err().to_string().contains("pairs must be at least 5"));
-    request(&format!("{line} 5")).prepare_start().unwrap().options.start_method().unwrap();
+    request(&format!("{line} 5")).prepare_setup().unwrap().options.start_method().unwrap();
 }
