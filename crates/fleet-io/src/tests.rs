@@ -352,7 +352,8 @@ fn failed_change_leaves_session_running() {
     let fake = FakePlane { endless: true, fails_at: "steer: start", ..FakePlane::default() };
     let mut session =
         RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
-    assert_eq!(session.make_change(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
+    let fault = session.make_change(PlanChange::Start(vec![0])).unwrap_err();
+    assert_eq!(fault.text, "internal error: made to fail; this is a bug in packetrig");
     assert_eq!(session.make_change(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
     assert!(session.end_run().is_ok());

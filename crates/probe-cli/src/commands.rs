@@ -19,29 +19,29 @@ mod show;
 mod stamp;
 
 use crate::args::ProbeCommand;
-use crate::{Error, RecordFiles};
+use crate::{Error, HostProgram};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
 
 /// Text in place of a figure that is not known.
 const UNKNOWN: &str = "–";
 
-/// Performs a command. Records go to the files that this program can write.
+/// Performs a command.
 pub fn run_probe_command(
     command: &ProbeCommand,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     match command {
         ProbeCommand::Allowed(arguments) => allowed::show_limits(arguments, output),
-        ProbeCommand::Ping(arguments) => ping::run_ping(arguments, files, output),
-        ProbeCommand::Stamp(arguments) => stamp::run_stamp(arguments, files, output),
+        ProbeCommand::Ping(arguments) => ping::run_ping(arguments, host, output),
+        ProbeCommand::Stamp(arguments) => stamp::run_stamp(arguments, host, output),
         ProbeCommand::Reflect(arguments) => reflect::run_reflect(arguments, output),
-        ProbeCommand::Oneway(arguments) => oneway::run_oneway(arguments, files, output),
+        ProbeCommand::Oneway(arguments) => oneway::run_oneway(arguments, host, output),
         ProbeCommand::Oneprobe(arguments) => oneprobe::run_oneprobe(arguments, output),
-        ProbeCommand::Capacity(arguments) => estimates::run_capacity(arguments, files, output),
-        ProbeCommand::Available(arguments) => estimates::run_available(arguments, files, output),
-        ProbeCommand::Send(arguments) => send::run_send(arguments, files, output),
+        ProbeCommand::Capacity(arguments) => estimates::run_capacity(arguments, host.files, output),
+        ProbeCommand::Available(arguments) => estimates::run_available(arguments, host.files, output),
+        ProbeCommand::Send(arguments) => send::run_send(arguments, host.files, output),
         ProbeCommand::Serve(arguments) => serve::run_serve(arguments, output),
         ProbeCommand::Caps(arguments) => caps::show_capabilities(arguments, output),
         ProbeCommand::Calibrate(arguments) => calibrate::run_calibration(arguments, output),

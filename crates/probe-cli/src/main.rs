@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use packetrig_probe_cli::args::ProbeCommand;
-use packetrig_probe_cli::{Error, RecordFiles, run_probe_command};
+use packetrig_probe_cli::{Error, HostProgram, RecordFiles, run_probe_command};
 use packetrig_program::event_log::EventLogArgs;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::{CommandOutput, print_remark};
@@ -35,9 +35,10 @@ fn own_name(help: String) -> String {
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     line.event_log.start_log().into_iter().for_each(print_remark);
-    // No Parquet: its library is too large for a router, and was never tried on many of their processors
+    // Neither Parquet nor a server: their libraries are too large for a router, and were never tried on many of their processors
     // (docs/decisions/0034-the-small-program.md).
-    run_probe_command(&line.command, RecordFiles { parquet: None }, output)
+    let host = HostProgram { files: RecordFiles { parquet: None }, open_viewer: None };
+    run_probe_command(&line.command, host, output)
 }
 
 #[cfg(test)]

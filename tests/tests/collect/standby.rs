@@ -218,12 +218,13 @@ fn standby_exports_only_after_takeover_without_loss() {
     let outcome = pair.finish([one, two]);
     outcome.assert_whole();
     let changes = outcome.collected.report["groups"][0]["switches"].as_array().unwrap();
-    // A meter that stood still for a moment may give up its role and take it again.
-    let mut meters: Vec<&Value> = changes.iter().map(|change| &change["meter"]).collect();
-    meters.dedup();
-    assert!(meters.starts_with(&[&json!(first), &json!(second), &json!(first)]), "{changes:#?}");
-    // No meter was active before the first one, which had waited for others: nobody was silent.
-    assert_eq!(changes[0]["silent_ns"], 0, "{changes:#?}");
+    // A meter that gets no processor for a moment may give up its role and take it again, so there may be more changes than faults.
+    let mut meters = changes.iter().map(|change| &change["meter"]);
+    assert!([second, first].iter().all(|meter| meters.any(|found| *found == *meter)), "{changes:#?}");
+    // No meter was active before the first one, which had waited for others. It may be killed before collectors hear of it.
+    if let Some(begun) = changes.iter().find(|change| change["term"] == 1) {
+        assert_eq!((&begun["meter"], &begun["silent_ns"]), (&json!(first), &json!(0)), "{changes:#?}");
+    }
     let takeover = changes.iter().find(|change| change["meter"] == second).unwrap();
     assert!(takeover["silent_ns"].as_u64().unwrap() >= 60_000_000, "{changes:#?}");
     assert!(of_group(&outcome.collected, "known_packets") < outcome.packets());

@@ -53,6 +53,23 @@ fn watch_finds_plain_run_and_ends_with_it() {
     assert!(nobody.stderr.contains("127.0.0.1:8443"), "{}", nobody.stderr);
 }
 
+#[test]
+fn watch_shows_plain_probes_and_ends_with_them() {
+    let directory = tempfile::tempdir().expect("there is room for temporary files");
+    let ping = ["probe", "ping", "127.0.0.1", "--allow", "127.0.0.1/32", "-i", "100ms", "-c", "40"];
+    let mut ping = start(&with_own_runtime_directory(directory.path(), &ping));
+    ping.await_printed("seq=0");
+    let events = start(&with_own_runtime_directory(directory.path(), &["watch", "--json"])).finish();
+    assert_eq!(events.code, Some(0), "{}", events.stderr);
+    let events: Vec<Value> =
+        events.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let live = events.iter().rfind(|event| event["event"] == "live").expect("a state");
+    let totals = &live["data"]["run"]["totals"];
+    assert!(totals["frames_tx"].as_u64() > Some(3) && totals["latency_ns"]["mean"].is_number(), "{live}");
+    assert!(live["data"]["run"]["streams"].to_string().contains("round trip to 127.0.0.1"), "{live}");
+    assert_eq!(ping.finish().code, Some(0));
+}
+
 /// The status with which the server of a run answers `curl` with these options, run by these words.
 fn status(by: &[&str], options: &[&str]) -> String {
     let curl = ["curl", "--silent", "--output", "/dev/null", "--write-out", "%{http_code}"];

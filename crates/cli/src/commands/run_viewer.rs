@@ -69,7 +69,7 @@ impl RunViewer {
 
 /// The server of the page. It ends when it is dropped.
 #[derive(Debug)]
-struct ViewerServer {
+pub(crate) struct ViewerServer {
     address: SocketAddr,
     /// Closed to end the server.
     stop: Option<Sender<()>>,
@@ -78,7 +78,8 @@ struct ViewerServer {
 }
 
 impl ViewerServer {
-    fn start(rig: ServedRig, name: &str) -> Option<Self> {
+    /// Serves viewers of this rig, and announces them under this name. `None` if that is not possible.
+    pub(crate) fn start(rig: ServedRig, name: &str) -> Option<Self> {
         let options = server_options()?;
         let (stop, stopped) = channel::<()>();
         let (bound, address) = channel();

@@ -1,13 +1,14 @@
 //! Common parts of the commands that wait for answers: the path, the schedule, the files and the exit code.
 
 use super::{bounds, mechanism};
-use crate::RecordFiles;
 use crate::args::AskingArgs;
 use crate::error::Error;
+use crate::viewer::{ViewedSeries, show_event};
+use crate::{HostProgram, RecordFiles};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
-use packetrig_probe_io::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
+use packetrig_probe_io::ask::{self, AskEvent, AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
@@ -100,6 +101,42 @@ pub(super) fn make_line<'m>(
     Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
+/// Runs the lines of a command to their end. Viewers see them if the program has a server for viewers. `measured` names what an
+/// answer takes: `round trip to`.
+pub(super) fn run_lines(
+    asking: &AskingArgs,
+    host: HostProgram,
+    measured: &str,
+    lines: &mut [ProbeLine<'_>],
+    headers: &[ProbeHeader],
+    listeners: &mut [PacketListener],
+    on_event: &mut dyn FnMut(AskEvent<'_>),
+) -> Result<Vec<LineOutcome>, Error> {
+    let series = lines.iter().zip(headers).map(|(line, header)| {
+        let target = header.targets.concat();
+        ViewedSeries {
+            name: format!("{measured} {target}"),
+            interface: line.way.location.to_string(),
+            target,
+            frame_bytes: asking.size.bytes().into(),
+            answer_within: asking.wait,
+        }
+    });
+    let name = format!("probe: {measured} {}", header_targets(headers));
+    let viewer = host.open_viewer.map(|open_viewer| open_viewer(&name, series.collect()));
+    let outcomes = ask::run_lines(lines, listeners, ask_options(asking), &mut |event| {
+        if let Some(viewer) = &viewer {
+            show_event(viewer.as_ref(), &event);
+        }
+        on_event(event);
+    })?;
+    Ok(outcomes)
+}
+
+fn header_targets(headers: &[ProbeHeader]) -> String {
+    headers.iter().flat_map(|header| &header.targets).cloned().collect::<Vec<_>>().join(", ")
+}
+
 /// Writes the records of each line to the files on the command line.
 pub(super) fn write_records(
     asking: &AskingArgs,
@@ -153,7 +190,7 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
 }
 
 /// Returns the time limit for answers; a signal ends the series.
-pub(super) fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
+fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
     AskOptions { answer: asking.wait, stop: &is_interrupted }
 }
 

@@ -3,13 +3,13 @@
 
 use super::asking::{self, AskedLine, LineTurn};
 use super::{bounds, show, stamp};
-use crate::RecordFiles;
+use crate::HostProgram;
 use crate::args::{OneWay, ProbeDestination, SessionFlags};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::method::OneWayMethod;
 use packetrig_probe::series::AnswerMeaning;
-use packetrig_probe_io::ask::{self, AskEvent};
+use packetrig_probe_io::ask::AskEvent;
 use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
@@ -20,15 +20,15 @@ use std::net::IpAddr;
 
 pub(super) fn run_oneway(
     arguments: &OneWay,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     refuse_idle(arguments)?;
     match &arguments.to {
-        ProbeDestination::Here(to) => run_here(arguments, to, files, output),
+        ProbeDestination::Here(to) => run_here(arguments, to, host, output),
         ProbeDestination::Node(node) => {
             let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
-            stamp::run_session(wanted, &arguments.session, &arguments.asking, files, output)
+            stamp::run_session(wanted, &arguments.session, &arguments.asking, host, output)
         }
     }
 }
@@ -52,7 +52,7 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
 fn run_here(
     arguments: &OneWay,
     to: &PortLocation,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
@@ -68,22 +68,27 @@ fn run_here(
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
     let from = way.location.to_string();
     let AskedLine { line, mut header } =
-        asking::make_line(asking, files, way, Box::new(method), LineTurn::ALONE)?;
+        asking::make_line(asking, host.files, way, Box::new(method), LineTurn::ALONE)?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes =
-        ask::run_lines(&mut [line], &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
-            '_,
-        >| {
+    let outcomes = asking::run_lines(
+        asking,
+        host,
+        "one way from",
+        &mut [line],
+        &headers,
+        &mut listeners,
+        &mut |event: AskEvent<'_>| {
             if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
                 && has_lines
             {
                 output.write_line(format_args!("seq={} delay={}", reply.number, show::format_measured(took)));
             }
-        })?;
-    asking::write_records(asking, files, &headers, &outcomes)?;
+        },
+    )?;
+    asking::write_records(asking, host.files, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
         if asking.json {
             let mut value = show::series_json(header, outcome);

@@ -2,14 +2,14 @@
 
 use super::asking::{self, AskedLine, LineTurn};
 use super::{bounds, show};
-use crate::RecordFiles;
 use crate::args::PingArgs;
 use crate::error::Error;
+use crate::{HostProgram, RecordFiles};
 use packetrig_probe::ProbePermit;
 use packetrig_probe::answer::PathTrouble;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
-use packetrig_probe_io::ask::{self, AskEvent};
+use packetrig_probe_io::ask::AskEvent;
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_probe_io::path::ProbePath;
 use packetrig_program::exit::CommandExit;
@@ -21,7 +21,7 @@ use serde_json::json;
 
 pub(super) fn run_ping(
     arguments: &PingArgs,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
@@ -39,21 +39,26 @@ pub(super) fn run_ping(
     let mut listeners = asking::open_listeners(&ways, port.number())?;
     let mut lines = Vec::new();
     let mut headers = Vec::new();
-    for asked in asked_lines(arguments, files, &permit, &ways, &port)? {
+    for asked in asked_lines(arguments, host.files, &permit, &ways, &port)? {
         lines.push(asked.line);
         headers.push(asked.header);
     }
     signal::latch_end_signals()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes =
-        ask::run_lines(&mut lines, &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
-            '_,
-        >| {
+    let outcomes = asking::run_lines(
+        asking,
+        host,
+        "round trip to",
+        &mut lines,
+        &headers,
+        &mut listeners,
+        &mut |event: AskEvent<'_>| {
             if has_lines {
                 print_event(&names, event, output);
             }
-        })?;
+        },
+    )?;
     // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
     let lost: u64 = listeners.iter_mut().map(|listener| listener.lost_frames().unwrap_or(0)).sum();
     if lost > 0 {
@@ -61,7 +66,7 @@ pub(super) fn run_ping(
             "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
         ));
     }
-    asking::write_records(asking, files, &headers, &outcomes)?;
+    asking::write_records(asking, host.files, &headers, &outcomes)?;
     let each = headers.iter().zip(&outcomes);
     if asking.json {
         let each = each.map(|(header, outcome)| show::series_json(header, outcome));

@@ -2,14 +2,14 @@
 
 use super::asking::{self, AskedLine, LineTurn};
 use super::{bounds, show};
-use crate::RecordFiles;
+use crate::HostProgram;
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
 use packetrig_probe::series::{AnswerMeaning, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
-use packetrig_probe_io::ask::{self, AskEvent, LineOutcome};
+use packetrig_probe_io::ask::{AskEvent, LineOutcome};
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::numbers::format_count;
@@ -29,12 +29,12 @@ pub(super) struct WantedSession {
 
 pub(super) fn run_stamp(
     arguments: &StampArgs,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     bounds::print_addresses([&arguments.target.target]);
     let wanted = WantedSession { target: arguments.target.address(), compares_clocks: false };
-    run_session(wanted, &arguments.session, &arguments.asking, files, output)
+    run_session(wanted, &arguments.session, &arguments.asking, host, output)
 }
 
 /// A session with a reflector.
@@ -42,7 +42,7 @@ pub(super) fn run_session(
     wanted: WantedSession,
     flags: &SessionFlags,
     asking: &AskingArgs,
-    files: RecordFiles,
+    host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let permit = bounds::read_permit(&asking.bounds)?;
@@ -56,20 +56,25 @@ pub(super) fn run_session(
         session_settings(wanted.target.port(), flags, own.port(), before.offset_ns)?,
     );
     let AskedLine { line, mut header } =
-        asking::make_line(asking, files, way, Box::new(&mut sender), LineTurn::ALONE)?;
+        asking::make_line(asking, host.files, way, Box::new(&mut sender), LineTurn::ALONE)?;
     header.targets = vec![wanted.target.to_string()];
     let mut lines = [line];
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes =
-        ask::run_lines(&mut lines, &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
-            '_,
-        >| {
+    let outcomes = asking::run_lines(
+        asking,
+        host,
+        "round trip to",
+        &mut lines,
+        &headers,
+        &mut listeners,
+        &mut |event: AskEvent<'_>| {
             if has_lines {
                 print_event(&event, output);
             }
-        })?;
+        },
+    )?;
     // The lines borrow the sender, which holds the reports of the reflector.
     drop(lines);
     let after = clock::realtime_offset();
@@ -80,7 +85,7 @@ pub(super) fn run_session(
         bound_ns: after.bound_ns.max(before.bound_ns) + after.offset_ns.abs_diff(before.offset_ns),
         error_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
-    asking::write_records(asking, files, &headers, &outcomes)?;
+    asking::write_records(asking, host.files, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
         let found = SessionFindings::new(outcome, &sender, clock, wanted.compares_clocks);
         if asking.json {

@@ -1,0 +1,291 @@
+//! Probes of this process as viewers see them: each series is a stream, and an answer is an arrival.
+
+use crate::commands::run_viewer::ViewerServer;
+use packetrig_probe::series::MeasuredTime;
+use packetrig_probe_cli::{SeriesViewer, ViewedSeries};
+use packetrig_server::{
+    LatencyFigures, LiveLosses, LiveRun, LiveSource, LiveState, LiveStream, LiveTotals, ReceivedStream,
+    ServedRig, TransmitState,
+};
+use packetrig_stats::live_loss::LiveLoss;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// Serves viewers of some series until it is dropped.
+pub(super) fn open_viewer(name: &str, series: Vec<ViewedSeries>) -> Box<dyn SeriesViewer> {
+    let counts = series.iter().map(|_| SeriesCounts::default()).collect();
+    let watched = Arc::new(WatchedSeries { began: monotonic_now(), series, counts: Mutex::new(counts) });
+    let rig = ServedRig { live: Some(Arc::clone(&watched) as _), ..ServedRig::default() };
+    Box::new(ServedSeries { watched, _server: ViewerServer::start(rig, name) })
+}
+
+fn monotonic_now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+struct ServedSeries {
+    watched: Arc<WatchedSeries>,
+    /// `None` if viewers cannot be served: probes do not depend on them.
+    _server: Option<ViewerServer>,
+}
+
+impl SeriesViewer for ServedSeries {
+    fn count_probe(&self, series: usize) {
+        let now = monotonic_now();
+        let watched = &self.watched;
+        if let (Some(counts), Some(series)) =
+            (watched.lock_counts().get_mut(series), watched.series.get(series))
+        {
+            counts.count_probe(now, series.answer_within);
+        }
+    }
+
+    fn count_answer(&self, series: usize, took: Option<MeasuredTime>) {
+        let now = monotonic_now();
+        if let Some(counts) = self.watched.lock_counts().get_mut(series) {
+            counts.count_answer(now, took);
+        }
+    }
+}
+
+struct WatchedSeries {
+    began: MonoTime,
+    series: Vec<ViewedSeries>,
+    counts: Mutex<Vec<SeriesCounts>>,
+}
+
+impl WatchedSeries {
+    /// Locks also after a panic: a viewer that panicked must not end the probes.
+    fn lock_counts(&self) -> MutexGuard<'_, Vec<SeriesCounts>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LiveSource for WatchedSeries {
+    fn revision(&self) -> u64 {
+        // A probe or an answer changes it, and so does the time: rates fall, and probes count as lost.
+        let events: u64 = self.lock_counts().iter().map(|counts| counts.sent + counts.answered).sum();
+        events.wrapping_add(monotonic_now().since(self.began).as_u64() / SECOND_NS)
+    }
+
+    fn live_state(&self) -> LiveState {
+        let now = monotonic_now();
+        let counts = self.lock_counts().clone();
+        let streams: Vec<LiveStream> =
+            self.series.iter().zip(&counts).map(|(series, counts)| counts.to_stream(series, now)).collect();
+        let elapsed = now.since(self.began);
+        let losses = streams.iter().filter_map(|stream| stream.received).map(|received| received.loss);
+        let loss = losses.fold(LiveLoss::default(), LiveLoss::plus);
+        let run = LiveRun {
+            state: Some("sending".to_owned()),
+            sampled_wall_ns: Some(clock::wall_clock_ns()),
+            elapsed,
+            totals: sum_totals(&streams, &counts, elapsed),
+            losses: LiveLosses { loss, in_motion: true, ..LiveLosses::default() },
+            streams,
+            ..LiveRun::default()
+        };
+        LiveState { revision: self.revision(), configuration: 1, run: Some(run) }
+    }
+}
+
+fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -> LiveTotals {
+    let mut totals = LiveTotals { started: streams.len(), ..LiveTotals::default() };
+    totals.counts.elapsed = elapsed;
+    for stream in streams {
+        totals.counts.frames_tx += stream.frames_tx;
+        totals.counts.bytes_tx += stream.bytes_tx;
+        totals.frames_tx_rate += stream.frames_tx_rate;
+        totals.bytes_tx_rate += stream.bytes_tx_rate;
+        let received = stream.received.unwrap_or_default();
+        totals.counts.frames_rx += received.frames;
+        totals.counts.bytes_rx += received.bytes;
+        totals.counts.gaps += received.loss.lost;
+        totals.frames_rx_rate += received.frames_rate;
+        totals.bytes_rx_rate += received.bytes_rate;
+    }
+    let mut all = TimeSum::default();
+    counts.iter().for_each(|counts| all.add_sum(&counts.times));
+    totals.latency = all.figures();
+    totals
+}
+
+/// Counts of a series.
+#[derive(Clone, Debug, Default)]
+struct SeriesCounts {
+    sent: u64,
+    answered: u64,
+    /// Probes that can have no timely answer any more.
+    settled: u64,
+    /// Deadlines of the answers to the other probes.
+    deadlines: VecDeque<MonoTime>,
+    sent_rate: SecondRate,
+    answer_rate: SecondRate,
+    times: TimeSum,
+}
+
+impl SeriesCounts {
+    fn count_probe(&mut self, now: MonoTime, answer_within: Nanos) {
+        self.settle_probes(now);
+        self.deadlines.push_back(now + answer_within);
+        self.sent += 1;
+        self.sent_rate.count_event(now);
+    }
+
+    fn count_answer(&mut self, now: MonoTime, took: Option<MeasuredTime>) {
+        self.answered += 1;
+        self.answer_rate.count_event(now);
+        if let Some(took) = took {
+            self.times.add_time(took);
+        }
+    }
+
+    fn settle_probes(&mut self, now: MonoTime) {
+        while self.deadlines.front().is_some_and(|deadline| *deadline <= now) {
+            self.deadlines.pop_front();
+            self.settled += 1;
+        }
+    }
+
+    fn to_stream(&self, series: &ViewedSeries, now: MonoTime) -> LiveStream {
+        let mut counts = self.clone();
+        counts.settle_probes(now);
+        // Answers do not say here which probe they are for. Those to later probes hide losses until these are settled, too.
+        let lost = counts.settled.saturating_sub(self.answered);
+        let loss = LiveLoss::new(self.sent, self.answered, lost, true);
+        let (sent_rate, answer_rate) = (self.sent_rate.at(now), self.answer_rate.at(now));
+        LiveStream {
+            name: series.name.clone(),
+            port_tx: series.interface.clone(),
+            port_rx: series.target.clone(),
+            state: TransmitState::Started,
+            frames_tx: self.sent,
+            bytes_tx: self.sent * series.frame_bytes,
+            received: Some(ReceivedStream {
+                frames: self.answered,
+                bytes: self.answered * series.frame_bytes,
+                frames_rate: answer_rate,
+                bytes_rate: answer_rate * series.frame_bytes as f64,
+                loss,
+                latency: self.times.figures(),
+            }),
+            frames_tx_rate: sent_rate,
+            bytes_tx_rate: sent_rate * series.frame_bytes as f64,
+        }
+    }
+}
+
+/// Events in each whole second of the monotonic clock.
+#[derive(Clone, Copy, Debug, Default)]
+struct SecondRate {
+    second: u64,
+    in_second: u64,
+    in_last_second: u64,
+}
+
+impl SecondRate {
+    fn count_event(&mut self, now: MonoTime) {
+        *self = self.advance_to(now);
+        self.in_second += 1;
+    }
+
+    fn advance_to(self, now: MonoTime) -> Self {
+        let second = now.as_nanos() / SECOND_NS;
+        match second - self.second {
+            0 => self,
+            1 => Self { second, in_second: 0, in_last_second: self.in_second },
+            _ => Self { second, in_second: 0, in_last_second: 0 },
+        }
+    }
+
+    /// Events of the last whole second.
+    fn at(self, now: MonoTime) -> f64 {
+        self.advance_to(now).in_last_second as f64
+    }
+}
+
+/// Least, mean and largest time of answers, in ns.
+#[derive(Clone, Copy, Debug, Default)]
+struct TimeSum {
+    answers: u64,
+    sum: f64,
+    range: Option<(f64, f64)>,
+}
+
+impl TimeSum {
+    fn add_time(&mut self, took: MeasuredTime) {
+        let ns = took.ns as f64;
+        self.add_sum(&Self { answers: 1, sum: ns, range: Some((ns, ns)) });
+    }
+
+    fn add_sum(&mut self, other: &Self) {
+        self.answers += other.answers;
+        self.sum += other.sum;
+        self.range = match (self.range, other.range) {
+            (Some((least, most)), Some((low, high))) => Some((least.min(low), most.max(high))),
+            (range, None) | (None, range) => range,
+        };
+    }
+
+    fn figures(&self) -> Option<LatencyFigures> {
+        let (minimum, maximum) = self.range?;
+        Some(LatencyFigures { minimum, average: self.sum / self.answers as f64, maximum })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAIT: Nanos = Nanos::from_millis(500);
+
+    fn at_ms(ms: u64) -> MonoTime {
+        MonoTime::from_nanos(10 * SECOND_NS + ms * 1_000_000)
+    }
+
+    fn series() -> ViewedSeries {
+        ViewedSeries {
+            name: "round trip to 198.18.0.2".to_owned(),
+            interface: "a0".to_owned(),
+            target: "198.18.0.2".to_owned(),
+            frame_bytes: 64,
+            answer_within: WAIT,
+        }
+    }
+
+    #[test]
+    fn unanswered_probe_is_lost_after_its_deadline() {
+        let mut counts = SeriesCounts::default();
+        counts.count_probe(at_ms(0), WAIT);
+        counts.count_probe(at_ms(100), WAIT);
+        counts.count_answer(at_ms(101), Some(MeasuredTime { ns: 1_000_000, bound_ns: 0 }));
+        let loss_at = |ms| counts.to_stream(&series(), at_ms(ms)).received.unwrap().loss;
+        assert_eq!(loss_at(400), LiveLoss { lost: 0, in_flight_or_lost: 1 });
+        assert_eq!(loss_at(700), LiveLoss { lost: 1, in_flight_or_lost: 0 });
+    }
+
+    #[test]
+    fn rate_is_that_of_last_second() {
+        let mut counts = SeriesCounts::default();
+        (0..10).for_each(|n| counts.count_probe(at_ms(n * 100), WAIT));
+        let rate_at = |ms| counts.to_stream(&series(), at_ms(ms)).frames_tx_rate;
+        assert_eq!((rate_at(900), rate_at(1500), rate_at(2500)), (0.0, 10.0, 0.0));
+    }
+
+    #[test]
+    fn times_of_several_series_are_joined() {
+        let mut all = TimeSum::default();
+        for ns in [2_000, -10, 4_010] {
+            let mut one = TimeSum::default();
+            one.add_time(MeasuredTime { ns, bound_ns: 20 });
+            all.add_sum(&one);
+        }
+        let figures = all.figures().unwrap();
+        assert_eq!((figures.minimum, figures.average, figures.maximum), (-10.0, 2_000.0, 4_010.0));
+        assert!(TimeSum::default().figures().is_none());
+    }
+}
