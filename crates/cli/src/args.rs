@@ -285,6 +285,16 @@ pub(crate) struct DoctorArgs {
     /// Restore interfaces that a killed packetrig process left changed [default: all that are found]
     #[arg(long)]
     pub(crate) restore: bool,
+    /// Change what hinders packetrig, where that can be taken back: settings of the kernel, interfaces that are named and down.
+    /// Restores interfaces, too
+    #[arg(long, conflicts_with = "undo")]
+    pub(crate) fix: bool,
+    /// Take back what --fix has changed
+    #[arg(long)]
+    pub(crate) undo: bool,
+    /// Write a file for bug reports: facts, findings and the outcomes of recent runs, without addresses and payloads
+    #[arg(long, value_name = "FILE")]
+    pub(crate) bundle: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -9,6 +9,7 @@ use crate::process::EngineAdapter;
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
 use packetrig_sys::loopback::UnrestoredLoopback;
+use packetrig_sys::machine_setting::{self, KernelSwitch, MachineSetting, SettingChange};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -135,6 +136,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
         }
     }));
     findings.extend(judge_sandbox(machine));
+    findings.extend(judge_bridges(machine));
     // A note and no problem: older kernels may work, but nobody has tried.
     if machine.version < OLDEST_KERNEL {
         let what =
@@ -181,6 +183,35 @@ fn judge_sandbox(machine: &MachineFacts) -> Vec<DoctorFinding> {
         )
     }));
     findings
+}
+
+fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
+    let is_filter = |change: &&SettingChange| {
+        matches!(
+            change.setting,
+            MachineSetting::Kernel { switch: KernelSwitch::BridgeFilter | KernelSwitch::BridgeFilterIpv6 }
+        )
+    };
+    let filters: Vec<String> = machine
+        .hindering_settings
+        .iter()
+        .filter(is_filter)
+        .map(|change| change.setting.to_string())
+        .collect();
+    let what = "bridges of this network namespace pass frames through iptables, which drops those with a wrong IP checksum";
+    let remedy = format!("`packetrig doctor --fix` sets {} to 0", filters.join(" and "));
+    (!filters.is_empty()).then(|| machine_finding(FindingLevel::Note, what.to_owned(), Some(remedy)))
+}
+
+/// The change that brings an interface of this namespace up; `None` if it is up, or if the lab guard refuses it.
+pub fn advised_up(
+    namespace: Option<&str>,
+    interface: &InterfaceFacts,
+    refusal: Option<&GuardRefusal>,
+) -> Option<SettingChange> {
+    let (namespace, name) = (namespace.map(str::to_owned), interface.link.name.clone());
+    let setting = MachineSetting::Interface { namespace, name };
+    (!interface.link.up && refusal.is_none()).then(|| SettingChange::new(setting, machine_setting::UP))
 }
 
 fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
@@ -251,7 +282,7 @@ fn no_carrier(interface: &InterfaceFacts) -> DoctorFinding {
         return interface_finding(interface, FindingLevel::Note, what, Some(remedy));
     }
     let what = "down: a run brings it up and takes it down again".into();
-    let remedy = "`ip link set dev IF up` shows whether it has a carrier".into();
+    let remedy = "`packetrig doctor --fix IF` brings it up, and shows whether it has a carrier".into();
     interface_finding(interface, FindingLevel::Note, what, Some(remedy))
 }
 

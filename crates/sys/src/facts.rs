@@ -5,6 +5,7 @@
 use crate::caps::ThreadRights;
 use crate::ethtool::{DriverName, EthtoolCalls, LinkSpeed, Offload, QueueCounts, StampAbilities};
 use crate::link::{Link, LinkAddress, NamespaceLinks};
+use crate::machine_setting::{self, SettingChange};
 use crate::netdev::{self, XdpFeatures};
 use crate::pktgen::Pktgen;
 use crate::sandbox::OfferedProtections;
@@ -31,8 +32,10 @@ pub struct MachineFacts {
     pub af_xdp_obstacle: Option<String>,
     /// Obstacle to the kernel's packet generator.
     pub pktgen_obstacle: Option<String>,
-    /// Walls that this kernel offers to programs which give up rights.
+    /// Protections that this kernel offers to programs which give up rights.
     pub walls: OfferedProtections,
+    /// Settings that hinder packetrig, each with a value that does not.
+    pub hindering_settings: Vec<SettingChange>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -71,6 +74,7 @@ pub fn read_machine_facts() -> MachineFacts {
         af_xdp_obstacle: obstacle_here(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
         pktgen_obstacle: obstacle_here(|netns| Pktgen::open_in(netns).map(drop)),
         walls: OfferedProtections::probe_kernel(),
+        hindering_settings: machine_setting::hindering_settings(),
     }
 }
 

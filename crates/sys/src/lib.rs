@@ -25,6 +25,7 @@ mod layout;
 pub mod link;
 pub mod lock;
 pub mod loopback;
+pub mod machine_setting;
 pub mod memory;
 pub mod netdev;
 mod netlink;

@@ -159,3 +159,35 @@ fn doctor_leaves_interfaces_of_active_run() {
     running.signal(Signal::INT);
     assert_eq!(running.finish().code, Some(130));
 }
+
+/// `packetrig doctor` with a runtime directory of its own: other tests must not find this one's record.
+fn doctor_in(directory: &std::path::Path, arguments: &[&str]) -> String {
+    let place = format!("PACKETRIG_RUN_DIR={}", directory.join("runtime").display());
+    let program = packetrig_tests::program::binary().display().to_string();
+    let finished =
+        Running::start_program("env", &[&[&place, &program, "doctor"], arguments].concat(), "").finish();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    finished.stdout
+}
+
+#[test]
+fn doctor_fixes_named_interface_and_undoes_it() {
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let (port, location) = (&lab.ports()[0], lab.location(0));
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
+    let index = links.by_name(INTERFACE).unwrap().index;
+    links.set_up(index, false).unwrap();
+    // Without the name, an interface stays as it is.
+    doctor_in(directory.path(), &["--fix"]);
+    assert!(!links.by_name(INTERFACE).unwrap().up);
+    let said = doctor_in(directory.path(), &["--fix", &location]);
+    assert!(said.contains(&format!("{location}: changed from down to up")), "{said}");
+    assert!(links.by_name(INTERFACE).unwrap().up);
+    let said = doctor_in(directory.path(), &["--fix", &location]);
+    assert!(said.contains("there is nothing to fix"), "{said}");
+    let said = doctor_in(directory.path(), &["--undo"]);
+    assert!(said.contains(&format!("{location}: changed back to down")), "{said}");
+    assert!(!links.by_name(INTERFACE).unwrap().up);
+    assert!(doctor_in(directory.path(), &["--undo"]).contains("there is nothing to undo"));
+}

@@ -1,19 +1,23 @@
 //! `packetrig doctor`: shows the facts that `sys` finds and the findings that `engine` derives from them. It judges nothing itself.
 
+mod bundle;
+mod fix;
+
 use crate::args::DoctorArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
-    DoctorFinding, FindingLevel, FindingSubject, judge_all, judge_engine, judge_unrestored,
+    DoctorFinding, FindingLevel, FindingSubject, advised_up, judge_all, judge_engine, judge_unrestored,
     judge_unrestored_loopback,
 };
-use packetrig_engine::packet::guard;
+use packetrig_engine::packet::guard::{self, GuardRefusal};
 use packetrig_engine::packet::saved_settings::find_unrestored;
 use packetrig_engine::process::ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
 use packetrig_sys::loopback;
+use packetrig_sys::machine_setting::SettingChange;
 use packetrig_sys::netns::NetNs;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,10 +41,20 @@ struct ExaminedInterface {
 
 pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // First, so that the examination shows the restored settings.
-    if arguments.restore {
-        restore_interfaces(&arguments.interfaces, arguments.json, output)?;
+    if arguments.restore || arguments.fix {
+        restore_interfaces(&arguments.interfaces, arguments.json || arguments.fix, output)?;
     }
-    let examination = examine_machine(&group_by_namespace(&arguments.interfaces))?;
+    let wanted = group_by_namespace(&arguments.interfaces);
+    if arguments.undo {
+        fix::take_back_changes(arguments.json, output)?;
+    }
+    if arguments.fix {
+        fix::make_changes(&advised_changes(&wanted)?, arguments.json, output)?;
+    }
+    let examination = examine_machine(&wanted)?;
+    if let Some(path) = &arguments.bundle {
+        bundle::write_bundle(path, &examination)?;
+    }
     if arguments.json {
         output.write_json(&examination)?;
     } else {
@@ -105,6 +119,25 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
     wanted
 }
 
+/// Changes of settings that help, and of interfaces that the user has named.
+fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
+    let machine = facts::read_machine_facts();
+    let mut changes = machine.hindering_settings.clone();
+    for (namespace, names) in wanted.iter().filter(|(_, names)| !names.is_empty()) {
+        let refused = find_refused(&NetNs::open_or_current(namespace.as_deref())?)?;
+        let examined = examine_namespace(namespace.as_deref(), names, &machine)?;
+        changes.extend(examined.iter().filter_map(|examined| {
+            let refusal = refused.get(&examined.facts.link.index);
+            advised_up(namespace.as_deref(), &examined.facts, refusal)
+        }));
+    }
+    Ok(changes)
+}
+
+fn find_refused(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
+    Ok(guard::find_refusals(netns).map_err(packetrig_engine::Error::from)?)
+}
+
 fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::read_machine_facts();
     // Without interfaces, so that only findings about the machine itself are left.
@@ -138,11 +171,7 @@ fn examine_namespace(
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings = judge_all(
-        machine,
-        &interfaces,
-        &guard::find_refusals(&netns).map_err(packetrig_engine::Error::from)?,
-    );
+    let findings = judge_all(machine, &interfaces, &find_refused(&netns)?);
     let chosen = interfaces.into_iter().filter(|interface| {
         // The loopback interface is of no use to a rig, so it is shown only if it is named.
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }

@@ -17,6 +17,7 @@ fn machine() -> MachineFacts {
         af_xdp_obstacle: None,
         pktgen_obstacle: Some("no module".into()),
         walls: OfferedProtections { landlock: Some(7), seccomp: true, missing: vec![] },
+        hindering_settings: vec![],
     }
 }
 
@@ -171,4 +172,27 @@ fn state_offloads_xdp_and_stamps_are_told() {
             && says(&findings, FindingLevel::Note, "af-xdp (zero-copy)")
     );
     assert!(says(&findings, FindingLevel::Good, "the card could"));
+}
+
+#[test]
+fn bridge_filter_is_a_note_with_a_fix() {
+    let setting = MachineSetting::Kernel { switch: KernelSwitch::BridgeFilter };
+    let hindering_settings = vec![SettingChange::new(setting, "0")];
+    let findings = judge_all(&MachineFacts { hindering_settings, ..machine() }, &[], &BTreeMap::new());
+    let found = findings.iter().find(|finding| finding.what.contains("iptables")).unwrap();
+    assert_eq!(found.level, FindingLevel::Note);
+    let remedy = "`packetrig doctor --fix` sets net.bridge.bridge-nf-call-iptables to 0";
+    assert_eq!(found.remedy.as_deref(), Some(remedy));
+    let findings = judge_all(&machine(), &[], &BTreeMap::new());
+    assert!(!findings.iter().any(|finding| finding.what.contains("iptables")), "{findings:?}");
+}
+
+#[test]
+fn refused_interface_is_not_brought_up() {
+    let mut down = interface();
+    down.link.up = false;
+    let refusal = GuardRefusal { port: "eth1".into(), reason: "it has the default route".into() };
+    assert!(advised_up(None, &down, None).is_some());
+    assert_eq!(advised_up(None, &down, Some(&refusal)), None);
+    assert_eq!(advised_up(None, &interface(), None), None);
 }

@@ -1,0 +1,142 @@
+//! `doctor --bundle`: a file for bug reports. It has facts, findings and the outcomes of recent runs, and neither addresses nor
+//! payloads.
+
+use super::MachineExamination;
+use crate::archive::CatalogueArchive;
+use crate::error::Error;
+use packetrig_server::{ResultArchive, ResultQuery};
+use packetrig_sys::{kernel, private_files};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Runs whose outcomes are in the file.
+const RUNS: usize = 20;
+
+/// Writes the file; only its owner may read it.
+pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Result<(), Error> {
+    let mut bundle = json!({
+        "schema_version": 1,
+        "packetrig": env!("CARGO_PKG_VERSION"),
+        "architecture": kernel::architecture(),
+        "processor": kernel::processor_model(),
+        "examination": examination,
+        "runs": recent_runs(),
+    });
+    AddressMask::default().mask_value(&mut bundle);
+    let text = format!("{bundle:#}\n");
+    private_files::write_file(path, text.as_bytes())
+        .map_err(|source| Error::Write { what: path.display().to_string(), source })
+}
+
+/// Outcomes of the latest runs; empty if there is no catalogue.
+fn recent_runs() -> Vec<Value> {
+    let query = ResultQuery { most: RUNS, ..ResultQuery::default() };
+    let page = CatalogueArchive::new(None).list_results(&query);
+    let results = page.map(|page| page.results).unwrap_or_default();
+    results.iter().map(|result| serde_json::to_value(result).unwrap_or_default()).collect()
+}
+
+/// Replaces addresses by numbered names, so that equal ones can still be told to be equal.
+#[derive(Default)]
+struct AddressMask {
+    names: BTreeMap<String, String>,
+}
+
+impl AddressMask {
+    fn mask_value(&mut self, value: &mut Value) {
+        match value {
+            Value::String(text) => *text = self.mask_text(text),
+            Value::Array(values) => {
+                if let Some(mac) = mac_of(values) {
+                    *value = self.name_of(&mac, "mac").into();
+                } else {
+                    values.iter_mut().for_each(|value| self.mask_value(value));
+                }
+            }
+            Value::Object(members) => members.values_mut().for_each(|value| self.mask_value(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn mask_text(&mut self, text: &str) -> String {
+        let is_of_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
+        let mut masked = String::with_capacity(text.len());
+        let mut rest = text;
+        while !rest.is_empty() {
+            let word = &rest[..rest.find(|c| !is_of_address(c)).unwrap_or(rest.len())];
+            if word.is_empty() {
+                let other = &rest[..rest.find(is_of_address).unwrap_or(rest.len())];
+                masked.push_str(other);
+                rest = &rest[other.len()..];
+            } else {
+                masked.push_str(&self.mask_word(word));
+                rest = &rest[word.len()..];
+            }
+        }
+        masked
+    }
+
+    /// A word of digits, colons and dots may be an address, followed by the end of a sentence.
+    fn mask_word(&mut self, word: &str) -> String {
+        let address = word.trim_end_matches(['.', ':']);
+        let end = &word[address.len()..];
+        let kind = match address.parse::<IpAddr>() {
+            Ok(IpAddr::V4(_)) => "ipv4",
+            Ok(IpAddr::V6(_)) => "ipv6",
+            Err(_) if is_mac(address) => "mac",
+            Err(_) => match address.rsplit_once(':') {
+                // An IPv4 address with a port.
+                Some((host, port)) if host.parse::<std::net::Ipv4Addr>().is_ok() => {
+                    return format!("{}:{port}{end}", self.name_of(host, "ipv4"));
+                }
+                _ => return word.to_owned(),
+            },
+        };
+        self.name_of(address, kind) + end
+    }
+
+    fn name_of(&mut self, address: &str, kind: &str) -> String {
+        let next = self.names.len() + 1;
+        self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
+    }
+}
+
+fn is_mac(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(':').collect();
+    parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && u8::from_str_radix(part, 16).is_ok())
+}
+
+/// A hardware address that is a list of six bytes.
+fn mac_of(values: &[Value]) -> Option<String> {
+    let bytes: Vec<u8> = values.iter().map(|value| value.as_u64()?.try_into().ok()).collect::<Option<_>>()?;
+    (bytes.len() == 6).then(|| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bundle_names_addresses_by_number() {
+        let mut value = json!({
+            "text": "no answer from 192.0.2.1, 2001:db8::7 and 192.0.2.1:4739. By 02:00:00:00:00:01.",
+            "kernel": "6.18.44-fc-v657",
+            "mac": [2, 0, 0, 0, 0, 1],
+            "version": [6, 18],
+            "took": "12.5 ms at 10:15:00",
+        });
+        AddressMask::default().mask_value(&mut value);
+        assert_eq!(
+            value,
+            json!({
+                "text": "no answer from ipv4-2, ipv6-3 and ipv4-2:4739. By mac-1.",
+                "kernel": "6.18.44-fc-v657",
+                "mac": "mac-1",
+                "version": [6, 18],
+                "took": "12.5 ms at 10:15:00",
+            })
+        );
+    }
+}

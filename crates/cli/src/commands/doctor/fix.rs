@@ -1,0 +1,163 @@
+//! `doctor --fix` and `--undo`: changes settings of the machine as advised, and takes the changes back.
+//!
+//! Invariant: the record says how a change is taken back before the change is made, so a killed process leaves none that cannot be.
+
+use crate::error::Error;
+use crate::output::{CommandOutput, print_error};
+use packetrig_sys::machine_setting::SettingChange;
+use packetrig_sys::runtime_directory;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// Kind of the record in the directory for files of this boot. A reboot takes all changes back by itself.
+const KIND: &str = "settings";
+const NAME: &str = "changes.json";
+
+/// The changes that take back what was changed, in the order in which that was.
+struct ChangeRecord {
+    path: PathBuf,
+    reverses: Vec<SettingChange>,
+    /// Held while the record is read, changed and written.
+    _lock: File,
+}
+
+impl ChangeRecord {
+    fn open() -> Result<Self, Error> {
+        let path = runtime_directory::path_for(KIND).join(NAME);
+        let lock = runtime_directory::hold_file(&path).ok_or_else(|| Error::Write {
+            what: path.display().to_string(),
+            source: io::Error::other(
+                "it cannot be locked: another `packetrig doctor` may be changing settings",
+            ),
+        })?;
+        let reverses = match runtime_directory::read_file(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::ReadFile {
+                name: path.display().to_string(),
+                source: error.into(),
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::ReadFile { name: path.display().to_string(), source }),
+        };
+        Ok(Self { path, reverses, _lock: lock })
+    }
+
+    fn write(&self) -> Result<(), Error> {
+        let written = if self.reverses.is_empty() {
+            runtime_directory::remove_file(&self.path)
+        } else {
+            serde_json::to_vec_pretty(&self.reverses)
+                .map_err(io::Error::from)
+                .and_then(|text| runtime_directory::write_file(&self.path, &text))
+        };
+        match written {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::Write { what: self.path.display().to_string(), source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Makes a change, and records how to take it back. Returns that; `None` if there was nothing to change.
+    fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
+        let Some(reverse) = change.find_reverse()? else { return Ok(None) };
+        self.reverses.push(reverse.clone());
+        self.write()?;
+        if let Err(error) = change.make_change() {
+            self.reverses.pop();
+            self.write()?;
+            return Err(error.into());
+        }
+        Ok(Some(reverse))
+    }
+}
+
+/// Changes settings. A change that fails does not keep the others from being made.
+pub(super) fn make_changes(
+    changes: &[SettingChange],
+    quiet: bool,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    let mut tell = teller(quiet, output);
+    let mut record = ChangeRecord::open()?;
+    let (mut changed, mut failure) = (0, None);
+    for change in changes {
+        match record.make_change(change) {
+            Ok(Some(reverse)) => {
+                changed += 1;
+                tell(format!("{}: changed from {} to {}", change.setting, reverse.value, change.value));
+            }
+            Ok(None) => {}
+            Err(error) => report_failure(error, &mut failure),
+        }
+    }
+    if changed > 0 {
+        tell("`packetrig doctor --undo` takes this back, and so does a reboot".to_owned());
+    } else if failure.is_none() {
+        tell("there is nothing to fix".to_owned());
+    }
+    failure.map_or(Ok(()), Err)
+}
+
+/// Takes back what [`make_changes`] has changed, the latest first.
+pub(super) fn take_back_changes(quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
+    let mut tell = teller(quiet, output);
+    let mut record = ChangeRecord::open()?;
+    if record.reverses.is_empty() {
+        tell("there is nothing to undo".to_owned());
+    }
+    let (mut left, mut failure) = (Vec::new(), None);
+    while let Some(reverse) = record.reverses.pop() {
+        match take_back(&reverse) {
+            Ok(()) => tell(format!("{}: changed back to {}", reverse.setting, reverse.value)),
+            Err(error) => {
+                report_failure(error, &mut failure);
+                left.push(reverse);
+            }
+        }
+    }
+    left.reverse();
+    record.reverses = left;
+    record.write()?;
+    failure.map_or(Ok(()), Err)
+}
+
+fn take_back(reverse: &SettingChange) -> Result<(), Error> {
+    // Somebody else may have changed it back.
+    if reverse.find_reverse()?.is_some() {
+        reverse.make_change()?;
+    }
+    Ok(())
+}
+
+/// Prints lines, unless the output is JSON.
+fn teller(quiet: bool, output: &mut CommandOutput) -> impl FnMut(String) {
+    move |line| {
+        if !quiet {
+            output.write_line(line);
+        }
+    }
+}
+
+/// Keeps the first failure, which decides the exit code, and prints the others.
+fn report_failure(error: Error, first: &mut Option<Error>) {
+    if first.is_none() {
+        *first = Some(error);
+    } else {
+        print_error("doctor", error.full_message());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_with_unknown_setting_is_refused() {
+        let record = r#"[{"setting":{"kind":"kernel","switch":"../shadow"},"value":"0"}]"#;
+        assert!(serde_json::from_str::<Vec<SettingChange>>(record).is_err());
+        let record = r#"[{"setting":{"kind":"kernel","switch":"bridge_filter"},"value":"1"}]"#;
+        let known: Vec<SettingChange> = serde_json::from_str(record).unwrap();
+        assert_eq!(known[0].setting.to_string(), "net.bridge.bridge-nf-call-iptables");
+    }
+}
