@@ -195,8 +195,8 @@ fn describe_tag(stream: &Stream) -> String {
         (Some(TagForm::Short), _) => {
             "full where it fits, short in the smallest frames: those have no latency".into()
         }
-        (None, None) => "does not fit: the receiver cannot account for these frames".into(),
-        (None, _) => "does not fit the smallest frames: the receiver cannot account for those".into(),
+        // Such a stream is refused.
+        (None, _) => "does not fit".into(),
     }
 }
 

@@ -19,10 +19,10 @@ pub struct ViewedSeries {
 
 /// Shows series to other programs until it is dropped.
 pub trait SeriesViewer {
-    /// A probe of the series with this index has left.
-    fn count_probe(&self, series: usize);
+    /// The probe with this number has left, of the series with this index.
+    fn count_probe(&self, series: usize, number: u32);
     /// The first answer to a probe has arrived.
-    fn count_answer(&self, series: usize, took: Option<MeasuredTime>);
+    fn count_answer(&self, series: usize, number: u32, took: Option<MeasuredTime>);
 }
 
 /// Opens a viewer of these series. The text names the command.
@@ -31,9 +31,9 @@ pub type ViewerOpener = fn(&str, Vec<ViewedSeries>) -> Box<dyn SeriesViewer>;
 /// Passes an event of the series to a viewer.
 pub(crate) fn show_event(viewer: &dyn SeriesViewer, event: &AskEvent<'_>) {
     match event {
-        AskEvent::Sent { line } => viewer.count_probe(*line),
-        AskEvent::Answered { line, meaning: AnswerMeaning::First(took), .. } => {
-            viewer.count_answer(*line, *took);
+        AskEvent::Sent { line, number } => viewer.count_probe(*line, *number),
+        AskEvent::Answered { line, reply, meaning: AnswerMeaning::First(took), .. } => {
+            viewer.count_answer(*line, reply.number, *took);
         }
         AskEvent::Answered { .. } | AskEvent::Ended { .. } => {}
     }

@@ -58,8 +58,8 @@ pub enum LineEnd {
 /// Reported to the caller while a series runs.
 #[derive(Debug)]
 pub enum AskEvent<'a> {
-    /// A probe has left.
-    Sent { line: usize },
+    /// The probe with this number has left.
+    Sent { line: usize, number: u32 },
     /// An answer that belongs to a probe.
     Answered {
         line: usize,
@@ -237,7 +237,7 @@ impl AskState<'_, '_, '_> {
         let has_left = !gone.is_unsent();
         asked.series.add_sent(gone.into_record(PlannedProbe { length, ..planned }, at));
         if has_left {
-            (self.on_event)(AskEvent::Sent { line });
+            (self.on_event)(AskEvent::Sent { line, number: planned.number });
         }
         if let Some(exceeded) = refused {
             self.end_line(line, LineEnd::Limits(exceeded));

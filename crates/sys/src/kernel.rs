@@ -65,7 +65,7 @@ pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error>
     let path = path_of(key)?;
     netns.run_in(|| write_existing(&path, value))?.map_err(|error| {
         Error::from_call("write", path.display().to_string(), error)
-            .with_rights("needs CAP_NET_ADMIN: run as root")
+            .with_rights("needs CAP_NET_ADMIN: run as root, or give it to the program with `setcap`")
     })
 }
 

@@ -45,11 +45,11 @@ impl OpenLoopback {
         }
         // Held by others only for a moment, while they hold the record.
         holders.lock_shared().map_err(failed)?;
-        for key in SETTINGS {
-            kernel::write_setting(netns, key, OPEN)?;
-        }
+        // A holder from here on: if the kernel refuses a change, dropping it restores the other one and removes the record.
+        let opened = Self { record, holders };
+        let changed = SETTINGS.into_iter().try_for_each(|key| kernel::write_setting(netns, key, OPEN));
         drop(held);
-        Ok(Self { record, holders })
+        changed.map(|()| opened)
     }
 }
 

@@ -150,6 +150,13 @@ pub(crate) struct RecordFilter {
 }
 
 impl RecordFilter {
+    /// True without any of the flags.
+    pub(crate) fn selects_everything(&self) -> bool {
+        let Self { filter, address, port, protocol, from, to, last } = self;
+        let has_words = !(filter.is_empty() && address.is_empty() && port.is_empty() && protocol.is_empty());
+        !has_words && from.is_none() && to.is_none() && last.is_none()
+    }
+
     /// Builds the filter that the flags describe.
     pub(crate) fn to_flow_filter(&self) -> Result<FlowFilter, Error> {
         // Refused, because a span without any time in it would answer every question with nothing.

@@ -23,24 +23,33 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
     );
     for stream in &result.streams {
         let SampleStatistics { count, min, mean, max, .. } = stream.loss_of_connectivity_ns;
+        let milliseconds = |ns: f64| format_decimals(ns / 1e6, 3);
+        // A stream without losses has upper bounds only where the rig itself stood still, and nothing to take a mean of.
+        let [least, mean, greatest] = if stream.affected_trials == 0 {
+            ["0".to_owned(), String::new(), format!("0 to {}", milliseconds(max))]
+        } else {
+            [min, mean, max].map(milliseconds)
+        };
         table.push_row(vec![
             stream.stream.clone(),
             format!("{} of {count}", stream.affected_trials),
-            format_decimals(min / 1e6, 3),
-            format_decimals(mean / 1e6, 3),
-            format_decimals(max / 1e6, 3),
+            least,
+            mean,
+            greatest,
             optional_cell(stream.longest_outage_ns, |outages| format_decimals(outages.max / 1e6, 3)),
         ]);
     }
     if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
+        let is_affected = result.streams.iter().any(|stream| stream.affected_trials > 0);
         let [min, mean, max] = [min, mean, max].map(|ns| format_decimals(ns / 1e6, 3));
-        table
-            .notes
-            .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
-        table.notes.push(
-            "The loss of connectivity of a trial is known within bounds; these are the upper ones."
-                .to_owned(),
-        );
+        table.notes.push(if is_affected {
+            format!(
+                "Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average. The loss of \
+                 connectivity of a trial is known within bounds; these are the upper ones."
+            )
+        } else {
+            format!("No stream lost a frame. A loss of connectivity of up to {max} ms cannot be excluded.")
+        });
     }
     if !result.unaffected_streams.is_empty() {
         table.notes.push(format!("Not affected: {}.", result.unaffected_streams.join(", ")));
@@ -91,4 +100,38 @@ fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity)
         optional_cell(row.longest_outage_ns, format_milliseconds),
         outcome,
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::convergence::StreamConvergence;
+
+    fn table_of(affected_trials: u32) -> ResultTable {
+        let statistics = SampleStatistics::from_values(&[358.694e6]);
+        let stream = StreamConvergence {
+            stream: "west".to_owned(),
+            affected_trials,
+            loss_of_connectivity_ns: statistics.expect("one value"),
+            longest_outage_ns: None,
+        };
+        let result = ConvergenceResult {
+            convergence_ns: statistics,
+            streams: vec![stream],
+            ..ConvergenceResult::default()
+        };
+        tabulate_streams(&result)
+    }
+
+    #[test]
+    fn stream_without_losses_is_not_the_slowest() {
+        let table = table_of(0);
+        assert_eq!(table.rows[0], ["west", "0 of 1", "0", "", "0 to 358.694", ""]);
+        let notes =
+            ["No stream lost a frame. A loss of connectivity of up to 358.694 ms cannot be excluded."];
+        assert_eq!(table.notes, notes);
+        let table = table_of(1);
+        assert_eq!(table.rows[0], ["west", "1 of 1", "358.694", "358.694", "358.694", ""]);
+        assert!(table.notes[0].starts_with("Slowest stream of 1 trials"), "{:?}", table.notes);
+    }
 }

@@ -305,17 +305,19 @@ fn make_frames(
         _ => None,
     };
     let template = if let Some(same) = last { same } else { Arc::new(make_template(item, spec)?) };
-    warn_of_tags(item, &template, metrics, streams.len());
+    check_tags(item, &template, metrics, streams.len());
     Some(FrameOrigin::Made(template))
 }
 
 fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
+    let is_tagged = spec.tagged;
     match FrameTemplate::new(spec) {
         Ok(template) => Some(template),
         Err(error) => {
             let path = format!("{}.size", item.path);
             let mut problem = PlanProblem::error(path, error.to_string());
             if let Error::TooSmall { needed, .. } = error {
+                let needed = needed + if is_tagged { TagForm::Short.bytes() } else { 0 };
                 problem = problem.with_hint(format!("make it {needed} or more, or leave a header out"));
             }
             item.add_problem(problem);
@@ -324,26 +326,39 @@ fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTempla
     }
 }
 
-/// Warns of frames that cannot be measured because the tag does not fit.
-fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
-    let smallest = template.spec().size.min_size();
+/// Refuses a measured stream whose smallest frames have no room for a tag: the receiver would take them for lost. Warns if they have room
+/// for the short form only.
+fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
     if !metrics.enable {
         return;
     }
     let path = format!("{}.size", item.path);
-    let message = match template.tag_form(smallest) {
+    let smallest = template.spec().size.min_size();
+    let refuse = |form: TagForm, why: &str| {
+        let needed = smallest_with_tag(template.header_len(), form);
+        let problem = PlanProblem::error(path.clone(), format!("frames of {} B {why}", smallest.bytes()));
+        problem.with_hint(format!(
+            "make it {needed} or more; or set `metrics.enable` to false: then nothing is measured"
+        ))
+    };
+    item.add_problem(match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
         // The short tag has 12 bits for the stream.
-        Some(TagForm::Short) if stream < SHORT_STREAMS => {
-            "the smallest frames leave room for the short test tag only: no latency for them"
-        }
-        Some(TagForm::Short) => {
-            "the short test tag distinguishes only 4096 flows: the smallest frames of this flow are sent \
-                without a tag"
-        }
-        None => "the smallest frames leave no room for a test tag: they count as foreign at the receiver",
-    };
-    item.add_problem(PlanProblem::warning(path, message));
+        Some(TagForm::Short) if stream < SHORT_STREAMS => PlanProblem::warning(
+            path,
+            "the smallest frames leave room for the short test tag only: no latency for them",
+        ),
+        Some(TagForm::Short) => refuse(
+            TagForm::Full,
+            "have room for the short test tag only, which distinguishes 4096 flows, and this one comes after them",
+        ),
+        None => refuse(TagForm::Short, "have no room for the test tag, by which the receiver knows them"),
+    });
+}
+
+/// Bytes of the smallest frame with room for such a tag, FCS included.
+const fn smallest_with_tag(header_len: usize, form: TagForm) -> usize {
+    header_len + form.bytes() + FrameSize::FCS as usize
 }
 
 fn read_payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {

@@ -30,10 +30,12 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
         return Ok(output.write_json(&stats_json(files.len(), &totals, &ledgers))?);
     }
     output.write_text(stats_text(files.len(), &totals));
+    let selection =
+        if arguments.filter.selects_everything() { "" } else { " (all of them, not only the selected ones)" };
     // A directory of a large collector has hundreds of meters, whose ledgers would hide the totals.
     for (source, (at_ns, ledger)) in ledgers.iter().take(MAX_METERS) {
         output.write_line(format_args!(
-            "\nLedger of {} at {} UTC, packets",
+            "\nLedger of {} from its start to {} UTC, packets{selection}",
             exporter_name(*source),
             utc_time_text(*at_ns)
         ));
@@ -145,6 +147,7 @@ fn ledger_text(ledger: &MeterLedger) -> String {
     let MeterLedger { capture, packets, export } = ledger;
     let mut rows = vec![
         vec!["arrived at the interface".to_owned(), count_or_unknown(capture.arrived)],
+        vec!["sent by this machine".into(), format_count(capture.sent)],
         vec!["dropped by the driver".into(), count_or_unknown(capture.driver_dropped)],
         vec!["dropped: ring full".into(), format_count(capture.ring_dropped)],
         vec!["seen by the parser".into(), format_count(packets.seen)],

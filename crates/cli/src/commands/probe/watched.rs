@@ -34,20 +34,20 @@ struct ServedSeries {
 }
 
 impl SeriesViewer for ServedSeries {
-    fn count_probe(&self, series: usize) {
+    fn count_probe(&self, series: usize, number: u32) {
         let now = monotonic_now();
         let watched = &self.watched;
         if let (Some(counts), Some(series)) =
             (watched.lock_counts().get_mut(series), watched.series.get(series))
         {
-            counts.count_probe(now, series.answer_within);
+            counts.count_probe(number, now, series.answer_within);
         }
     }
 
-    fn count_answer(&self, series: usize, took: Option<MeasuredTime>) {
+    fn count_answer(&self, series: usize, number: u32, took: Option<MeasuredTime>) {
         let now = monotonic_now();
         if let Some(counts) = self.watched.lock_counts().get_mut(series) {
-            counts.count_answer(now, took);
+            counts.count_answer(number, now, took);
         }
     }
 }
@@ -119,44 +119,47 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
 struct SeriesCounts {
     sent: u64,
     answered: u64,
-    /// Probes that can have no timely answer any more.
-    settled: u64,
-    /// Deadlines of the answers to the other probes.
-    deadlines: VecDeque<MonoTime>,
+    /// Probes that had no answer in time.
+    lost: u64,
+    /// Probes that may still be answered in time, in the order in which they left.
+    waiting: VecDeque<WaitingProbe>,
     sent_rate: SecondRate,
     answer_rate: SecondRate,
     times: TimeSum,
 }
 
 impl SeriesCounts {
-    fn count_probe(&mut self, now: MonoTime, answer_within: Nanos) {
-        self.settle_probes(now);
-        self.deadlines.push_back(now + answer_within);
+    fn count_probe(&mut self, number: u32, now: MonoTime, answer_within: Nanos) {
+        self.count_lost(now);
+        self.waiting.push_back(WaitingProbe { number, deadline: now + answer_within, is_answered: false });
         self.sent += 1;
         self.sent_rate.count_event(now);
     }
 
-    fn count_answer(&mut self, now: MonoTime, took: Option<MeasuredTime>) {
+    fn count_answer(&mut self, number: u32, now: MonoTime, took: Option<MeasuredTime>) {
+        self.count_lost(now);
         self.answered += 1;
+        match self.waiting.iter_mut().rfind(|probe| probe.number == number) {
+            Some(probe) => probe.is_answered = true,
+            // It comes late, and the probe was counted as lost.
+            None => self.lost = self.lost.saturating_sub(1),
+        }
         self.answer_rate.count_event(now);
         if let Some(took) = took {
             self.times.add_time(took);
         }
     }
 
-    fn settle_probes(&mut self, now: MonoTime) {
-        while self.deadlines.front().is_some_and(|deadline| *deadline <= now) {
-            self.deadlines.pop_front();
-            self.settled += 1;
+    fn count_lost(&mut self, now: MonoTime) {
+        while let Some(probe) = self.waiting.pop_front_if(|probe| probe.deadline <= now) {
+            self.lost += u64::from(!probe.is_answered);
         }
     }
 
     fn to_stream(&self, series: &ViewedSeries, now: MonoTime) -> LiveStream {
         let mut counts = self.clone();
-        counts.settle_probes(now);
-        // Answers do not say here which probe they are for. Those to later probes hide losses until these are settled, too.
-        let lost = counts.settled.saturating_sub(self.answered);
-        let loss = LiveLoss::new(self.sent, self.answered, lost, true);
+        counts.count_lost(now);
+        let loss = LiveLoss::new(self.sent, self.answered, counts.lost, true);
         let (sent_rate, answer_rate) = (self.sent_rate.at(now), self.answer_rate.at(now));
         LiveStream {
             name: series.name.clone(),
@@ -177,6 +180,14 @@ impl SeriesCounts {
             bytes_tx_rate: sent_rate * series.frame_bytes as f64,
         }
     }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WaitingProbe {
+    number: u32,
+    /// Latest time for its answer.
+    deadline: MonoTime,
+    is_answered: bool,
 }
 
 /// Events in each whole second of the monotonic clock.
@@ -260,18 +271,26 @@ mod tests {
     #[test]
     fn unanswered_probe_is_lost_after_its_deadline() {
         let mut counts = SeriesCounts::default();
-        counts.count_probe(at_ms(0), WAIT);
-        counts.count_probe(at_ms(100), WAIT);
-        counts.count_answer(at_ms(101), Some(MeasuredTime { ns: 1_000_000, bound_ns: 0 }));
-        let loss_at = |ms| counts.to_stream(&series(), at_ms(ms)).received.unwrap().loss;
-        assert_eq!(loss_at(400), LiveLoss { lost: 0, in_flight_or_lost: 1 });
-        assert_eq!(loss_at(700), LiveLoss { lost: 1, in_flight_or_lost: 0 });
+        counts.count_probe(0, at_ms(0), WAIT);
+        counts.count_probe(1, at_ms(100), WAIT);
+        counts.count_answer(1, at_ms(101), Some(MeasuredTime { ns: 1_000_000, bound_ns: 0 }));
+        let loss_at =
+            |counts: &SeriesCounts, ms| counts.to_stream(&series(), at_ms(ms)).received.unwrap().loss;
+        assert_eq!(loss_at(&counts, 400), LiveLoss { lost: 0, in_flight_or_lost: 1 });
+        assert_eq!(loss_at(&counts, 700), LiveLoss { lost: 1, in_flight_or_lost: 0 });
+        // Answers to later probes hide no loss.
+        counts.count_probe(2, at_ms(750), WAIT);
+        counts.count_answer(2, at_ms(751), None);
+        assert_eq!(loss_at(&counts, 800), LiveLoss { lost: 1, in_flight_or_lost: 0 });
+        // A late answer takes the loss back.
+        counts.count_answer(0, at_ms(900), None);
+        assert_eq!(loss_at(&counts, 901), LiveLoss { lost: 0, in_flight_or_lost: 0 });
     }
 
     #[test]
     fn rate_is_that_of_last_second() {
         let mut counts = SeriesCounts::default();
-        (0..10).for_each(|n| counts.count_probe(at_ms(n * 100), WAIT));
+        (0..10).for_each(|n| counts.count_probe(n, at_ms(u64::from(n) * 100), WAIT));
         let rate_at = |ms| counts.to_stream(&series(), at_ms(ms)).frames_tx_rate;
         assert_eq!((rate_at(900), rate_at(1500), rate_at(2500)), (0.0, 10.0, 0.0));
     }
