@@ -1,6 +1,6 @@
 //! The catalogue and the nodes of a fleet as the server's viewers see them.
 
-use crate::commands::{nodes_json, open_catalogue_to_read, render_stored_page};
+use crate::commands::{build_nodes_json, open_catalogue_to_read, render_stored_page};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_report::{PortReport, StreamReport};
@@ -17,12 +17,12 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The catalogue in a directory. The first query after it exists opens it.
+/// The catalogue in a directory. It is opened by the first query after it was created.
 #[derive(Debug)]
 pub(crate) struct CatalogueArchive {
     /// `None` stands for the default directory.
     place: Option<PathBuf>,
-    // Viewers wait for each other here, and for nobody else: runs have their own connections. Files are read without the lock, because
+    // This lock delays only other viewers, because runs have their own connections. Files are read without the lock, because
     // reports may be large.
     open: Mutex<Option<RunCatalogue>>,
 }
@@ -37,7 +37,7 @@ impl CatalogueArchive {
         &self,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
     ) -> Result<Option<T>, ViewRefusal> {
-        // A panic of another viewer does no harm here: the catalogue is only read through this connection.
+        // A lock poisoned by a panic is still usable, because this connection only reads the catalogue.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() {
             *open =
@@ -62,10 +62,10 @@ impl CatalogueArchive {
 
     /// The subject and figures of the result with this id, for comparisons.
     fn comparable_result(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
-        self.find_stored(id)?.read_comparable().map_err(|error| refusal_to_read(error, id))
+        self.find_stored(id)?.read_comparable().map_err(|error| explain_unreadable_result(error, id))
     }
 
-    /// The page of a result that has none in its directory.
+    /// Makes the page of a result whose directory contains no page.
     fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
         // Opens a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that
         // were kept without a page, need it.
@@ -77,7 +77,7 @@ impl CatalogueArchive {
 }
 
 /// Refusal for a result that cannot be read; the user has named it `id`. A result in progress has no file yet.
-fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
+fn explain_unreadable_result(error: StoreError, id: &str) -> ViewRefusal {
     match error {
         StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
         StoreError::NoResult(_) => no_result(id),
@@ -158,15 +158,15 @@ impl ResultArchive for CatalogueArchive {
 
     fn result_series(&self, id: &str) -> Result<Value, ViewRefusal> {
         let stored = self.find_stored(id)?;
-        // Series belong to runs; a method has only the results of its trials.
+        // Only runs have series; a method has only the results of its trials.
         if matches!(stored, StoredSummary::Method(_)) {
             return Err(refusal_from_store_error(StoreError::NoResult(stored.id().to_owned())));
         }
-        let report = stored.read_report().map_err(|error| refusal_to_read(error, id))?;
+        let report = stored.read_report().map_err(|error| explain_unreadable_result(error, id))?;
         Ok(json!({
             "id": report.run,
-            "streams": report.streams.iter().map(stream_series).collect::<Vec<_>>(),
-            "ports": report.ports.iter().map(port_series).collect::<Vec<_>>(),
+            "streams": report.streams.iter().map(build_stream_series).collect::<Vec<_>>(),
+            "ports": report.ports.iter().map(build_port_series).collect::<Vec<_>>(),
         }))
     }
 
@@ -174,7 +174,7 @@ impl ResultArchive for CatalogueArchive {
         let report = ComparisonReport::from_results(
             &self.comparable_result(before)?,
             &self.comparable_result(after)?,
-            // No limits: the page shows differences and judges none of them.
+            // No limits are set, because the page shows differences and does not judge them.
             &FigureLimits::new(Vec::new()),
             anyway,
         );
@@ -220,11 +220,11 @@ pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 
 impl FactSource for FleetNodes {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
-        nodes_json(&self.0).map_err(|error| refusal_from_error(&error))
+        build_nodes_json(&self.0).map_err(|error| refusal_from_error(&error))
     }
 }
 
-fn stream_series(stream: &StreamReport) -> Value {
+fn build_stream_series(stream: &StreamReport) -> Value {
     let received = stream.received.as_ref();
     json!({
         "name": stream.name,
@@ -234,7 +234,7 @@ fn stream_series(stream: &StreamReport) -> Value {
     })
 }
 
-fn port_series(port: &PortReport) -> Value {
+fn build_port_series(port: &PortReport) -> Value {
     json!({ "name": port.full_name(), "sent": port.tx_series, "received": port.rx_series })
 }
 

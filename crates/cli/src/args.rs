@@ -107,7 +107,7 @@ pub(crate) struct CommandLine {
     pub(crate) event_log: EventLogArgs,
 }
 
-// Boxed: the arguments of some commands are many times as large as those of others.
+// The variants are boxed, because the arguments of some commands are much larger than those of others.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RigCommand {
     /// Run a plan: send, receive, measure and report
@@ -202,7 +202,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "KIND=N,…")]
     pub(crate) faults: Option<crate::faults::FaultShares>,
     /// Seed that chooses the frames that the faults hit
-    // Fixed, so that two demonstrations hit the same frames and can be compared.
+    // The default is fixed, so that two demonstrations affect the same frames and can be compared.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Also write the files of the run to this directory
@@ -220,7 +220,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// The back ends that `--back-end` accepts.
-// No `process`: an engine is named with `--engine`, which also says what to start.
+// There is no `process`: `--engine` selects an engine and names its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackEndName {
     /// AF_PACKET rings; works on every kernel and every card
@@ -300,7 +300,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// Directory of past runs.
+/// Option for the directory of past runs.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StoreArgs {
     /// Directory of the run catalogue [default: $XDG_DATA_HOME/packetrig, or ~/.local/share/packetrig]

@@ -32,7 +32,7 @@ mod tap;
 mod watch;
 
 pub(crate) use execution::open_catalogue_to_read;
-pub(crate) use fleet::nodes_json;
+pub(crate) use fleet::build_nodes_json;
 pub(crate) use flows::{exporter_name, group_json, group_measures};
 pub(crate) use report::render_stored_page;
 
@@ -75,16 +75,16 @@ pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Re
 }
 
 /// Waits until the user ends the command with a signal.
-fn await_interrupt() {
+fn wait_for_interrupt() {
     while !is_interrupted() {
-        // `sleep` continues after a signal, so a single long one would never see it.
+        // `sleep` continues after a signal, so a single long sleep would not notice it.
         std::thread::sleep(POLL);
     }
 }
 
 fn run_test_command(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let request = match command {
-        // A calibration is no method: it measures the rig and has no device under test.
+        // A calibration is not a test method: it measures the rig and needs no device under test.
         TestCommand::Calibrate(arguments) => return calibrate::run_calibration(&arguments, output),
         TestCommand::Resume(arguments) => return method::resume_test(&arguments, output),
         TestCommand::Rfc2544(arguments) => MethodRequest::Rfc2544(arguments),

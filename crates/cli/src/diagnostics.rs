@@ -4,7 +4,7 @@ use crate::output::TextStyle;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
 use packetrig_plan::{PlanProblem, ProblemSeverity};
 
-/// Problems shown to a person; a machine gets all of them.
+/// Maximum number of problems in the text output; JSON output has all of them.
 const SHOWN: usize = 50;
 /// A longer line is not shown: only programs write such documents, and the path says where the problem is.
 const LONGEST_LINE: usize = 400;
@@ -29,9 +29,9 @@ pub(crate) fn render_problems(
     let mut text = String::new();
     for problem in problems.iter().take(SHOWN) {
         let report = make_report(source, problem);
-        // A problem must not be lost because its picture cannot be drawn.
+        // If the source line cannot be drawn, the problem is still printed.
         if handler.render_report(&mut text, report.as_ref()).is_err() {
-            text.push_str(&one_line(source.name, problem));
+            text.push_str(&format_problem_in_one_line(source.name, problem));
         }
         text.push('\n');
     }
@@ -43,17 +43,17 @@ pub(crate) fn render_problems(
 }
 
 /// Describes the numbers of errors and warnings.
-pub(crate) fn tally_text(problems: &[PlanProblem]) -> String {
+pub(crate) fn describe_problem_counts(problems: &[PlanProblem]) -> String {
     let errors = count_severity(problems, ProblemSeverity::Error);
     let warnings = count_severity(problems, ProblemSeverity::Warning);
-    format!("{}, {}", plural_text(errors, "error"), plural_text(warnings, "warning"))
+    format!("{}, {}", format_plural(errors, "error"), format_plural(warnings, "warning"))
 }
 
 fn count_severity(problems: &[PlanProblem], severity: ProblemSeverity) -> usize {
     problems.iter().filter(|problem| problem.severity == severity).count()
 }
 
-fn plural_text(count: usize, what: &str) -> String {
+fn format_plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -83,7 +83,7 @@ fn problem_title(problem: &PlanProblem) -> String {
     }
 }
 
-fn one_line(name: &str, problem: &PlanProblem) -> String {
+fn format_problem_in_one_line(name: &str, problem: &PlanProblem) -> String {
     let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
     format!("{name}{place}: {}\n", problem_title(problem))
 }
@@ -151,7 +151,7 @@ mod tests {
     fn many_problems_are_cut_short_and_counted() {
         let many = vec![problem(None); 70];
         assert!(rendered(TEXT, &many).contains("and 20 more"));
-        assert_eq!(tally_text(&many), "70 errors, 0 warnings");
-        assert_eq!(tally_text(&many[..1]), "1 error, 0 warnings");
+        assert_eq!(describe_problem_counts(&many), "70 errors, 0 warnings");
+        assert_eq!(describe_problem_counts(&many[..1]), "1 error, 0 warnings");
     }
 }

@@ -50,12 +50,15 @@ fn read_text(reader: impl Read) -> io::Result<String> {
     // One byte more than the limit shows that there is more.
     reader.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(invalid_data(format!("it is larger than {} MiB, the limit for a plan", MAX_BYTES >> 20)));
+        return Err(invalid_data(format!(
+            "the document is larger than {} MiB, the limit for a plan",
+            MAX_BYTES >> 20
+        )));
     }
     // Said with its place, so that a binary file is recognised as one.
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        invalid_data(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON"))
+        invalid_data(format!("the document is not text: byte {at} is not UTF-8; a plan is YAML or JSON"))
     })
 }
 
@@ -68,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_kept_as_it_is() {
+    fn plan_text_is_read_unchanged() {
         let document = PlanText::from_reader("x", "ports: []\n".as_bytes()).unwrap();
         assert_eq!(document.text, "ports: []\n");
     }

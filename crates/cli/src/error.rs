@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_are_said_once_and_in_order() {
+    fn error_causes_are_listed_once_in_order() {
         let source = io::Error::new(io::ErrorKind::InvalidData, "not text");
         let error = Error::ReadPlan { name: "a.yaml".into(), source };
         assert_eq!(error.full_message(), "cannot read the plan from a.yaml: not text");

@@ -14,12 +14,12 @@ pub(crate) fn render_explanation(
     style: TextStyle,
 ) -> String {
     let mut text: String =
-        explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
+        explanation.streams.iter().take(SHOWN).map(|stream| format_stream(stream, style)).collect();
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         text.extend([format!("… and {more} more streams (`--json` explains all)\n")]);
     }
     // Ports come after the streams whose load they add up.
-    text.extend(explanation.ports.iter().map(port_text));
+    text.extend(explanation.ports.iter().map(format_port));
     text.extend(
         assumed
             .iter()
@@ -28,32 +28,32 @@ pub(crate) fn render_explanation(
     text
 }
 
-fn stream_text(stream: &StreamExplanation, style: TextStyle) -> String {
+fn format_stream(stream: &StreamExplanation, style: TextStyle) -> String {
     let to = if stream.rx.is_empty() { "no receiver".to_owned() } else { stream.rx.join(", ") };
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
-    let mut lines = vec![labelled_line("headers", &stream.headers)];
-    lines.extend(stream.awaits.as_ref().map(|awaits| labelled_line("awaits", awaits)));
-    lines.push(labelled_line("size", &stream.sizes));
-    lines.push(labelled_line("sends", &format!("{}{}", stream.rhythm, total_text(stream))));
-    lines.push(labelled_line(
+    let mut lines = vec![format_labelled_line("headers", &stream.headers)];
+    lines.extend(stream.awaits.as_ref().map(|awaits| format_labelled_line("awaits", awaits)));
+    lines.push(format_labelled_line("size", &stream.sizes));
+    lines.push(format_labelled_line("sends", &format!("{}{}", stream.rhythm, format_total(stream))));
+    lines.push(format_labelled_line(
         "load",
         &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate),
     ));
     for field in &stream.varying {
         let how = format!("{} {} ({} values)", field.field, field.how, format_count(field.values));
-        lines.push(labelled_line("varies", &how));
+        lines.push(format_labelled_line("varies", &how));
     }
-    lines.push(labelled_line("tag", &stream.tag));
+    lines.push(format_labelled_line("tag", &stream.tag));
     text.extend(lines);
     text.push('\n');
     text
 }
 
-fn labelled_line(name: &str, value: &str) -> String {
+fn format_labelled_line(name: &str, value: &str) -> String {
     format!("  {name:<8} {value}\n")
 }
 
-fn total_text(stream: &StreamExplanation) -> String {
+fn format_total(stream: &StreamExplanation) -> String {
     match (stream.frames, stream.bytes, stream.lasts) {
         (Some(frames), Some(bytes), Some(time)) => {
             format!(": {} frames, {} bytes, {time}", format_count(frames), format_count(bytes))
@@ -63,7 +63,7 @@ fn total_text(stream: &StreamExplanation) -> String {
     }
 }
 
-fn port_text(port: &PortExplanation) -> String {
+fn format_port(port: &PortExplanation) -> String {
     let (sends, receives) = port.streams;
     // The speed of a link limits layer 1: preambles and gaps take their share.
     let share = port.speed.map_or_else(

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_lands_in_its_place() {
+    fn each_fault_kind_is_parsed() {
         let faults: FaultShares = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let wanted =
             FaultShares { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_fault_says_what_is_known() {
+    fn unknown_fault_error_lists_known_kinds() {
         for (text, hint) in
             [("drop", "drop=10"), ("burn=3", "known are drop"), ("drop=x", "number"), ("delay=soon", "50us")]
         {

@@ -53,7 +53,7 @@ pub(crate) struct FleetAddresses {
     pub(crate) enrol: String,
 }
 
-/// The state of all nodes at one time.
+/// A snapshot of the state of all nodes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct FleetPresence {
     /// Time of this state, in nanoseconds since 1970 (UTC).
@@ -66,12 +66,12 @@ pub(crate) struct FleetPresence {
 }
 
 impl FleetPresence {
-    pub(crate) fn taken_now(nodes: Vec<MemberRow>) -> Self {
+    pub(crate) fn captured_now(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),
             // CLOCK_BOOTTIME goes on while the machine sleeps, so an age counts the sleep, too.
             boot_time: clock::boottime_ns(),
-            // An unknown boot is never the same one later: then the age comes from the wall clock.
+            // If the boot id is unknown, it never matches later, so the age comes from the wall clock.
             boot_id: state::boot_id().unwrap_or_default(),
             nodes,
         }
@@ -88,7 +88,7 @@ impl FleetPresence {
     }
 
     /// The rows with their current ages, if no program has listened since.
-    pub(crate) fn aged_rows(self) -> Vec<MemberRow> {
+    pub(crate) fn with_current_ages(self) -> Vec<MemberRow> {
         let age = self.age();
         self.nodes.into_iter().map(|row| row.aged_by(age)).collect()
     }
@@ -162,7 +162,7 @@ impl FleetPlace {
     }
 
     /// Adds events to the history of nodes. No run needs the history, so a failure is only printed.
-    pub(crate) fn note_history(&self, events: Vec<(NodeName, NodeEvent)>) {
+    pub(crate) fn record_history(&self, events: Vec<(NodeName, NodeEvent)>) {
         let at = clock::wall_clock_ns();
         let history = self.node_history();
         let added = events
@@ -174,9 +174,9 @@ impl FleetPlace {
     }
 
     /// Adds the end of a run to the history of its nodes.
-    pub(crate) fn note_run(&self, report: &RunReport) {
+    pub(crate) fn record_run_end(&self, report: &RunReport) {
         let of_nodes = NodeRun::of_report(report).into_iter();
-        self.note_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
+        self.record_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
     }
 
     pub(crate) fn open_authority(&self) -> Result<FleetAuthority, Error> {
@@ -194,7 +194,7 @@ impl FleetPlace {
     /// Reads the nodes of the fleet with their last hellos. If the file cannot be read, controllers learn its content again.
     pub(crate) fn read_roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
-        // A lost file costs only the last hellos; the authority decides which nodes belong to the fleet.
+        // Without this file only the last hellos are missing: the authority knows which nodes belong to the fleet.
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
@@ -221,7 +221,7 @@ impl FleetPlace {
             return Ok(self);
         }
         let place = self.0.display();
-        Err(Error::Usage(format!("no fleet in {place}; `packetrig fleet up` makes one")))
+        Err(Error::Usage(format!("there is no fleet in {place}; `packetrig fleet up` creates one")))
     }
 
     /// Makes a fabric with the controller's rights.

@@ -8,7 +8,7 @@ use packetrig_flow_store::KeptCounts;
 pub(crate) fn sink_losses(kept: &KeptCounts) -> RecordLosses {
     let CarriedRecords { records, packets, bytes } = kept.queue_dropped;
     // `kept.lost` includes the records that the queue dropped.
-    // The queue's part is taken off, so that each record counts under one cause.
+    // The records dropped by the queue are subtracted, so that each record counts under one cause.
     let refused = CarriedRecords {
         records: kept.lost.records - records,
         packets: kept.lost.packets - packets,
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_loss_is_never_a_success() {
+    fn losses_never_exit_with_success() {
         let one = CarriedRecords { records: 1, packets: 0, bytes: 0 };
         assert_eq!(losses_exit(&RecordLosses::default()), CommandExit::Ok);
         for cause in LossCause::ALL {

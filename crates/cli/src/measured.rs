@@ -27,7 +27,7 @@ pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> S
     ServedRig {
         flows,
         logs,
-        // Always there: taps leave their descriptions at a fixed place, which need not be named.
+        // Taps are always shown, because their descriptions are in a fixed directory.
         taps: Some(Arc::new(MachineTaps)),
         calibration: Some(Arc::new(MachineCalibration { store: store.map(Path::to_owned) })),
         ..ServedRig::default()

@@ -16,7 +16,7 @@ impl PageOpener {
     /// Finds the program. Called before a run, so that a missing program does not fail after it.
     pub(crate) fn find_program() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
-        // Searched here and not by starting it: whether a start fails is known only after the run.
+        // The program is searched in PATH now; starting it as a test is only possible after the run.
         let found =
             env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|file| file.is_file());
         found.map(Self).ok_or_else(|| {

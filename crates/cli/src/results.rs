@@ -23,33 +23,33 @@ const LONGEST_NAME: usize = 32;
 
 /// Renders the whole report, with the verdict last.
 pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
-    let mut text = headline_text(report, style);
+    let mut text = format_headline(report, style);
     let sections = [
-        ("Streams", streams::counts_table(report, style)),
-        ("Sending", streams::sending_table(report, style)),
-        ("Latency and jitter (one-way)", streams::latency_table(report, style)),
-        ("Probes", probes::probes_text(report)),
-        ("Nodes", nodes::nodes_text(report, style)),
-        ("Load", nodes::load_text(report)),
-        ("Ports", whole::ports_text(report, style)),
-        ("Ledger (frames)", whole::ledger_text(report)),
-        ("Peaks", judged::peaks_text(report)),
-        ("Outages (time since the start)", judged::outages_text(report)),
-        ("Port events (time since the start)", judged::events_text(report)),
-        ("Frames that went astray", judged::astray_text(report)),
-        ("Captures", whole::captures_text(report)),
-        ("Caveats", whole::caveats_text(report, style)),
-        ("Criteria", judged::criteria_text(report, style)),
+        ("Streams", streams::format_counts_table(report, style)),
+        ("Sending", streams::format_sending_table(report, style)),
+        ("Latency and jitter (one-way)", streams::format_latency_table(report, style)),
+        ("Probes", probes::format_probes(report)),
+        ("Nodes", nodes::format_nodes(report, style)),
+        ("Load", nodes::format_load_factor(report)),
+        ("Ports", whole::format_ports(report, style)),
+        ("Ledger (frames)", whole::format_ledger(report)),
+        ("Peaks", judged::format_sending_peaks(report)),
+        ("Outages (time since the start)", judged::format_outages(report)),
+        ("Port events (time since the start)", judged::format_port_events(report)),
+        ("Misdelivered frames and frames of other runs", judged::format_misdelivered_frames(report)),
+        ("Captures", whole::format_captures(report)),
+        ("Caveats", whole::format_caveats(report, style)),
+        ("Criteria", judged::format_criteria(report, style)),
     ];
     for (title, body) in sections.iter().filter(|(_, body)| !body.is_empty()) {
         text.extend(["\n", &style.bold(title), "\n", body]);
     }
     // Last, because a reader of a terminal looks there when the command has ended.
-    text.push_str(&verdict_text(report, style));
+    text.push_str(&format_verdict(report, style));
     text
 }
 
-fn headline_text(report: &RunReport, style: TextStyle) -> String {
+fn format_headline(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
         // Only with every node's report: a node that is missing may have sent.
@@ -66,26 +66,26 @@ fn headline_text(report: &RunReport, style: TextStyle) -> String {
     )
 }
 
-fn verdict_text(report: &RunReport, style: TextStyle) -> String {
+fn format_verdict(report: &RunReport, style: TextStyle) -> String {
     let word = match report.verdict {
         RunVerdict::Pass => style.good("PASS"),
         RunVerdict::Fail(_) => style.bad("FAIL"),
         RunVerdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("\nVerdict: {word}\n");
-    let reasons = merged_reasons(report);
+    let reasons = merge_reasons(report);
     text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  {reason}\n")));
-    text.push_str(&left_out_line(reasons.len(), "reasons", "report.json"));
+    text.push_str(&format_omitted_rows_line(reasons.len(), "reasons", "report.json"));
     text
 }
 
 /// Reasons against PASS: those about single streams merged, the others unchanged.
-fn merged_reasons(report: &RunReport) -> Vec<String> {
+fn merge_reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
     let mut remarks = Vec::new();
     let mut others = Vec::new();
     for reason in report.verdict.reasons() {
-        match about_stream(reason, &names) {
+        match parse_stream_remark(reason, &names) {
             Some(remark) => remarks.push(remark),
             None => others.push(reason.clone()),
         }
@@ -94,7 +94,7 @@ fn merged_reasons(report: &RunReport) -> Vec<String> {
 }
 
 /// Parses `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
-fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
+fn parse_stream_remark<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
     let (subject, text) = reason.split_once(": ")?;
     // Caveats name the stream alone, and reasons of a verdict put the word before it.
     let name = subject.strip_prefix("stream ").unwrap_or(subject);
@@ -102,7 +102,7 @@ fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRema
 }
 
 /// Line with the number of rows that a table does not show, and the file that has them.
-fn left_out_line(rows: usize, what: &str, file: &str) -> String {
+fn format_omitted_rows_line(rows: usize, what: &str, file: &str) -> String {
     match rows.checked_sub(MAX_ROWS) {
         None | Some(0) => String::new(),
         Some(more) => format!("  … and {more} more {what}, see {file}\n"),

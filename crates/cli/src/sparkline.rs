@@ -5,18 +5,18 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
 pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
-    // Infinite values and NaN would take the scale away from all others.
+    // Infinite values and NaN are left out, because no other value would be visible beside them.
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
     let span = known().fold(f64::NEG_INFINITY, f64::max) - least;
     // Without a change, all values are blocks of middle height.
     let finite = shown.iter().map(|value| value.filter(|value| value.is_finite()));
     let shares = finite.map(|value| value.map(|value| if span > 0.0 { (value - least) / span } else { 0.5 }));
-    shares.map(|share| share.map_or(' ', block_of)).collect()
+    shares.map(|share| share.map_or(' ', choose_block_character)).collect()
 }
 
 /// The block for a share of the height.
-fn block_of(share: f64) -> char {
+fn choose_block_character(share: f64) -> char {
     // The eight blocks have the indexes 0 to 7.
     let mut blocks = BLOCKS.iter().enumerate();
     blocks.find(|(index, _)| (*index as f64 - share * 7.0).abs() <= 0.5).map_or(' ', |(_, block)| *block)

@@ -18,7 +18,7 @@ fn link_speed(location: &PortLocation) -> Option<BitRate> {
 
 /// Time that the plan's senders send; `None` if one sends until it is stopped, or if the time depends on an unknown speed.
 pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
-    // An error here is no matter: the time is for the progress line, and the run shows the problems itself.
+    // Errors are ignored: this time is only for the progress line, and the run reports problems itself.
     let bound = plan.clone().bind_to_links(&port_speeds(plan)).ok()?;
     let ends: Option<Vec<Nanos>> = bound.streams.iter().map(|stream| stream.timeline.end_time()).collect();
     ends?.into_iter().max()

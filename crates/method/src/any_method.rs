@@ -40,7 +40,7 @@ pub enum StartedMethod {
     Bisect { search: BisectionMethod, minimum: Option<Load> },
 }
 
-/// Reason why options cannot be used.
+/// Error: the options do not define a valid test.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum MethodOptionsError {
     #[error("{method}: {option} {problem}")]
@@ -95,7 +95,7 @@ impl MethodReport {
     /// Returns the report with these sending ports.
     #[must_use]
     pub fn with_senders(self, senders: Vec<LoadedSender>) -> Self {
-        // With one sender, its loads are those of the other tables.
+        // With one sender, the other tables already show its loads.
         let are_several = senders.len() > 1;
         Self { senders: if are_several { senders } else { Vec::new() }, ..self }
     }
@@ -115,7 +115,7 @@ impl MethodOptions {
         }
     }
 
-    /// Returns the waits around a trial. The caller that makes the trial keeps them.
+    /// Returns the waits before and after a trial. The caller that makes the trial must observe them.
     pub fn trial_waits(&self, order: &TrialOrder) -> TrialWaits {
         match self {
             Self::Rfc2544(options) => options.trial_waits(order),
@@ -164,7 +164,7 @@ impl MethodOptions {
     }
 }
 
-/// An option with a value that makes every trial impossible.
+/// An option with a value with which no trial can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OptionProblem {
     pub option: &'static str,
@@ -172,7 +172,7 @@ pub(crate) struct OptionProblem {
 }
 
 /// Returns the first check that found a problem.
-pub(crate) fn first_problem(checks: &[(bool, &'static str, &'static str)]) -> Option<OptionProblem> {
+pub(crate) fn find_first_problem(checks: &[(bool, &'static str, &'static str)]) -> Option<OptionProblem> {
     let found = checks.iter().find(|(is_problem, ..)| *is_problem);
     found.map(|(_, option, problem)| OptionProblem { option, problem })
 }

@@ -16,13 +16,13 @@ use std::fmt;
 
 /// A kind of value that [`Bisection`] searches.
 pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
-    /// A value that no trial is made with.
+    /// The zero of the kind of value. No trial is made with it.
     const NOTHING: Self;
 
     /// The value in the middle, rounded down.
     fn middle_of(low: Self, high: Self) -> Self;
 
-    /// `high - low`, or nothing if `low` is above `high`.
+    /// Returns `high - low`, or 0 if `low` is above `high`.
     fn distance_between(low: Self, high: Self) -> Self;
 
     /// Scales the value by this many thousandths.
@@ -122,9 +122,9 @@ pub struct BisectionBounds<V> {
 pub struct Bisection<V> {
     options: BisectionOptions<V>,
     bounds: BisectionBounds<V>,
-    /// Passed trials of the present value.
+    /// Number of passed trials of the value that is being tried.
     passed: u32,
-    /// Failed trials of the present value.
+    /// Number of failed trials of the value that is being tried.
     failed: u32,
     /// True if the loss of one of these trials may be the rig's fault.
     is_rig_suspected: bool,
@@ -184,7 +184,7 @@ impl<V: SearchedValue> Bisection<V> {
             return self.bounds.lower.is_none().then_some(self.options.max);
         };
         let low = self.bounds.lower.unwrap_or(self.options.min);
-        // Between the ceiling and the failed value nothing can be learned: the rig cannot send that much.
+        // Trials between the ceiling and the failed value are useless, because the rig cannot send that much.
         let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
         let middle = V::middle_of(low, top);
         let relative = top.scale_permille(self.options.relative_resolution_permille);
@@ -210,7 +210,7 @@ impl<V: SearchedValue> Bisection<V> {
 
     /// Applies a trial to the present value. A load that is beyond the rig is not tried again.
     fn apply_trial(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
-        // The search is over, so the trial belongs to no value.
+        // The search is over, so the trial is ignored.
         let Some(value) = self.next_value() else { return };
         // A rig fault does not matter here: a faulty rig adds loss, and even so the loss is within the limit.
         if loss <= self.options.accepted_loss {
@@ -222,7 +222,7 @@ impl<V: SearchedValue> Bisection<V> {
             return;
         }
         self.failed += 1;
-        // One suspected trial is enough: without the rig's fault, the value might have passed in it.
+        // One doubtful trial is enough: without the fault of the rig, the value might have passed in it.
         self.is_rig_suspected |= is_rig_fault;
         // A loss that may be the rig's proves nothing about the value, however great it is.
         let is_hopeless = loss > self.options.hopeless_loss && !is_rig_fault;

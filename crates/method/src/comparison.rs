@@ -5,7 +5,7 @@
 //! pairs have a confidence interval by Student's t: 95 %, for pairs that are about normal. Bootstrap intervals are too
 //! narrow for the ten or twenty pairs of a usual comparison.
 
-use crate::any_method::{OptionProblem, first_problem};
+use crate::any_method::{OptionProblem, find_first_problem};
 use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult, TrialWaits};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub use result::{
     TrialMeasures,
 };
 
-/// Fewer pairs prove nothing: a single odd one would decide.
+/// Minimum number of pairs for a finding. With fewer, a single outlier would decide.
 pub const LEAST_PAIRS: u32 = 5;
 
 /// Options of the method `compare`.
@@ -42,14 +42,14 @@ impl ComparisonOptions {
     pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
         let is_empty =
             |load: &ComparedLoad| load.frames_per_second == Load::ZERO || load.trial_ns == Nanos::ZERO;
-        first_problem(&[
+        find_first_problem(&[
             (self.loads.is_empty(), "loads", "must have at least one load"),
             (self.loads.iter().any(is_empty), "loads", "must have rates and times above 0"),
             (self.pairs == 0, "pairs", "must be at least 1"),
             (
                 !self.maximum_worsening.is_empty() && self.pairs < LEAST_PAIRS,
                 "pairs",
-                "must be at least 5 with a limit: fewer decide nothing",
+                "must be at least 5 with a limit: fewer pairs decide nothing",
             ),
         ])
     }
@@ -85,13 +85,13 @@ struct TrialPlace {
 
 impl Comparison {
     pub fn new(options: ComparisonOptions) -> Self {
-        // Drawn for all pairs at once and from the seed alone, so a resumed test orders the same trials.
+        // The order depends only on the seed, so a resumed test orders the same trials.
         let is_second_first = schedule::draw_orders(options.pairs, options.seed);
         Self { options, is_second_first, trials: Vec::new() }
     }
 
-    /// Returns the place of a trial: pair by pair, load by load, first and second device.
-    fn place_of_trial(&self, trial: usize) -> Option<TrialPlace> {
+    /// Returns pair, load and device of a trial. Trials are ordered by pair, then by load, then by first and second device.
+    fn locate_trial(&self, trial: usize) -> Option<TrialPlace> {
         // `new` accepts an empty list of loads, so this must not divide by zero.
         let loads = self.options.loads.len().max(1);
         let pair = trial / 2 / loads;
@@ -109,7 +109,7 @@ impl Comparison {
 
 impl TestMethod for Comparison {
     fn next_order(&self) -> Option<TrialOrder> {
-        let place = self.place_of_trial(self.trials.len())?;
+        let place = self.locate_trial(self.trials.len())?;
         let load = self.options.loads[place.load];
         let length = TrialLength::Time(load.trial_ns);
         let purpose = TrialPurpose::Repetition;

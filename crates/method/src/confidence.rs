@@ -44,7 +44,7 @@ fn student_quantile(degrees: u32) -> f64 {
 
 /// Confidence interval of a mean, for values that are about normal. `None` for fewer than two values.
 pub fn mean_interval(sample: &crate::SampleStatistics) -> Option<ConfidenceInterval> {
-    // A single value has no spread, and so no interval.
+    // A single value has no standard deviation, so it has no interval.
     let degrees = sample.count.checked_sub(1).filter(|degrees| *degrees > 0)?;
     let half = student_quantile(degrees) * sample.standard_deviation / f64::from(sample.count).sqrt();
     Some(ConfidenceInterval { low: sample.mean - half, high: sample.mean + half })
@@ -61,7 +61,7 @@ pub fn count_to_exclude(sample: &crate::SampleStatistics, value: f64) -> Option<
         let more = crate::SampleStatistics { count, ..*sample };
         mean_interval(&more).is_some_and(|interval| !interval.contains(value))
     };
-    // The interval only shrinks with more values, so the least number can be searched by halves.
+    // The interval shrinks monotonically with the number of values, so binary search finds the smallest number.
     let (mut contains, mut excluded) = (sample.count, MAX_ADVISED);
     if !excludes(excluded) {
         return None;

@@ -7,7 +7,7 @@
 //! most value is the lost frames by rate plus the time without arrivals that these frames do not explain. A criterion holds
 //! only if the most value does. A repetition whose interval contains the limit is made again, at most twice.
 
-use crate::any_method::{OptionProblem, first_problem};
+use crate::any_method::{OptionProblem, find_first_problem};
 use crate::rounding::time_of_frames;
 use crate::session::REPEATS;
 use crate::{
@@ -40,7 +40,7 @@ pub struct ConvergenceOptions {
 
 impl ConvergenceOptions {
     pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
-        first_problem(&[
+        find_first_problem(&[
             (self.frames_per_second == Load::ZERO, "frames_per_second", "must be above 0"),
             // An event after the last frame costs no frame, so there would be nothing to measure.
             (self.trial_ns <= self.event_at_ns, "trial_ns", "must be longer than event_at_ns"),
@@ -121,7 +121,7 @@ pub struct StreamConvergence {
 pub struct Convergence {
     options: ConvergenceOptions,
     trials: Vec<ConvergenceTrial>,
-    /// Number of times that the present repetition was made again because it left the limit open.
+    /// Number of times that the present repetition was repeated because its bounds did not decide the criterion.
     repeated: u32,
 }
 
@@ -136,7 +136,7 @@ impl Convergence {
         let unaffected = streams.iter().filter(|stream| stream.affected_trials == 0);
         ConvergenceResult {
             repetitions: self.options.repetitions,
-            convergence_ns: SampleStatistics::from_values(&slowest_of_each_trial(&self.trials)),
+            convergence_ns: SampleStatistics::from_values(&list_slowest_times(&self.trials)),
             unaffected_streams: unaffected.map(|stream| stream.stream.clone()).collect(),
             trials: self.trials.clone(),
             streams,
@@ -145,7 +145,7 @@ impl Convergence {
 }
 
 impl Convergence {
-    /// True if a trial measured times between which the limit lies.
+    /// True if the limit lies between the lower and the upper bound that a trial measured.
     fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
         // Without a limit there is nothing to decide, so no repetition is made again.
         let Some(limit) = self.options.maximum_convergence_ns else { return false };
@@ -182,8 +182,8 @@ impl TestMethod for Convergence {
 
     fn on_result(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
-        let trial = read_trial(result, order.load);
-        // The number of repeats is limited: with a rig that is always this uncertain, the method must still end.
+        let trial = evaluate_trial(result, order.load);
+        // The number of repeats is limited, so that the method ends even if the rig is always this uncertain.
         if self.leaves_limit_open(&trial) && self.repeated < REPEATS {
             self.repeated += 1;
             return;
@@ -194,30 +194,30 @@ impl TestMethod for Convergence {
 
     fn describe_progress(&self) -> String {
         let done = format!("convergence: {} of {} trials", self.trials.len(), self.options.repetitions);
-        match SampleStatistics::from_values(&slowest_of_each_trial(&self.trials)) {
+        match SampleStatistics::from_values(&list_slowest_times(&self.trials)) {
             Some(found) => format!("{done}, {:.3} to {:.3} ms", found.min / 1e6, found.max / 1e6),
             None => done,
         }
     }
 }
 
-fn read_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
+fn evaluate_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
-        // The first arm takes precedence: without the event there is no convergence to measure, whatever the rig did.
+        // This arm comes first: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
         // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),
     };
     let streams = match &result.streams[..] {
-        [] => vec![read_stream(&all_streams(result, load))],
-        streams => streams.iter().map(read_stream).collect(),
+        [] => vec![evaluate_stream(&combine_streams(result, load))],
+        streams => streams.iter().map(evaluate_stream).collect(),
     };
     ConvergenceTrial { outcome, reason, event_at_ns: result.event_at, streams }
 }
 
-/// Makes one stream from a trial without rows of its streams.
-fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
+/// Makes one row from the sums of a trial that has no rows of its streams.
+fn combine_streams(result: &TrialResult, load: Load) -> StreamTrial {
     StreamTrial {
         name: "all streams".to_owned(),
         sent: result.sent,
@@ -228,7 +228,7 @@ fn all_streams(result: &TrialResult, load: Load) -> StreamTrial {
     }
 }
 
-fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
+fn evaluate_stream(stream: &StreamTrial) -> StreamConnectivity {
     let [least, most] =
         [stream.lost.least, stream.lost.most].map(|frames| time_of_frames(frames, stream.rate));
     let by_frames = least.zip(most).map(|(least, most)| TimeRange { least, most });
@@ -251,7 +251,7 @@ fn measured_trials(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &Converg
     trials.iter().filter(|trial| trial.outcome == ConvergenceOutcome::Measured)
 }
 
-fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
+fn list_slowest_times(trials: &[ConvergenceTrial]) -> Vec<f64> {
     measured_trials(trials)
         .filter_map(ConvergenceTrial::slowest_stream_time)
         .map(|time| time.most.as_u64() as f64)
@@ -259,7 +259,7 @@ fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
 }
 
 fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {
-    // Keeps the order of the plan, not that of the names.
+    // The order of the plan is kept; a sorted map would have the order of the names.
     let mut order = Vec::new();
     let mut rows: BTreeMap<&str, Vec<&StreamConnectivity>> = BTreeMap::new();
     for row in measured_trials(trials).flat_map(|trial| &trial.streams) {

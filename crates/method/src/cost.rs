@@ -8,7 +8,7 @@ use crate::sim::SimulatedDevice;
 use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
 use packetrig_units::Nanos;
 
-/// A rehearsal ends after this many trials. Options for more trials take weeks.
+/// Maximum number of trials of a rehearsal. A real test with more trials would take weeks.
 const MAX_TRIALS: usize = 100_000;
 
 /// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest
@@ -31,8 +31,8 @@ impl RehearsedCost {
         self.sending + self.waits
     }
 
-    /// Returns the cost that takes longer.
-    fn max_of(self, other: Self) -> Self {
+    /// Returns the cost with the longer time.
+    fn longer_of(self, other: Self) -> Self {
         if other.total_time() > self.total_time() { other } else { self }
     }
 
@@ -71,7 +71,7 @@ impl CostRange {
             sending: often(self.most.sending),
             waits: often(self.most.waits) + between,
         };
-        // The least stays: a rig that sustains every trial repeats none.
+        // The lower end is unchanged: a rig that sustains every trial repeats none.
         Self { least: self.least, most }
     }
 }
@@ -79,11 +79,11 @@ impl CostRange {
 impl MethodOptions {
     /// Returns the trials that the method orders for this device: the plan of a dry run.
     pub fn rehearse_trials(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
-        Ok(play_method(self.start_method()?, device.clone()))
+        Ok(rehearse_method(self.start_method()?, device.clone()))
     }
 
     /// Returns the trials with a device that never loses a frame: each search tries its highest load.
-    pub fn rehearse_most(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+    pub fn rehearse_longest(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
         self.rehearse_trials(&simulate_device(f64::INFINITY))
     }
 
@@ -101,11 +101,11 @@ impl MethodOptions {
     /// Returns the cost that a started method still has. This plays the method to its end several times, so call it once per
     /// trial.
     pub fn remaining_cost(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
-        // From a new method: a started one may order only lower loads by now.
+        // The highest load comes from a new method, because a started one may now order only lower loads.
         let highest = self.highest_load()?;
         let costs = LIMITS.map(|share| {
-            // On a copy, so that the running method stays where it is.
-            let orders = play_method(method.clone(), simulate_device(highest * share));
+            // The rehearsal uses a copy, so that the running method does not change.
+            let orders = rehearse_method(method.clone(), simulate_device(highest * share));
             RehearsedCost::from_orders(self, &orders)
         });
         let least = costs.into_iter().min_by_key(RehearsedCost::total_time);
@@ -113,12 +113,13 @@ impl MethodOptions {
         let most = costs.into_iter().max_by_key(RehearsedCost::total_time).unwrap_or_default();
         // The simulated devices repeat themselves exactly. MLRsearch needs the most trials with a device
         // whose trials at a load differ, so such a device counts as well.
-        let most = self.wavering_cost(method).map_or(most, |wavering| wavering.max_of(most));
+        let most =
+            self.estimate_unstable_device_cost(method).map_or(most, |wavering| wavering.longer_of(most));
         Ok(CostRange { least: least.unwrap_or_default(), most })
     }
 
     /// Cost of an MLRsearch with a device whose trials at a load differ, which needs the most trials.
-    fn wavering_cost(&self, method: &StartedMethod) -> Option<RehearsedCost> {
+    fn estimate_unstable_device_cost(&self, method: &StartedMethod) -> Option<RehearsedCost> {
         let (Self::Mlrsearch(options), StartedMethod::Mlrsearch { search, .. }) = (self, method) else {
             return None;
         };
@@ -129,13 +130,13 @@ impl MethodOptions {
 
     /// Returns the highest load that a device gets which never loses frames.
     fn highest_load(&self) -> Result<f64, MethodOptionsError> {
-        let orders = self.rehearse_most()?;
+        let orders = self.rehearse_longest()?;
         Ok(orders.iter().map(|order| order.load.frames_per_second()).fold(0.0, f64::max))
     }
 }
 
 /// Returns the trials that a method still orders.
-fn play_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+fn rehearse_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
     let mut orders = Vec::new();
     while let Some(order) = method.next_order().filter(|_| orders.len() < MAX_TRIALS) {
         method.on_result(&device.perform_trial(&order));

@@ -18,33 +18,33 @@ impl MethodResult {
     /// Returns the figures of this result.
     pub fn report_figures(&self) -> Vec<ReportFigure> {
         match self {
-            Self::Rfc2544(result) => rfc2544_figures(result),
-            Self::Mlrsearch(result) => result.goals.iter().flat_map(goal_figures).collect(),
-            Self::Bisect(result) => vec![bisection_figure(result)],
-            Self::Convergence(result) => convergence_figures(result),
-            Self::Compare(result) => comparison_figures(result),
-            Self::LossShare(result) => loss_share_figures(result),
+            Self::Rfc2544(result) => list_rfc2544_figures(result),
+            Self::Mlrsearch(result) => result.goals.iter().flat_map(list_goal_figures).collect(),
+            Self::Bisect(result) => vec![build_bisection_figure(result)],
+            Self::Convergence(result) => list_convergence_figures(result),
+            Self::Compare(result) => list_comparison_figures(result),
+            Self::LossShare(result) => list_loss_share_figures(result),
         }
     }
 }
 
-fn rfc2544_figures(result: &Rfc2544Result) -> Vec<ReportFigure> {
-    let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(size_figures).collect();
-    figures.extend(result.reset.as_ref().and_then(|reset| reset.measured_value()).map(reset_figure));
+fn list_rfc2544_figures(result: &Rfc2544Result) -> Vec<ReportFigure> {
+    let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(list_size_figures).collect();
+    figures.extend(result.reset.as_ref().and_then(|reset| reset.measured_value()).map(build_reset_figure));
     figures
 }
 
-fn reset_figure(reset: &ResetTime) -> ReportFigure {
+fn build_reset_figure(reset: &ResetTime) -> ReportFigure {
     let [least, most] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64);
-    // Without an end, the outage so far is only the least.
+    // An outage without an end lasted at least this long, so its value is unknown.
     let value = Some(most).filter(|_| reset.is_back);
     lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME)
         .with_uncertainty(value.map(|most| most - least))
 }
 
-fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
+fn list_size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     let subject = size.frame_size_bytes.to_string();
-    let throughput = size.throughput.as_ref().map(|bounds| throughput_figure(bounds, subject.clone()));
+    let throughput = size.throughput.as_ref().map(|bounds| build_throughput_figure(bounds, subject.clone()));
     let latency = size.latency.as_ref().and_then(|part| part.measured_value()).map(|latency| {
         let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
         lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME)
@@ -52,44 +52,45 @@ fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     });
     // The first point of the curve is at the maximum load.
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first());
-    let loss = loss.map(|point| maximum_loss_figure(point, subject.clone()));
+    let loss = loss.map(|point| build_maximum_loss_figure(point, subject.clone()));
     let burst = size.back_to_back.as_ref().and_then(|part| part.measured_value()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
         higher_is_better("back-to-back", subject.clone(), mean_value(burst.burst_frames), "frames")
             .with_uncertainty(spread)
     });
     let recovery = size.recovery.as_ref().and_then(|part| part.measured_value());
-    let recovery = recovery.map(|recovery| recovery_figure(recovery, subject.clone()));
+    let recovery = recovery.map(|recovery| build_recovery_figure(recovery, subject.clone()));
     [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
 }
 
-fn maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportFigure {
-    // The value is the most. The truth may be this far below it.
+fn build_maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportFigure {
+    // The value is the upper bound. The true value may be this much lower.
     let doubt = point.most_loss_percent - point.least_loss_percent;
     // The loss may be the rig's, so that of the device is unknown.
     let value = Some(point.most_loss_percent).filter(|_| point.rig_fault.is_none());
     lower_is_better("frame-loss-at-maximum", subject, value, "%").with_uncertainty(value.map(|_| doubt))
 }
 
-fn recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
+fn build_recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
     // A trial without recovery has only a least time, so the mean has no upper bound.
     let value = mean_value(recovery.recovery_ns).filter(|_| recovery.all_recovered());
     lower_is_better("recovery", subject, value, TIME)
 }
 
-fn throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
+fn build_throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
     let lost_at = bounds.lost_at_frames_per_second;
-    let figure = bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by);
-    known_if(bounds.is_complete, figure)
+    let figure =
+        build_bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by);
+    with_value_if(bounds.is_complete, figure)
 }
 
-/// Leaves a figure without value until its search is over: before the end, no load may have passed yet.
-fn known_if(is_over: bool, figure: ReportFigure) -> ReportFigure {
+/// Removes the value of a figure while its search is in progress: until then, possibly no load has passed.
+fn with_value_if(is_over: bool, figure: ReportFigure) -> ReportFigure {
     if is_over { figure } else { ReportFigure { value: None, uncertainty: None, ..figure } }
 }
 
 /// Makes the figure of a searched load. If the rig set the bound, the value is unknown.
-fn bounds_figure(
+fn build_bounds_figure(
     name: &str,
     subject: String,
     lower: Option<Load>,
@@ -99,29 +100,39 @@ fn bounds_figure(
     let lower = lower.map(Load::frames_per_second);
     // If no load passed, the device carries nothing, and 0 is a value. Only a bound of the rig hides it.
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
-    // The search ended between the two bounds, so the truth may be this far above the value.
+    // The true value is between the two bounds, so it may be this much above the value.
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
     higher_is_better(name, subject, value, RATE).with_uncertainty(doubt)
 }
 
-fn goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
+fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     let subject = result.goal.to_string();
-    let bound =
-        bounds_figure("lower-bound", subject.clone(), result.lower_bound, result.upper_bound, result.cause);
+    let bound = build_bounds_figure(
+        "lower-bound",
+        subject.clone(),
+        result.lower_bound,
+        result.upper_bound,
+        result.cause,
+    );
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
     let conditional = higher_is_better("conditional-throughput", subject, known, RATE);
-    vec![known_if(result.is_reached, bound), known_if(result.is_reached, conditional)]
+    vec![with_value_if(result.is_reached, bound), with_value_if(result.is_reached, conditional)]
 }
 
-fn bisection_figure(result: &BisectionResult) -> ReportFigure {
-    let figure =
-        bounds_figure("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause);
-    known_if(result.is_over, figure)
+fn build_bisection_figure(result: &BisectionResult) -> ReportFigure {
+    let figure = build_bounds_figure(
+        "throughput",
+        String::new(),
+        result.lower_bound,
+        result.upper_bound,
+        result.cause,
+    );
+    with_value_if(result.is_over, figure)
 }
 
-fn convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
+fn list_convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
     let spread = result.convergence_ns.map(|times| times.standard_deviation);
     vec![
         lower_is_better("convergence", String::new(), mean_value(result.convergence_ns), TIME)
@@ -129,7 +140,7 @@ fn convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
     ]
 }
 
-fn comparison_figures(result: &ComparisonResult) -> Vec<ReportFigure> {
+fn list_comparison_figures(result: &ComparisonResult) -> Vec<ReportFigure> {
     let figures = result.loads.iter().flat_map(|load| {
         load.measures.iter().map(|measure| {
             // An uncertainty is the distance from the value to either end.
@@ -144,7 +155,7 @@ fn comparison_figures(result: &ComparisonResult) -> Vec<ReportFigure> {
     figures.collect()
 }
 
-fn loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
+fn list_loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
     let mut figures: Vec<ReportFigure> = result
         .rates
         .iter()

@@ -17,7 +17,7 @@ pub struct JournalEntry {
     pub result: TrialResult,
 }
 
-/// Reason why a journal cannot be read.
+/// Error: a journal cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {source}")]
 pub struct JournalError {
@@ -34,7 +34,7 @@ pub fn to_json_line(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Reads a journal: its first line, and the trials.
-pub fn read_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
+pub fn parse_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
     let at = |index: usize| move |source| JournalError { line: index + 1, source };
     let mut lines = text.lines().enumerate();
     let first = lines.next().map_or("", |(_, line)| line);
@@ -44,8 +44,8 @@ pub fn read_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, Journ
         match serde_json::from_str(line) {
             Ok(entry) => trials.push(entry),
             // The process ended while it wrote this line.
-            Err(_) if is_last(text, index) && !text.ends_with('\n') => break,
-            // A line with its newline was written completely. That it does not parse is damage, and after
+            Err(_) if is_last_line(text, index) && !text.ends_with('\n') => break,
+            // A line with a newline was written completely. If it cannot be parsed, the journal is damaged, and after
             // damage trials may be missing, so the journal is refused.
             Err(source) => return Err(at(index)(source)),
         }
@@ -53,7 +53,7 @@ pub fn read_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, Journ
     Ok(Journal { head, trials })
 }
 
-fn is_last(text: &str, index: usize) -> bool {
+fn is_last_line(text: &str, index: usize) -> bool {
     text.lines().count() == index + 1
 }
 
@@ -89,25 +89,25 @@ mod tests {
             to_json_line(&entry(2)).unwrap(),
         ]
         .concat();
-        let read_back = read_journal::<String>(&whole).unwrap();
+        let read_back = parse_journal::<String>(&whole).unwrap();
         assert_eq!(read_back, Journal { head: "head".to_owned(), trials: vec![entry(1), entry(2)] });
         let cut = &whole[..whole.len() - 10];
-        assert_eq!(read_journal::<String>(cut).unwrap().trials, [entry(1)]);
+        assert_eq!(parse_journal::<String>(cut).unwrap().trials, [entry(1)]);
     }
 
     #[test]
-    fn a_load_comes_back_to_the_last_bit() {
+    fn journal_keeps_loads_to_the_last_bit() {
         let mut odd = entry(1);
         odd.order.load = Load::new(1_105.415_554_370_269_3);
         let text = [to_json_line(&"head").unwrap(), to_json_line(&odd).unwrap()].concat();
-        assert_eq!(read_journal::<String>(&text).unwrap().trials, [odd]);
+        assert_eq!(parse_journal::<String>(&text).unwrap().trials, [odd]);
     }
 
     #[test]
     fn a_damaged_line_in_the_middle_is_named() {
         let text =
             format!("{}nonsense\n{}", to_json_line(&"head").unwrap(), to_json_line(&entry(2)).unwrap());
-        assert_eq!(read_journal::<String>(&text).unwrap_err().line, 2);
-        assert_eq!(read_journal::<String>("").unwrap_err().line, 1);
+        assert_eq!(parse_journal::<String>(&text).unwrap_err().line, 2);
+        assert_eq!(parse_journal::<String>("").unwrap_err().line, 1);
     }
 }

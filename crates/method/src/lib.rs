@@ -4,7 +4,7 @@
 //! It uses no interface and reads no clock. So the rig, a simulated device ([`sim`]) and a recorded [`journal`] drive a
 //! method alike, and a method that was interrupted resumes from its journal.
 //!
-//! A trial that the rig could not sustain is no fact about the device. [`MethodSession`] repeats such a trial. If the rig fails
+//! A trial that the rig could not sustain says nothing about the device. [`MethodSession`] repeats such a trial. If the rig fails
 //! again, the method receives the result, and a bound from that trial is the rig's ([`BoundCause::Rig`]).
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 use crate::Load;
 use packetrig_units::{BitRate, FrameSize, Nanos};
 
-/// The most frames of one size that a line carries per second: `bits / (8 * (size + 20))`.
+/// Returns the maximum number of frames of one size that a line carries per second: `bits / (8 * (size + 20))`.
 pub fn theoretical_load(line: BitRate, size: FrameSize) -> Load {
     // On the line, Ethernet adds 20 bytes to each frame: 8 of preamble and 12 of gap.
     Load::new(line.bits_per_second() as f64 / (8.0 * f64::from(size.l1_bytes())))
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gigabit_carries_what_rfc_2544_says() {
+    fn gigabit_frame_rates_match_rfc_2544() {
         let line = BitRate::new(1_000_000_000);
         let of_size = |bytes| theoretical_load(line, FrameSize::new(bytes)).to_string();
         let loads = [64, 512, 1518].map(of_size);

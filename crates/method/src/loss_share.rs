@@ -3,7 +3,7 @@
 //! Each rate gets the same number of runs, all with the same number of frames. One run without loss proves little about the
 //! next one, so the share of runs with loss has a confidence interval.
 
-use crate::any_method::{OptionProblem, first_problem};
+use crate::any_method::{OptionProblem, find_first_problem};
 use crate::confidence::{ConfidenceInterval, wilson_interval};
 use crate::{
     JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialLength, TrialOrder, TrialPurpose,
@@ -32,7 +32,7 @@ pub struct LossShareOptions {
 impl LossShareOptions {
     pub(crate) fn find_problem(&self) -> Option<OptionProblem> {
         let rates = &self.rates_frames_per_second;
-        first_problem(&[
+        find_first_problem(&[
             (rates.is_empty(), "rates_frames_per_second", "must name at least one rate"),
             (rates.contains(&Load::ZERO), "rates_frames_per_second", "must be above 0"),
             (has_repeated(rates), "rates_frames_per_second", "must name each rate once"),
@@ -105,7 +105,7 @@ impl LossShareOptions {
             return vec![highest];
         }
         // Not by repeated addition: rounding errors would add up.
-        // The limit keeps a tiny step from filling the memory with rates.
+        // The number of rates is limited, because a tiny step would fill the memory.
         let steps = crate::rounding::whole_part(((high - low) / step).floor()).min(100_000);
         let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
         if rates.last().is_some_and(|last| last.frames_per_second() < high) {
@@ -152,7 +152,7 @@ impl LossShare {
     }
 
     const fn is_lossless(&self, rate: &RateLossShare) -> bool {
-        // Runs that the rig could not sustain are not in `runs`. A rate that lacks one is not proven.
+        // Runs that the rig could not sustain are not in `runs`. A rate with too few runs is not proven to be lossless.
         rate.runs == self.options.runs_per_rate && rate.runs_with_loss == 0
     }
 
@@ -193,7 +193,7 @@ impl LossShare {
         }
         // Rates below the wanted one do not prove it, even if none of them lost a frame.
         if !self.rates.iter().any(|rate| rate.frames_per_second >= wanted) {
-            return JudgedCriterion::unknown(criterion, "no rate was as high");
+            return JudgedCriterion::unknown(criterion, "no tested rate was that high");
         }
         // A higher rate without loss also proves the required one.
         match self.highest_lossless() {
@@ -201,7 +201,10 @@ impl LossShare {
                 let reason = format!("no run up to {highest} lost a frame");
                 JudgedCriterion { criterion, verdict: MethodVerdict::Pass, reason }
             }
-            _ => JudgedCriterion::unknown(criterion, "the runs at this rate and around it do not tell"),
+            _ => JudgedCriterion::unknown(
+                criterion,
+                "the runs at this rate and around it do not decide the criterion",
+            ),
         }
     }
 }

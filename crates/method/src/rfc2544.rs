@@ -69,7 +69,7 @@ impl Rfc2544 {
             options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
         let result = Rfc2544Result { shortfalls: options.find_shortfalls(), sizes, reset: None };
         let mut method = Self { queue: plan_parts(&options), part: None, result, options };
-        // Parts without a trial are passed over at once, so that the first order is that of a real trial.
+        // Parts without trials are skipped at once, so that `next_order` always returns a real trial.
         method.start_next_part();
         method
     }
@@ -79,7 +79,7 @@ impl Rfc2544 {
         &self.result
     }
 
-    /// Starts the next part that needs a trial. Parts that cannot be measured only leave their reason.
+    /// Starts the next part that needs a trial. For a part that cannot be measured, only the reason is stored.
     fn start_next_part(&mut self) {
         self.part = None;
         while let Some(planned) = self.queue.pop_front() {
@@ -109,19 +109,19 @@ impl Rfc2544 {
             Rfc2544Test::Latency => {
                 let trials =
                     row.throughput_basis().map(|basis| latency::LatencyTrials::new(options, row, basis));
-                keep_reason(trials, &mut row.latency).map(PartWork::Latency)
+                store_skip_reason(trials, &mut row.latency).map(PartWork::Latency)
             }
             Rfc2544Test::BackToBack => {
                 let searches = back_to_back::BurstSearches::start_searches(options, row);
-                keep_reason(searches, &mut row.back_to_back).map(PartWork::BackToBack)
+                store_skip_reason(searches, &mut row.back_to_back).map(PartWork::BackToBack)
             }
             Rfc2544Test::Recovery => {
                 let trials = recovery::RecoveryTrials::start_trials(options, row);
-                keep_reason(trials, &mut row.recovery).map(PartWork::Recovery)
+                store_skip_reason(trials, &mut row.recovery).map(PartWork::Recovery)
             }
             Rfc2544Test::Reset => {
                 let trial = row.throughput_basis().map(|basis| reset::ResetTrial::new(options, row, basis));
-                keep_reason(trial, &mut self.result.reset).map(PartWork::Reset)
+                store_skip_reason(trial, &mut self.result.reset).map(PartWork::Reset)
             }
         }
     }
@@ -134,7 +134,7 @@ enum SkippedPart {
     NotMeasured(String),
 }
 
-fn keep_reason<P, T>(part: Result<P, SkippedPart>, outcome: &mut Option<PartOutcome<T>>) -> Option<P> {
+fn store_skip_reason<P, T>(part: Result<P, SkippedPart>, outcome: &mut Option<PartOutcome<T>>) -> Option<P> {
     match part {
         Ok(part) => return Some(part),
         Err(SkippedPart::NotApplicable(reason)) => *outcome = Some(PartOutcome::NotApplicable { reason }),
@@ -148,7 +148,7 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
     let smallest = sizes.enumerate().min_by_key(|(_, size)| **size).map(|(index, _)| index);
     let mut parts = VecDeque::new();
     for test in Rfc2544Test::ALL {
-        if options.makes(test) {
+        if options.includes_test(test) {
             let sizes = 0..options.frame_sizes_bytes.len();
             // RFC 2544, 26.6: the reset is measured with the smallest size only.
             let with_sizes = sizes.filter(|size| test != Rfc2544Test::Reset || Some(*size) == smallest);
@@ -230,7 +230,7 @@ impl PartWork {
             Self::FrameLoss(work) => work.describe_progress(),
             Self::BackToBack(work) => work.describe_progress(),
             Self::Recovery(work) => work.describe_progress(),
-            Self::Reset(_) => "reset: the trial is under way".to_owned(),
+            Self::Reset(_) => "reset: the trial is in progress".to_owned(),
         }
     }
 }
@@ -256,17 +256,17 @@ impl SizeBenchmark {
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
             Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
             None => Err(SkippedPart::NotMeasured(
-                "there is no load that was carried without loss: no throughput".to_owned(),
+                "no load was carried without loss, so there is no throughput".to_owned(),
             )),
         }
     }
 }
 
-fn timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialOrder {
+fn build_timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialOrder {
     TrialOrder::with_constant_load(purpose, Some(size), load, TrialLength::Time(time))
 }
 
-/// Reason why the trial says nothing about the device, if there is one.
+/// Returns why the trial says nothing about the device; `None` if it is valid.
 fn rig_fault(result: &TrialResult) -> Option<String> {
     // A trial without loss is a fact, even if the rig reports a fault.
     result.rig_fault.clone().filter(|_| !result.is_without_loss())

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_deviation_is_that_of_a_sample() {
+    fn standard_deviation_is_that_of_sample() {
         let of = SampleStatistics::from_values(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((of.count, of.min, of.max), (8, 2.0, 9.0));
         assert!(

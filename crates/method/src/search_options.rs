@@ -110,7 +110,7 @@ impl SearchedLoad {
                 "{}: {carried} are carried; the rig could not sustain the trials at {failed}: the device may carry more",
                 self.name
             )),
-            _ if !self.is_over => Some(format!("{}: the search is not over", self.name)),
+            _ if !self.is_over => Some(format!("{}: the search is not complete", self.name)),
             _ => None,
         }
     }

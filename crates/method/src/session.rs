@@ -22,7 +22,9 @@ pub enum SessionError {
         "trial {number} of the journal is not the one that the method orders: it has {found:?}, not {expected:?}"
     )]
     OtherOrder { number: u32, expected: Box<TrialOrder>, found: Box<TrialOrder> },
-    #[error("the journal goes on after the end of the method, with trial {number}")]
+    #[error(
+        "the journal has trial {number} after the end of the method; it belongs to another test or is damaged"
+    )]
     BeyondEnd { number: u32 },
 }
 

@@ -20,7 +20,7 @@ pub struct SimulatedDevice {
     /// Probability that a second of a trial loses `stall_loss` frames, at any load.
     pub stalls: f64,
     pub stall_loss: u64,
-    /// The highest load that the rig can send. A trial above it is a fault of the rig.
+    /// The highest load that the rig can send. A trial with a higher load counts as a fault of the rig.
     pub rig_limit: f64,
     /// Latency of every frame; if absent, no latency is measured.
     pub latency: Option<Nanos>,
@@ -105,7 +105,7 @@ impl SimulatedDevice {
         // An event with an outage of 0 happens and costs no frame.
         let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
         let by_outage = outage.map_or(0, |outage| whole_part(rate * outage.as_secs_f64()));
-        // Two causes may claim the same frames, but no more than all of them are lost.
+        // Two causes may account for the same frames, so the sum is limited to all frames.
         let lost = (excess + self.draw_stall_loss(seconds) + by_outage).min(sent);
         let outage_end = order.event.zip(outage).map(|(event, outage)| event.at + outage);
         // An overload costs frames until its end, an outage only until its own.

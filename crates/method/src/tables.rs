@@ -159,9 +159,9 @@ pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTa
             equal.len().to_string(),
             purpose_word(order.purpose).to_owned(),
             order.device.to_string(),
-            optional_cell(order.size, size_cell),
-            rate_cell(order.load),
-            length_cell(order.length),
+            format_optional_cell(order.size, format_size_cell),
+            format_rate_cell(order.load),
+            format_length_cell(order.length),
             format_decimals(order.sending_time().as_secs_f64(), 3),
             format_decimals(options.trial_waits(order).total_wait().as_secs_f64(), 3),
         ]);
@@ -175,7 +175,7 @@ pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTa
     table
 }
 
-fn length_cell(length: TrialLength) -> String {
+fn format_length_cell(length: TrialLength) -> String {
     match length {
         TrialLength::Time(time) => time.to_string(),
         TrialLength::Frames(frames) => format!("{frames} frames"),
@@ -189,7 +189,7 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
         (least, most) => format!("{least} to {most}"),
     };
     let outcome = match &result.rig_fault {
-        // Before the fault: a trial without loss is a fact, even if the rig reports a fault.
+        // This check comes before the fault: a trial without loss is valid, even if the rig reports a fault.
         _ if result.is_without_loss() => "no loss".to_owned(),
         Some(fault) => format!("rig: {fault}"),
         None => "loss".to_owned(),
@@ -198,9 +198,9 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
         entry.number.to_string(),
         purpose_word(order.purpose).to_owned(),
         order.device.to_string(),
-        optional_cell(order.size, size_cell),
-        rate_cell(order.load),
-        length_cell(order.length),
+        format_optional_cell(order.size, format_size_cell),
+        format_rate_cell(order.load),
+        format_length_cell(order.length),
         result.sent.to_string(),
         result.received.to_string(),
         lost,
@@ -223,12 +223,12 @@ const fn purpose_word(purpose: TrialPurpose) -> &'static str {
     }
 }
 
-fn size_cell(size: FrameSize) -> String {
+fn format_size_cell(size: FrameSize) -> String {
     size.bytes().to_string()
 }
 
 /// Shows frames per second; slow rates with decimals.
-fn rate_cell(load: Load) -> String {
+fn format_rate_cell(load: Load) -> String {
     let rate = load.frames_per_second();
     if rate < 1000.0 && rate.fract() != 0.0 { format_decimals(rate, 3) } else { format_decimals(rate, 0) }
 }
@@ -245,7 +245,7 @@ fn format_milliseconds(time: Nanos) -> String {
     format_decimals(time.as_u64() as f64 / 1e6, 3)
 }
 
-fn optional_cell<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+fn format_optional_cell<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map(show).unwrap_or_default()
 }
 

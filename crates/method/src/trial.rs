@@ -123,7 +123,7 @@ pub struct LostFrames {
     pub most: u64,
 }
 
-/// A time that is known only from two sides.
+/// A time with a lower and an upper bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimeRange {
     #[serde(rename = "least_ns")]
@@ -133,9 +133,9 @@ pub struct TimeRange {
 }
 
 impl TimeRange {
-    /// True if it is open whether the time is at most this limit.
+    /// True if the bounds do not decide whether the time is within this limit.
     pub fn is_undecided(self, limit: Nanos) -> bool {
-        // The same comparisons as the verdict: a most that equals the limit passes.
+        // The comparisons are those of the verdict: an upper bound equal to the limit passes.
         self.least <= limit && limit < self.most
     }
 }
@@ -187,7 +187,7 @@ impl TrialResult {
     /// The loss ratio from 0 to 1.
     pub fn loss_share(&self) -> f64 {
         let loss = self.loss_ratio();
-        // Nothing was due, so nothing is missing. `is_without_loss` still does not take this for a proof.
+        // No frame was due, so none is missing. `is_without_loss` is false nevertheless, because such a trial proves nothing.
         if loss.whole == 0 { 0.0 } else { loss.part as f64 / loss.whole as f64 }
     }
 

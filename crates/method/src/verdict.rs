@@ -62,7 +62,7 @@ impl MethodJudgement {
 impl JudgedCriterion {
     /// Judges a value that lies between two bounds and must not be above `most`.
     pub(crate) fn at_most(criterion: String, range: ValueRange, most: f64, unit: &str) -> Self {
-        // The whole range must be within the limit, or the whole range beyond it. Else the truth may be on either side.
+        // The whole range must be on one side of the limit. Otherwise the true value may be on either side.
         let verdict = if range.high <= most {
             MethodVerdict::Pass
         } else if range.low > most {
@@ -86,8 +86,8 @@ impl JudgedCriterion {
     }
 
     /// Turns PASS into INCONCLUSIVE as long as only some of the trials were made.
-    pub(crate) fn only_if_all(self, made: u32, wanted: u32) -> Self {
-        // Only PASS is a promise about the trials that are missing.
+    pub(crate) fn require_all_trials(self, made: u32, wanted: u32) -> Self {
+        // Only PASS needs the missing trials: a FAIL stays a FAIL whatever they would show.
         if self.verdict != MethodVerdict::Pass || made >= wanted {
             return self;
         }

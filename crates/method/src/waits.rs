@@ -1,4 +1,4 @@
-//! The waits around a trial. A method names them; the caller that makes the trial keeps them.
+//! The waits before and after a trial. A method defines them; the caller that makes the trial observes them.
 
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};

@@ -25,8 +25,8 @@ impl FormattedText {
     }
 }
 
-/// A coordinate, to a tenth of a unit.
+/// Formats a coordinate with one decimal.
 pub(crate) fn format_coordinate(value: f64) -> String {
-    // More digits could not be seen, and would only make the page larger.
+    // More decimals would be invisible and would only make the page larger.
     crate::quantity::format_decimals(value, 1)
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 
-/// Names of attributes with their values. The names are constants of ours; the values are escaped.
+/// Attribute names with their values. The names are constants of this program; the values are escaped.
 pub type Attributes<'a> = &'a [(&'a str, &'a str)];
 
 /// Text of a page. Only whole elements and escaped text can be added.
@@ -80,7 +80,7 @@ impl Markup {
     /// Adds a value for the page's script, which finds it by its `id`.
     pub fn add_json_data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
         self.open_element("script", &[("type", "application/json"), ("id", id)]);
-        // A value without a JSON form is an error of the caller; the page is complete without it.
+        // The caller must pass a value that can be JSON. If it does not, the page omits the value and stays valid.
         let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
         // The element's content is not HTML: `&lt;` would stay as it is, so JSON has its own escapes.
         self.0.push_str(&escape_json(&json));
@@ -112,7 +112,7 @@ impl Markup {
 /// Escapes text for HTML, both between tags and in a quoted attribute. Control characters, which HTML does not allow,
 /// and marks that change the direction of text become visible signs.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
-    // Most texts need no change, and a page with thousands of streams has many of them.
+    // Most texts contain nothing to escape. A page with thousands of streams must not copy all of them.
     if !text.chars().any(|c| replacement_of(c).is_some()) {
         return Cow::Borrowed(text);
     }
@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn foreign_text_stays_text() {
+    fn markup_in_foreign_text_is_escaped() {
         let mut page = Markup::new();
         page.add_element("p", &[("title", "\"><script>")], "</p><script>alert(1)</script>");
         assert_eq!(
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_cannot_turn_the_text_beside_it() {
+    fn direction_marks_in_names_become_visible() {
         for mark in ['\u{202e}', '\u{7}', '\u{200e}', '\u{200f}', '\u{61c}', '\u{2066}'] {
             assert_eq!(escape_text(&format!("a{mark}b")), "a\u{fffd}b", "{mark:?}");
         }

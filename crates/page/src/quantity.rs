@@ -20,7 +20,7 @@ pub fn group_digits(number: &str) -> String {
 }
 
 /// A count with its unit; the unit is plural unless the count is 1.
-pub fn count_with_unit(value: u64, singular: &str) -> String {
+pub fn format_count_with_unit(value: u64, singular: &str) -> String {
     let ending = if value == 1 { "" } else { "s" };
     format!("{} {singular}{ending}", format_count(value))
 }
@@ -38,7 +38,7 @@ pub fn format_time(value: Nanos) -> String {
 }
 
 /// A signed time in nanoseconds, in the form of [`format_time`].
-pub fn signed_time(ns: i64) -> String {
+pub fn format_signed_time(ns: i64) -> String {
     let sign = if ns < 0 { "−" } else { "+" };
     format!("{sign}{}", format_time(Nanos::new(ns.unsigned_abs())))
 }
@@ -50,7 +50,7 @@ pub fn format_delay(ns: i64) -> String {
 }
 
 /// A [`format_delay`] with three digits, for small spaces.
-pub fn short_delay(ns: i64) -> String {
+pub fn format_short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
     // Rounded to three digits first: `format_delay` alone would show up to six.
     let step = 10_i64.pow(digits.saturating_sub(2));
@@ -62,7 +62,7 @@ pub fn short_delay(ns: i64) -> String {
 pub fn frame_rate(milli: u64) -> String {
     let whole = format_count(milli / 1000);
     let fraction = milli % 1000;
-    // Thousandths matter only for low rates.
+    // Decimals matter only for low rates.
     // 1000 frames/s: from there on, the thousandths are less than a millionth of the value.
     if milli >= 1_000_000 || fraction == 0 {
         return format!("{whole} frames/s");
@@ -82,7 +82,7 @@ pub fn format_percent(part: u64, whole: u64) -> String {
 }
 
 /// A [`format_percent`] with fewer digits if the part is large, for drawings.
-pub fn short_percent(part: u64, whole: u64) -> String {
+pub fn format_short_percent(part: u64, whole: u64) -> String {
     let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
     if part < whole && (1.0..99.99).contains(&percent_of) {
         return format!("{}{THIN}%", format_decimals(percent_of, 2));
@@ -100,7 +100,7 @@ pub fn format_bytes(value: u64) -> String {
 }
 
 /// Nanoseconds since 1970 as a UTC time to the second, in the form of ISO 8601 that machines read; `None` beyond the year 9999.
-pub fn utc_machine(wall_ns: u64) -> Option<String> {
+pub fn format_iso_utc(wall_ns: u64) -> Option<String> {
     Some(to_utc(wall_ns)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
@@ -113,7 +113,7 @@ pub fn format_utc(wall_ns: u64) -> String {
 }
 
 fn to_utc(wall_ns: u64) -> Option<jiff::Zoned> {
-    // A report is a file of others, so its times can be beyond the range of a calendar.
+    // The report may come from another program, so its times can be outside the range of the calendar.
     let timestamp = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).ok()?;
     Some(timestamp.to_zoned(jiff::tz::TimeZone::UTC))
 }
@@ -125,7 +125,7 @@ mod tests {
 
     /// The page's script passes the same cases (`tests/tests/page`).
     #[test]
-    fn numbers_have_the_forms_of_the_script() {
+    fn numbers_are_formatted_as_in_page_script() {
         let cases: Value = serde_json::from_str(include_str!("../assets/number_cases.json")).unwrap();
         for case in cases["exact"].as_array().unwrap() {
             let number = case[1].as_u64().unwrap_or_default();
@@ -146,13 +146,16 @@ mod tests {
     #[test]
     fn formatted_numbers_have_units_and_stay_nonzero() {
         assert_eq!(format_count(1_234_567), "1\u{202f}234\u{202f}567");
-        assert_eq!(count_with_unit(1, "frame"), "1 frame");
+        assert_eq!(format_count_with_unit(1, "frame"), "1 frame");
         assert_eq!(format_time(Nanos::new(1_500)), "1.5\u{202f}µs");
-        assert_eq!(signed_time(-20), "−20\u{202f}ns");
+        assert_eq!(format_signed_time(-20), "−20\u{202f}ns");
         assert_eq!(format_delay(-1_500), "−1.5\u{202f}µs");
-        assert_eq!(short_delay(41_251), "41.3\u{202f}µs");
-        assert_eq!(short_delay(-999_600), "−1\u{202f}ms");
-        assert_eq!([0, 7, i64::MIN].map(short_delay), ["0\u{202f}ns", "7\u{202f}ns", "−9220000000\u{202f}s"]);
+        assert_eq!(format_short_delay(41_251), "41.3\u{202f}µs");
+        assert_eq!(format_short_delay(-999_600), "−1\u{202f}ms");
+        assert_eq!(
+            [0, 7, i64::MIN].map(format_short_delay),
+            ["0\u{202f}ns", "7\u{202f}ns", "−9220000000\u{202f}s"]
+        );
         assert_eq!(frame_rate(999_500), "999.5 frames/s");
         assert_eq!(frame_rate(1_000_499), "1\u{202f}000 frames/s");
         assert_eq!(format_percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");
@@ -164,6 +167,6 @@ mod tests {
     #[test]
     fn times_are_of_the_year_they_say() {
         assert_eq!(format_utc(1_700_000_000_000_000_000), "2023-11-14 22:13:20 UTC");
-        assert_eq!(utc_machine(1_700_000_000_000_000_000).unwrap(), "2023-11-14T22:13:20Z");
+        assert_eq!(format_iso_utc(1_700_000_000_000_000_000).unwrap(), "2023-11-14T22:13:20Z");
     }
 }

@@ -1,6 +1,6 @@
 //! The report file: a run or a test method as one HTML page that opens from disk, without a network.
 //!
-//! The verdict comes first, then the places of lost frames, then streams, doubts, and the facts for repeating the test.
+//! Order of the page: verdict, where frames were lost, streams, caveats, and the facts that are needed to repeat the test.
 
 mod caveat_words;
 mod caveats;

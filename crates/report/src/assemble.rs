@@ -1,11 +1,11 @@
-//! Node results become a report.
+//! Builds the report of a run from the results of its nodes.
 
 use super::claims;
 use super::figures::sum_of;
 use super::limits;
 use super::lookup::ResultLookup;
 use super::nodes;
-use super::ports::{self, port_of};
+use super::ports::{self, build_port_report};
 use super::probes;
 use super::streams::StreamFindings;
 use super::verdict::{VerdictEvidence, judge_run};
@@ -21,7 +21,7 @@ use packetrig_stats::ledger::{FrameLedger, LedgerAccount};
 use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Assembles the report of a run. `results` may lack nodes; a node that is there twice is used once.
+/// Assembles the report of a run. Results of nodes may be missing; if a node has two results, only one is used.
 pub fn assemble_report(
     facts: &RunFacts,
     plan: &Plan,
@@ -31,7 +31,7 @@ pub fn assemble_report(
     let results = plausible_results(facts, plan, results);
     let RunRows { streams, lost, ports, nodes, probes, load, caveats } =
         run_rows(facts, plan, &results, &outcome);
-    let ledger = whole_ledger(&results, &streams);
+    let ledger = sum_ledgers(&results, &streams);
     let imbalances = ledger.find_imbalances();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
     let skew = SkewReport::from_nodes(&nodes, facts.criteria.max_skew);
@@ -66,7 +66,7 @@ pub fn assemble_report(
         skew,
         load,
         unchecked: ledger.unchecked_rules().into_iter().map(str::to_owned).collect(),
-        rig_limits: limits::of_ports(&ports, &facts.limits),
+        rig_limits: limits::select_port_limits(&ports, &facts.limits),
         ports,
         probes,
         streams,
@@ -91,14 +91,14 @@ struct RunRows {
 }
 
 fn run_rows(facts: &RunFacts, plan: &Plan, results: &[NodeResult], outcome: &RunOutcome) -> RunRows {
-    // The users of a steered run decide when its streams begin, so no schedule says when a frame was due.
+    // If users start and stop the streams of a run, no schedule says when a frame was due.
     let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, results) };
     let lookup = ResultLookup::from_results(results);
     let findings =
         StreamFindings { plan, results, lookup: &lookup, criteria: &facts.criteria, timelines: &timelines };
-    let StreamRows { streams, lost } = stream_rows(findings);
-    let ports = port_rows(plan, results, facts.criteria.carrier_loss);
-    let nodes = nodes::node_rows(&node_names(facts, results), &lookup, &timelines);
+    let StreamRows { streams, lost } = build_stream_rows(findings);
+    let ports = build_port_rows(plan, results, facts.criteria.carrier_loss);
+    let nodes = nodes::build_node_rows(&node_names(facts, results), &lookup, &timelines);
     let probes = probes::probes_report(plan, &facts.places, results, &lookup);
     let mut caveats =
         collect_caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), outcome));
@@ -113,20 +113,20 @@ struct StreamRows {
     lost: LossPlaces,
 }
 
-fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
+fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let indices = 0..findings.plan.streams.len();
     let mut streams: Vec<StreamReport> =
         indices.map(|index| findings.stream_report(index, findings.timelines.get(index))).collect();
     // Needs all rows: the contents that arrive at a port are shared among the streams that it expects.
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
-    let out_of_order = findings.losses_while_out_of_order();
-    // Computed before `doubt_dropped` adds the drops of the rig's own ports: `LossPlaces` shows those at the sender and the receiver.
-    let in_doubt = total_in_doubt(&streams);
+    let out_of_order = findings.count_losses_while_out_of_order();
+    // Computed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows those at the sender and the receiver.
+    let in_doubt = sum_doubtful_losses(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);
-    ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &out_of_order);
+    ports::add_drop_doubt(&mut streams, findings.plan, findings.lookup, &out_of_order);
     for stream in &mut streams {
-        // Last, because its bounds include the losses that are in doubt.
+        // This comes last, because the bounds include the losses that are in doubt.
         stream.delivered_milli = stream.delivered_rate();
     }
     StreamRows { streams, lost }
@@ -134,14 +134,14 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
 
 /// One result of each node, without rows that cannot be about its part of the plan.
 fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
-    let results = each_node_once(results).into_iter();
+    let results = remove_repeated_nodes(results).into_iter();
     results.map(|result| claims::plausible_result(plan, &facts.places, result)).collect()
 }
 
-fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
+fn remove_repeated_nodes(results: Vec<NodeResult>) -> Vec<NodeResult> {
     let mut kept = BTreeMap::new();
     for result in results {
-        // A spool may deliver a result twice.
+        // A node may deliver its result twice.
         kept.entry(result.node.clone()).or_insert(result);
     }
     kept.into_values().collect()
@@ -165,16 +165,16 @@ fn bind_timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
 
-fn port_rows(plan: &Plan, results: &[NodeResult], carrier_loss: CarrierLossCause) -> Vec<PortReport> {
+fn build_port_rows(plan: &Plan, results: &[NodeResult], carrier_loss: CarrierLossCause) -> Vec<PortReport> {
     let mut rows: Vec<_> =
         results.iter().flat_map(|node| node.ports.iter().map(move |row| (row.port, node, row))).collect();
     // Nodes report their ports in any order; the report has the order of the plan.
     rows.sort_by_key(|(index, ..)| *index);
-    rows.into_iter().map(|(_, node, row)| port_of(plan, node, row, carrier_loss)).collect()
+    rows.into_iter().map(|(_, node, row)| build_port_report(plan, node, row, carrier_loss)).collect()
 }
 
 /// Sum of the port ledgers, with the accounts that need both ends.
-fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger {
+fn sum_ledgers(results: &[NodeResult], streams: &[StreamReport]) -> FrameLedger {
     let mut ledger = FrameLedger::default();
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
@@ -202,13 +202,13 @@ fn total_lost(streams: &[StreamReport]) -> u64 {
     sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost))
 }
 
-fn total_in_doubt(streams: &[StreamReport]) -> u64 {
+fn sum_doubtful_losses(streams: &[StreamReport]) -> u64 {
     sum_of(streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt))
 }
 
 /// Caveats of the nodes, and those that need the results of all nodes.
 fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
-    // A node cannot tell whether the whole run was cut short.
+    // A single node cannot know whether the whole run ended early.
     let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
@@ -218,7 +218,7 @@ fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Cav
             matters: true,
         });
     }
-    caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));
+    caveats.extend(findings.list_clock_caveats().into_iter().chain(findings.list_drain_caveats()));
     caveats
 }
 
@@ -236,6 +236,6 @@ fn stopped_early(
             timeline.total_frames().is_some_and(|total| sent < total)
         })
     };
-    // A stop after the last frame changes nothing about the result.
+    // A stop after the last frame does not affect the result.
     outcome.was_stopped() && (is_cut_short() || probes.is_some_and(ProbesReport::is_cut_short))
 }

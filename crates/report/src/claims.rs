@@ -1,4 +1,4 @@
-//! Checks of a node's result: rows that cannot be about the plan, or cannot be true, are left out.
+//! Checks a node's result: removes rows that are not about the plan and rows that cannot be true.
 //!
 //! A result comes from another machine. Its rows name ports and streams by their index, and a report looks them up; a
 //! row with an invalid index would end the controller, and a million rows about one stream would keep it busy. A part
@@ -14,9 +14,9 @@ use packetrig_stats::result::NodeResult;
 use packetrig_stats::sequence::SequenceCounts;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of rows about one subject. An honest node has one, or one for each of its workers.
+/// Maximum number of rows about one subject. A correct node sends one row, or one for each of its workers.
 const MAX_ROWS: u32 = 64;
-/// More frames than any stream has: a year at 285 million frames per second.
+/// Largest possible count of frames: a year at 285 million frames per second.
 const MAX_FRAMES: u64 = 1 << 53;
 
 /// Removes rows that the node cannot have: about nothing in the plan, or about ports of other nodes. Without `places`
@@ -26,16 +26,18 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
     let part = PlanPart { plan, places, node: &node };
     // Before the other check, so that a false row does not take the place
     // of a true one about the same subject.
-    let impossible = leave_out_impossible(&mut result);
-    let foreign = keep_rows(&mut result.ports, |row| part.own_port(row.port))
-        + keep_rows(&mut result.send, |row| part.sent_stream(row.stream))
-        + keep_rows(&mut result.receive, |row| part.known_stream(row.stream).zip(part.own_port(row.port)))
-        + keep_rows(&mut result.misdelivered, |row| {
+    let impossible = remove_impossible_rows(&mut result);
+    let foreign = retain_first_rows(&mut result.ports, |row| part.own_port(row.port))
+        + retain_first_rows(&mut result.send, |row| part.sent_stream(row.stream))
+        + retain_first_rows(&mut result.receive, |row| {
             part.known_stream(row.stream).zip(part.own_port(row.port))
         })
-        + keep_rows(&mut result.other_runs, |row| part.own_port(row.port))
-        + keep_rows(&mut result.captures, |row| part.own_port(row.port))
-        + keep_probes(&mut result, &part);
+        + retain_first_rows(&mut result.misdelivered, |row| {
+            part.known_stream(row.stream).zip(part.own_port(row.port))
+        })
+        + retain_first_rows(&mut result.other_runs, |row| part.own_port(row.port))
+        + retain_first_rows(&mut result.captures, |row| part.own_port(row.port))
+        + retain_plausible_probes(&mut result, &part);
     let reasons =
         [(foreign, "are not about its own ports and streams"), (impossible, "hold impossible counts")];
     for (rows, reason) in reasons.into_iter().filter(|(rows, _)| *rows > 0) {
@@ -50,25 +52,25 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
 }
 
 /// Removes rows with counts that no node can have; returns their number.
-fn leave_out_impossible(result: &mut NodeResult) -> usize {
-    drop_impossible_rows(&mut result.send, |row| {
+fn remove_impossible_rows(result: &mut NodeResult) -> usize {
+    retain_possible_rows(&mut result.send, |row| {
         let StreamTxCounts { frames, untagged, late, .. } = row.counts;
         // A part that is larger than its whole would make a later difference
         // wrap or saturate at a wrong figure.
-        untagged <= frames && late <= frames && are_reachable(&[frames, row.planned])
-    }) + drop_impossible_rows(&mut result.receive, |row| {
+        untagged <= frames && late <= frames && are_possible_counts(&[frames, row.planned])
+    }) + retain_possible_rows(&mut result.receive, |row| {
         let StreamRxCounts { frames, altered, corrupt, unnumbered, .. } = row.counts;
         let SequenceCounts { unique, duplicates, stale, lost, .. } = row.counts.sequence;
-        are_reachable(&[frames, altered, corrupt, unnumbered, unique, duplicates, stale, lost])
-    }) + drop_impossible_rows(&mut result.misdelivered, |row| {
-        row.to_groups <= row.frames && row.numbers.numbers <= row.frames && are_reachable(&[row.frames])
-    }) + drop_impossible_rows(&mut result.other_runs, |row| are_reachable(&[row.frames]))
-        + drop_impossible_rows(&mut result.captures, |row| are_reachable(&[row.written, row.dropped]))
-        + result.probes.as_mut().map_or(0, leave_out_impossible_probes)
+        are_possible_counts(&[frames, altered, corrupt, unnumbered, unique, duplicates, stale, lost])
+    }) + retain_possible_rows(&mut result.misdelivered, |row| {
+        row.to_groups <= row.frames && row.numbers.numbers <= row.frames && are_possible_counts(&[row.frames])
+    }) + retain_possible_rows(&mut result.other_runs, |row| are_possible_counts(&[row.frames]))
+        + retain_possible_rows(&mut result.captures, |row| are_possible_counts(&[row.written, row.dropped]))
+        + result.probes.as_mut().map_or(0, remove_impossible_probes)
 }
 
-fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
-    drop_impossible_rows(&mut probes.lines, |row| {
+fn remove_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
+    retain_possible_rows(&mut probes.lines, |row| {
         let ProbeCounts { planned, sent, answered, lost, refused, .. } = row.counts;
         let directions = [&row.there, &row.back].into_iter();
         let times = directions.flat_map(|one| [one.by_wall_clocks, one.by_exchanges, one.variation]);
@@ -78,16 +80,17 @@ fn leave_out_impossible_probes(probes: &mut ProbeNodeResult) -> usize {
         let accounted = answered.saturating_add(lost).saturating_add(refused);
         sent <= planned
             && accounted <= sent
-            && are_reachable(&[planned])
+            && are_possible_counts(&[planned])
             && rate.is_none_or(|rate| rate.is_ordered())
             && times.all(|times| times.is_ordered() && times.samples <= sent)
-    }) + drop_impossible_rows(&mut probes.reflected, |row| {
-        are_reachable(&[row.requests]) && row.reflected.is_none_or(|reflected| reflected <= row.requests)
+    }) + retain_possible_rows(&mut probes.reflected, |row| {
+        are_possible_counts(&[row.requests])
+            && row.reflected.is_none_or(|reflected| reflected <= row.requests)
     })
 }
 
 /// Removes rows about probe lines that the node does not send, or about ports of other nodes; returns their number.
-fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
+fn retain_plausible_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
     let Some(probes) = result.probes.as_mut() else { return 0 };
     // A plan without probes has no lines, so every row about one is foreign.
     let Some(plan) = part.plan.probes.as_ref() else {
@@ -96,27 +99,27 @@ fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
         return rows;
     };
     let lines = plan.lines.len();
-    keep_first(&mut probes.lines, |row| {
+    retain_first_row(&mut probes.lines, |row| {
         let number = (row.line < lines).then_some(row.line)?;
         part.own_port(plan.lines[number].from).map(|_| number)
-    }) + keep_first(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
+    }) + retain_first_row(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
 }
 
 /// Keeps one row about each subject; returns the number of removed rows.
-fn keep_first<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+fn retain_first_row<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept = BTreeSet::new();
     rows.retain(|row| thing(row).is_some_and(|thing| kept.insert(thing)));
     before - rows.len()
 }
 
-fn drop_impossible_rows<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {
+fn retain_possible_rows<T>(rows: &mut Vec<T>, is_possible: impl Fn(&T) -> bool) -> usize {
     let before = rows.len();
     rows.retain(is_possible);
     before - rows.len()
 }
 
-fn are_reachable(counts: &[u64]) -> bool {
+fn are_possible_counts(counts: &[u64]) -> bool {
     counts.iter().all(|count| *count <= MAX_FRAMES)
 }
 
@@ -129,7 +132,7 @@ struct PlanPart<'a> {
 
 impl PlanPart<'_> {
     fn is_own(&self, port: usize) -> bool {
-        // A run on one machine has no places, and all its ports are here.
+        // A run on one machine has no list of places, because all ports belong to this machine.
         self.places.get(port).is_none_or(|place| place.node.0 == self.node)
     }
 
@@ -147,7 +150,7 @@ impl PlanPart<'_> {
 }
 
 /// Keeps the first rows about each subject; returns the number of removed rows.
-fn keep_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+fn retain_first_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {

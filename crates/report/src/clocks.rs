@@ -17,10 +17,10 @@ pub(super) enum StreamClocks {
 }
 
 /// Error of a node's estimate of the controller's time, while it sent or received.
-pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
+pub(super) fn largest_clock_error(node: &NodeResult) -> Option<Nanos> {
     let clock = node.clock.as_ref()?;
     let from = clock.before.to_controller(node.started);
-    // The error grows with the time since the comparison, so the whole run is looked at.
+    // The error grows with the time since the comparison, so its maximum over the whole run is taken.
     let to = clock.before.to_controller(node.ended.max(node.started));
     clock.error_over(from, to)
 }
@@ -32,21 +32,22 @@ impl StreamFindings<'_> {
         };
         // Receivers on the sender's node read the sender's clock.
         let apart = rows.iter().filter(|receiver| receiver.node.node != sender.node);
-        let errors: Option<Vec<Nanos>> =
-            apart.map(|receiver| Some(error_of(sender)? + error_of(receiver.node)?)).collect();
+        let errors: Option<Vec<Nanos>> = apart
+            .map(|receiver| Some(largest_clock_error(sender)? + largest_clock_error(receiver.node)?))
+            .collect();
         errors.map_or(StreamClocks::Unknown, |errors| {
-            // The worst pair counts: one latency stands for all receivers.
+            // The largest error counts, because one latency figure covers all receivers.
             errors.into_iter().max().map_or(StreamClocks::One, StreamClocks::Apart)
         })
     }
 
     /// Caveats for streams whose latency is unknown because the clocks of their nodes were not compared.
-    pub(super) fn clock_doubts(self) -> Vec<Caveat> {
+    pub(super) fn list_clock_caveats(self) -> Vec<Caveat> {
         let streams = self.plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.latency);
-        streams.filter_map(|(index, stream)| self.clock_doubt(index, &stream.name)).collect()
+        streams.filter_map(|(index, stream)| self.find_clock_caveat(index, &stream.name)).collect()
     }
 
-    fn clock_doubt(self, index: usize, name: &str) -> Option<Caveat> {
+    fn find_clock_caveat(self, index: usize, name: &str) -> Option<Caveat> {
         let rows = self.receivers_of(index);
         let sender = self.sender_of(index)?.node.node.as_str();
         if self.compare_clocks(index, &rows) != StreamClocks::Unknown {

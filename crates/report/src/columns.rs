@@ -62,14 +62,14 @@ pub struct ReportColumn<T: ReportTable> {
     pub kind: ColumnKind,
     /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
-    /// Its place in the table of the report page, if it is shown there.
+    /// Position in the table of the report page; absent if the page does not show the column.
     pub page: Option<PagePlace>,
-    /// Its place in a table on a terminal, if it is shown there.
+    /// Position in a table on a terminal; absent if no terminal table shows the column.
     pub terminal: Option<TerminalPlace>,
     value: fn(&T::Row<'_>) -> Option<CellValue>,
 }
 
-/// Place of a column in a table of the report page. The order differs from that of files, where new columns come last.
+/// Position of a column in a table of the report page. In files, new columns come last, so the order differs.
 #[derive(Clone, Copy, Debug)]
 pub struct PagePlace {
     /// Columns are ordered by it.

@@ -20,15 +20,15 @@ pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
     let mut figures = Vec::new();
     // With a single stream, the figures of the whole run would only repeat those of the stream.
     if report.streams.len() > 1 {
-        figures.extend(whole_run(report));
+        figures.extend(list_total_figures(report));
     }
-    figures.extend(report.streams.iter().filter(|stream| stream.measured).flat_map(stream_figures));
-    figures.extend(report.probes.iter().flat_map(probe_figures));
+    figures.extend(report.streams.iter().filter(|stream| stream.measured).flat_map(list_stream_figures));
+    figures.extend(report.probes.iter().flat_map(list_probe_figures));
     figures.retain(|figure| figure.value.is_some());
     figures
 }
 
-fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
+fn list_total_figures(report: &RunReport) -> Vec<ReportFigure> {
     let measured: Vec<_> = report.streams.iter().filter(|stream| stream.measured).collect();
     // A sum is unknown if one of its parts is unknown.
     let rates: Option<Vec<_>> = measured.iter().map(|stream| stream_throughput(stream)).collect();
@@ -46,7 +46,7 @@ fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
     ]
 }
 
-fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
+fn list_stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let name = &stream.name;
     let loss =
         |part: fn(&FrameLoss) -> u64| stream.loss.and_then(|loss| percent_of(part(&loss), loss.expected));
@@ -56,7 +56,7 @@ fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     };
     let rate = stream_throughput(stream);
     let outages = stream.outages.as_ref();
-    // Without an outage, the longest one took no time.
+    // Without any outage, the length of the longest one is 0.
     let none = Some(Bounded::exactly(Nanos::ZERO));
     let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
@@ -66,11 +66,11 @@ fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
             .with_uncertainty(loss(|loss| loss.in_doubt)),
         lower_is_better("duplicates", name, share(|counts| counts.duplicates), PERCENT),
         lower_is_better("reordered", name, share(|counts| counts.reordered), PERCENT),
-        bounded_figure("longest-outage", name, outage),
+        build_bounded_figure("longest-outage", name, outage),
     ];
-    figures.extend(stream.latency.iter().flat_map(|latency| latency_figures(name, latency)));
+    figures.extend(stream.latency.iter().flat_map(|latency| list_latency_figures(name, latency)));
     figures.extend([
-        bounded_figure("jitter", name, stream.largest_jitter),
+        build_bounded_figure("jitter", name, stream.largest_jitter),
         ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE, BetterDirection::Neither),
     ]);
     figures
@@ -90,7 +90,7 @@ fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
         return Some(Throughput {
             value: delivered.value as f64 / 1000.0,
-            // The measured rate is the least that is possible, so only the most can lie further away.
+            // The measured rate is the lower bound, so only the upper bound can differ from it.
             doubt: delivered.most.saturating_sub(delivered.value) as f64 / 1000.0,
         });
     }
@@ -101,14 +101,14 @@ fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
         None if received.frames == 0 => 0.0,
         None => return None,
     };
-    Some(Throughput { value, doubt: doubt_without_order(stream, value) })
+    Some(Throughput { value, doubt: estimate_unpaced_rate_doubt(stream, value) })
 }
 
 /// Amount by which the rig may have lowered the rate of a stream that was sent as fast as it could.
-fn doubt_without_order(stream: &StreamReport, received_rate: f64) -> f64 {
+fn estimate_unpaced_rate_doubt(stream: &StreamReport, received_rate: f64) -> f64 {
     match stream.loss {
         Some(loss) if loss.lost > 0 => {
-            // The frames in doubt would have arrived at the same rate as those that did.
+            // The frames in doubt would have arrived at the same rate as the frames that arrived.
             let arrived = loss.expected.saturating_sub(loss.lost);
             received_rate * loss.in_doubt as f64 / arrived.max(1) as f64
         }
@@ -126,7 +126,7 @@ fn percent_of(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| Ratio::new(part, whole).percent())
 }
 
-fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
+fn list_latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
     let bounds = latency.bounds;
     let values = [
         ("latency-min", latency.min, bounds.map(|bounds| bounds.min)),
@@ -137,34 +137,35 @@ fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
     ];
     // Each figure has its own bounds; a report of an older version has one error for all.
     let figures = values.into_iter().map(|(name, value, bounded)| {
-        let doubt = bounded.map(doubt_of).or_else(|| latency.error.p99());
-        lower_is_better(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt.map(in_ns))
+        let doubt = bounded.map(largest_deviation).or_else(|| latency.error.p99());
+        lower_is_better(name, stream, Some(nanos_as_float(value)), TIME)
+            .with_uncertainty(doubt.map(nanos_as_float))
     });
     figures.collect()
 }
 
 /// Figure of a time with its own bounds.
-fn bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
-    lower_is_better(name, stream, time.map(|time| in_ns(time.value)), TIME)
-        .with_uncertainty(time.map(|time| in_ns(doubt_of(time))))
+fn build_bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
+    lower_is_better(name, stream, time.map(|time| nanos_as_float(time.value)), TIME)
+        .with_uncertainty(time.map(|time| nanos_as_float(largest_deviation(time))))
 }
 
-/// Largest distance of the truth from a measured time.
-fn doubt_of(time: Bounded<Nanos>) -> Nanos {
+/// Largest possible distance of the true value from a measured time.
+fn largest_deviation(time: Bounded<Nanos>) -> Nanos {
     let Bounded { value, least, most, .. } = time;
     value.saturating_sub(least).max(most.saturating_sub(value))
 }
 
-fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
+fn list_probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
     let found = probes.lines.iter().filter_map(|line| Some((line.name(), line.found.as_ref()?)));
-    found.flat_map(|(line, found)| line_figures(&line, found)).collect()
+    found.flat_map(|(line, found)| list_line_figures(&line, found)).collect()
 }
 
-fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
+fn list_line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
     let loss = percent_of(found.counts.lost, found.counts.sent);
     let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT)];
     if let Some(rate) = found.capacity_rate() {
-        // A comparison takes one distance for both sides, so the larger one counts.
+        // A comparison uses one uncertainty for both directions, so the larger distance is used.
         let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
         let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
         figures.push(figure.with_uncertainty(Some(doubt as f64)));
@@ -175,19 +176,19 @@ fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
         ("delay-back", found.delay_back),
     ];
     for (name, times) in times.into_iter().filter_map(|(name, times)| Some((name, times?))) {
-        figures.extend(times_figures(name, line, times));
+        figures.extend(list_times_figures(name, line, times));
     }
     figures
 }
 
-fn times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
+fn list_times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
     [("p50", Some(times.p50_ns)), ("p99", times.p99_ns)].map(|(quantile, ns)| {
         lower_is_better(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME)
             .with_uncertainty(Some(times.bound_ns as f64))
     })
 }
 
-fn in_ns(time: Nanos) -> f64 {
+fn nanos_as_float(time: Nanos) -> f64 {
     time.as_u64() as f64
 }
 

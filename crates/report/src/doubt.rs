@@ -18,9 +18,9 @@ pub struct EventReport {
     #[serde(flatten)]
     pub what: PortEventKind,
     pub cause: EventCause,
-    /// Earliest time of its begin.
+    /// Earliest possible begin of the event.
     pub from: Nanos,
-    /// Latest time of its end; absent if it lasted until the end of the run.
+    /// Latest possible end of the event; absent if it lasted until the end of the run.
     pub until: Option<Nanos>,
     /// True if it affects only frames that the port sends.
     #[serde(default)]
@@ -32,7 +32,7 @@ impl EventReport {
     /// this machine has no carrier either, but that is another event.
     pub(super) fn from_event(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
         let cause = match (event.what, carrier_loss) {
-            // Only the user can know that the device under test takes the carrier away on purpose.
+            // Only the user can know that the device under test drops the carrier on purpose, for example in a reset.
             (PortEventKind::CarrierLost, CarrierLossCause::Device) => EventCause::Device,
             _ => event.what.cause(),
         };
@@ -64,7 +64,7 @@ impl EventReport {
     }
 
     /// Extends the event by these times at its two ends.
-    pub(super) fn widened_by(self, before: Nanos, after: Nanos) -> Self {
+    pub(super) fn extend_by(self, before: Nanos, after: Nanos) -> Self {
         Self { from: self.from.saturating_sub(before), until: self.until.map(|until| until + after), ..self }
     }
 }
@@ -86,7 +86,7 @@ impl OutageSpan {
     /// Time in which the lost frames may have been lost.
     pub(super) fn from_outage(outage: &StreamOutage, receiver: StreamReceiver<'_>) -> Self {
         let StreamReceiver { node, row } = receiver;
-        // If frames overtake each other, a lost one need not have been between its neighbours.
+        // If frames are reordered, a lost frame need not have been sent between its neighbours in the order of arrival.
         let is_in_order = row.counts.sequence.reordered == 0;
         // Then a lost frame may have been sent earlier or later, by up to the longest measured delay.
         let apart = if is_in_order { Nanos::ZERO } else { longest_delay_of(row) };
@@ -106,7 +106,7 @@ impl OutageSpan {
 
     /// True if the outage overlaps these times.
     pub(super) fn overlaps_times(&self, from: Nanos, until: Option<Nanos>) -> bool {
-        // A missing end is open: the outage or the event may have lasted until the end of the run.
+        // Without an end, the outage or the event may have lasted until the end of the run.
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 

@@ -1,4 +1,4 @@
-//! Events of a run, as one stream. Progress bars, the catalogue and metrics read it; there is no second way to ask.
+//! Events of a run, as one stream. It is the only source for progress bars, the catalogue and metrics.
 
 use crate::outcome::{NodeFault, RunOutcome, RunState};
 use crate::{NodeName, RunId};

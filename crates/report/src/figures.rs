@@ -28,7 +28,7 @@ impl MeanRate {
         last: Option<MonoTime>,
     ) -> Option<Self> {
         let span = u128::from(last?.since(first?).as_u64());
-        // One frame has no interval, and two with one stamp have none that the clock could measure.
+        // One frame has no interval, and two frames with equal stamps have an interval below the clock resolution.
         if frames < 2 || span == 0 {
             return None;
         }
@@ -66,9 +66,9 @@ pub(super) fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
 /// Summary of a distribution of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorDistribution {
-    /// Half of the samples are at or below.
+    /// Median: half of the samples are at or below this value.
     pub p50: Nanos,
-    /// 99 % are at or below.
+    /// 99th percentile: 99 % of the samples are at or below this value.
     pub p99: Nanos,
     pub max: Nanos,
 }
@@ -99,12 +99,12 @@ pub struct LatencyReport {
     pub early: Nanos,
     /// Error of the figures, in short.
     pub error: LatencyError,
-    /// Least and most of each figure; absent in reports of older versions.
+    /// Lower and upper bound of each figure; absent in reports of older versions.
     #[serde(default)]
     pub bounds: Option<LatencyBounds>,
 }
 
-/// Least and most of each figure of a latency.
+/// Lower and upper bounds of each latency figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyBounds {
     pub min: Bounded<Nanos>,
@@ -154,7 +154,7 @@ pub struct LatencyError {
     pub rx_stamp: Option<StampKind>,
     /// Time from the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
     pub tx_p99: Option<Nanos>,
-    /// The same, at most.
+    /// Maximum of this time over all frames.
     pub tx_max: Option<Nanos>,
     /// Error of the conversion of arrival stamps to the monotonic clock.
     pub rx_conversion: Option<Nanos>,

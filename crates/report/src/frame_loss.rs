@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FrameLoss {
-    /// Copies that the receivers together should have counted.
+    /// Number of copies that all receivers together should have counted.
     pub expected: u64,
     /// Expected copies that were not counted.
     pub lost: u64,
@@ -39,10 +39,10 @@ impl FrameLoss {
     }
 
     /// Loss of a stream that sent this many frames, at all its receivers.
-    pub(super) fn of_stream(stream: &Stream, sent: u64, sequence: &SequenceCounts) -> Self {
-        let expected = expected_by_receivers(stream, sent);
-        let loss = Self::new(expected, sequence, all_expect_all(stream));
-        // At most one copy for each receiver is expected.
+    pub(super) fn from_stream(stream: &Stream, sent: u64, sequence: &SequenceCounts) -> Self {
+        let expected = count_expected_copies(stream, sent);
+        let loss = Self::new(expected, sequence, is_every_frame_expected_everywhere(stream));
+        // At most one copy is expected at each receiver.
         if stream.metrics.rx_per_tx_thousandths <= stream.rx.len() as u64 * 1000 {
             return loss;
         }
@@ -50,7 +50,7 @@ impl FrameLoss {
         // frame that never arrived lacks all of its copies, however many extra copies others have.
         let arrived = sequence.unique.saturating_add(sequence.duplicates);
         let never_came = sent.saturating_mul(stream.rx.len() as u64).saturating_sub(sequence.unique);
-        // A ratio that is not whole gives some frames fewer copies, so only the smaller number is sure.
+        // With a fractional ratio some frames have fewer copies, so only the smaller number is certain.
         let copies = stream.metrics.rx_per_tx_thousandths / (stream.rx.len().max(1) as u64 * 1000);
         let lost = expected.saturating_sub(arrived).max(never_came.saturating_mul(copies).min(expected));
         let extra = arrived.saturating_add(lost).saturating_sub(expected);
@@ -76,12 +76,12 @@ impl FrameLoss {
 }
 
 /// True if each receiver should get every frame: there is one, or the plan has `rx_count`.
-pub(super) fn all_expect_all(stream: &Stream) -> bool {
+pub(super) fn is_every_frame_expected_everywhere(stream: &Stream) -> bool {
     stream.metrics.rx_per_tx_thousandths == stream.rx.len() as u64 * 1000
 }
 
 /// Copies that the receivers together should count, rounded down.
-fn expected_by_receivers(stream: &Stream, sent: u64) -> u64 {
+fn count_expected_copies(stream: &Stream, sent: u64) -> u64 {
     // The product needs 128 bits: a count of another machine may be near 2^64.
     clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
 }

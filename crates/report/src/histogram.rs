@@ -29,7 +29,7 @@ impl From<LatencyBucket> for [u64; 3] {
 }
 
 /// The non-empty buckets, in ascending order. A time counts at the value to which the measured distribution rounds it.
-pub(super) fn histogram_of(times: &Latency) -> Vec<LatencyBucket> {
+pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
     let mut buckets: Vec<LatencyBucket> = Vec::new();
     for (time, frames) in times.buckets() {
         let (from, below) = bounds_of(time.as_u64());
@@ -61,7 +61,7 @@ mod tests {
         for ns in [3, 4, 1000, 1001, 1030] {
             times.record_time(Nanos::new(ns));
         }
-        let found: Vec<[u64; 3]> = histogram_of(&times).into_iter().map(Into::into).collect();
+        let found: Vec<[u64; 3]> = build_histogram(&times).into_iter().map(Into::into).collect();
         assert_eq!(found, [[3, 4, 1], [4, 5, 1], [960, 1024, 2], [1024, 1152, 1]]);
     }
 
@@ -72,7 +72,7 @@ mod tests {
             for ns in &ns {
                 times.record_time(Nanos::new(*ns));
             }
-            let buckets = histogram_of(&times);
+            let buckets = build_histogram(&times);
             prop_assert_eq!(buckets.iter().map(|bucket| bucket.frames).sum::<u64>(), ns.len() as u64);
             prop_assert!(buckets.windows(2).all(|pair| pair[0].below <= pair[1].from));
         }

@@ -9,7 +9,7 @@ use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Maximum number of streams in a line.
+/// Maximum number of subjects that a criterion line lists.
 const MAX_NAMED: usize = 32;
 
 /// Result of a criterion.
@@ -68,7 +68,7 @@ pub(super) fn allowed_count(limit: Share, whole: u64) -> u64 {
 pub struct SubjectJudgement {
     /// A stream, a capture or the run.
     pub subject: String,
-    /// Result of the criterion there.
+    /// Result of the criterion for this subject.
     pub result: CriterionResult,
     /// Measured value, in words with the numbers.
     pub measured: String,
@@ -100,8 +100,8 @@ impl StreamFinding {
         Self { result: CriterionResult::Unknown, measured, figure: None }
     }
 
-    /// Result of a criterion about the rig: a broken limit of the rig does not make the device fail.
-    pub(super) fn of_the_rig(self) -> Self {
+    /// Turns FAIL into INCONCLUSIVE for a criterion about the rig: a fault of the rig must not make the device fail.
+    pub(super) fn limit_to_inconclusive(self) -> Self {
         // The results are in order: PASS, INCONCLUSIVE, FAIL. The minimum keeps the first two.
         Self { result: self.result.min(CriterionResult::Unknown), ..self }
     }
@@ -116,11 +116,11 @@ pub struct CriterionLine {
     pub limit: String,
     /// Result over all subjects.
     pub result: CriterionResult,
-    /// Number of subjects where it was judged.
+    /// Number of subjects for which the criterion was judged.
     pub judged: usize,
-    /// Number of subjects where it failed.
+    /// Number of subjects that do not meet the criterion.
     pub failed: usize,
-    /// Number of subjects where the result is open.
+    /// Number of subjects for which the result is unknown.
     pub unknown: usize,
     /// The subjects that decide, the worst first; of a criterion that is met everywhere, the first subject. At most 32.
     pub subjects: Vec<SubjectJudgement>,

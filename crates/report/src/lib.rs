@@ -6,7 +6,7 @@
 //! A stream has one row, even with several receivers, so that a sum over rows never counts a frame twice; the split by
 //! receiving port is inside the row.
 //!
-//! What a run says before its report is here too: its [`event`]s as one stream, and its [`outcome`].
+//! This crate also defines the [`event`]s that a run emits before its report, and its [`outcome`].
 #![forbid(unsafe_code)]
 
 mod assemble;
@@ -89,7 +89,7 @@ pub struct RunFacts {
     pub criteria: AcceptanceCriteria,
     /// Measured limits of this rig; empty without a calibration.
     pub limits: Vec<RigLimit>,
-    /// True if streams began and ended by the user's commands: there is no one schedule to compare them with.
+    /// True if users started and stopped the streams during the run, so that no common schedule exists.
     pub steered: bool,
 }
 

@@ -13,10 +13,10 @@ pub(super) fn near_limit_caveats(
     lost: LossPlaces,
 ) -> Vec<Caveat> {
     let found = ports.iter().filter_map(|port| {
-        let sums = SendingSums::for_port(streams, &port.info.name);
-        let sent = port.tx_rate.map(|rate| PortLoad::asked_of_sender(rate, &sums));
-        let received = port.rx_rate.map(PortLoad::of_receiver);
-        // The calibrated limit holds for one direction, and the busier one comes nearest to it.
+        let sums = SendingSums::sum_port_streams(streams, &port.info.name);
+        let sent = port.tx_rate.map(|rate| PortLoad::from_sender(rate, &sums));
+        let received = port.rx_rate.map(PortLoad::from_receiver);
+        // The calibrated limit is for one direction, so the direction with the higher load is compared with it.
         let load = sent.into_iter().chain(received).max_by_key(|load| load.frames_per_second)?;
         // Bits per second over frames per second: the mean size of a frame, in bytes.
         let size = load.rate.l2.bits_per_second().checked_div(8 * (load.rate.frames_milli / 1000))?;
@@ -24,8 +24,8 @@ pub(super) fn near_limit_caveats(
         limit.is_near(load.frames_per_second).then(|| Caveat {
             doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),
-            text: load.compared_with(limit),
-            // Without a missing frame, the rig has kept up, however near its limit it was.
+            text: load.describe_share_of_limit(limit),
+            // If no frame is missing, the rig was fast enough, even if it was near its limit.
             matters: lost.total > 0 || sums.unsent > 0,
         })
     });
@@ -33,7 +33,7 @@ pub(super) fn near_limit_caveats(
 }
 
 /// Limits that were measured with the back ends and drivers of these ports.
-pub(super) fn of_ports(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimit> {
+pub(super) fn select_port_limits(ports: &[PortReport], limits: &[RigLimit]) -> Vec<RigLimit> {
     let used = limits.iter().filter(|limit| {
         ports.iter().any(|port| port.info.back_end == limit.back_end && port.info.driver == limit.driver)
     });
@@ -50,18 +50,18 @@ struct PortLoad {
 
 impl PortLoad {
     /// Load of a sender: the requested load counts, also where the sender fell short of it.
-    fn asked_of_sender(rate: MeanRate, sums: &SendingSums) -> Self {
+    fn from_sender(rate: MeanRate, sums: &SendingSums) -> Self {
         let sent = u128::from(sums.planned - sums.unsent);
         let asked = u128::from(rate.frames_milli / 1000) * u128::from(sums.planned);
         let frames_per_second = clamp_to_u64(asked.checked_div(sent).unwrap_or(0));
         Self { frames_per_second, rate, what: "to send" }
     }
 
-    const fn of_receiver(rate: MeanRate) -> Self {
+    const fn from_receiver(rate: MeanRate) -> Self {
         Self { frames_per_second: rate.frames_milli / 1000, rate, what: "received" }
     }
 
-    fn compared_with(&self, limit: &RigLimit) -> String {
+    fn describe_share_of_limit(&self, limit: &RigLimit) -> String {
         format!(
             "{} frames/s {}, and this rig's own limit is {} frames/s (frames of {} B, back end {}, as calibrated)",
             self.frames_per_second,
@@ -81,7 +81,7 @@ struct SendingSums {
 }
 
 impl SendingSums {
-    fn for_port(streams: &[StreamReport], port: &str) -> Self {
+    fn sum_port_streams(streams: &[StreamReport], port: &str) -> Self {
         let mut sums = Self::default();
         let own = streams.iter().filter(|stream| stream.tx_port == port);
         for sent in own.filter_map(|stream| stream.sent.as_ref()) {

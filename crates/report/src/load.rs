@@ -1,4 +1,4 @@
-//! Received part of the load that several senders were asked for.
+//! The received share of the load that the plan requests from several senders.
 
 use super::StreamReport;
 use packetrig_plan::Plan;
@@ -39,7 +39,7 @@ impl LoadFactor {
         let mut asked_milli = 0_u64;
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
-            // One unknown part makes the whole factor unknown: a sum without it would look like a loss.
+            // If one rate is unknown, the factor is unknown: a sum without this rate would look like a loss.
             let asked = stream.expected_copies(scheduled_rate(report.sent.as_ref()?.planned, timeline)?);
             asked_milli = asked_milli.saturating_add(asked);
             let received = report.received.as_ref()?;

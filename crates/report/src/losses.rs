@@ -1,6 +1,6 @@
 //! Times of losses, losses in doubt, and frames at wrong ports.
 
-use super::clocks::error_of;
+use super::clocks::largest_clock_error;
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
@@ -77,7 +77,7 @@ impl ContentReport {
     pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = sum_of(sent.frames.values().copied());
         let matched = arrived.take_matching(sent);
-        // Contents that did not fit into the receiver's table may be the missing ones.
+        // Contents that did not fit into the receiver's table may be the ones that seem to be missing.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted.saturating_add(all - compared);
         Self { compared, arrived: matched, lost: compared - matched, not_compared, in_doubt: 0 }
@@ -87,7 +87,7 @@ impl ContentReport {
 impl StreamFindings<'_> {
     /// True if frames may have been in flight when the receiver stopped: delays were near the time for which it
     /// listened, or frames arrived until the last moment.
-    pub(super) fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
+    pub(super) fn may_have_missed_late_frames(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return false };
         let listened =
@@ -99,21 +99,21 @@ impl StreamFindings<'_> {
     }
 
     /// Caveats for streams at whose end frames may have been in flight when receivers stopped.
-    pub(super) fn drain_doubts(self) -> Vec<Caveat> {
+    pub(super) fn list_drain_caveats(self) -> Vec<Caveat> {
         let mut caveats = Vec::new();
         for index in 0..self.plan.streams.len() {
             for receiver in self.receivers_of(index) {
-                caveats.extend(self.drain_doubt(index, receiver));
+                caveats.extend(self.find_drain_caveat(index, receiver));
             }
         }
         caveats
     }
 
-    fn drain_doubt(self, index: usize, receiver: StreamReceiver<'_>) -> Option<Caveat> {
+    fn find_drain_caveat(self, index: usize, receiver: StreamReceiver<'_>) -> Option<Caveat> {
         let received = receiver.row;
         // Only losses at the end of a stream can be frames that arrived after the receiver stopped.
         let last = received.outages.outages.last().filter(|outage| outage.end.is_none())?;
-        if !self.stopped_listening_early(index, receiver) {
+        if !self.may_have_missed_late_frames(index, receiver) {
             return None;
         }
         let delay = received.latency.as_ref().and_then(Latency::max);
@@ -132,7 +132,7 @@ impl StreamFindings<'_> {
     /// Events at the sending and the receiving port of a stream that cast doubt on its losses, by the times of arrivals.
     pub(super) fn events_at(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
         let mut events = self.port_events(receiver.node, receiver.row.port);
-        // These events do not affect frames that the port receives.
+        // Events that affect only sent frames are left out for a receiving port.
         events.retain(|event| !event.only_sending);
         events.extend(self.sending_events(index, receiver));
         events
@@ -144,7 +144,7 @@ impl StreamFindings<'_> {
         let apart = largest_clock_difference(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
         // From departures to arrivals: earlier by the error of the clocks at most, later by that error and the delay of the path.
-        events.map(|event| event.widened_by(apart, apart + longest_delay_of(receiver.row))).collect()
+        events.map(|event| event.extend_by(apart, apart + longest_delay_of(receiver.row))).collect()
     }
 
     fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
@@ -171,7 +171,7 @@ impl StreamFindings<'_> {
                 && let Some(arrived) = arrived.get_mut(port)
             {
                 let contents = ContentReport::match_contents(&sent.untagged_contents, arrived);
-                // These frames have no numbers, so the times of their losses are unknown.
+                // Untagged frames have no numbers, so the times of their losses are unknown.
                 let is_doubtful = self.has_doubtful_events(index, &self.receivers_of(index));
                 let in_doubt =
                     if is_doubtful { contents.lost } else { contents.lost.min(self.sent_ahead(index)) };
@@ -205,12 +205,13 @@ impl StreamFindings<'_> {
     }
 
     /// Maximum losses of all streams while their ports were not in order.
-    pub(super) fn losses_while_out_of_order(self) -> OutOfOrderLosses {
+    pub(super) fn count_losses_while_out_of_order(self) -> OutOfOrderLosses {
         let mut losses = OutOfOrderLosses::with_ports(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
             for receiver in self.receivers_of(index) {
-                let of_both = self.lost_during(index, receiver, &self.events_at(index, receiver));
-                let of_sender = self.lost_during(index, receiver, &self.sending_events(index, receiver));
+                let of_both = self.count_losses_during(index, receiver, &self.events_at(index, receiver));
+                let of_sender =
+                    self.count_losses_during(index, receiver, &self.sending_events(index, receiver));
                 losses.add_losses(stream.tx, receiver.row.port, of_both, of_sender);
             }
         }
@@ -218,7 +219,7 @@ impl StreamFindings<'_> {
     }
 
     /// Losses of stream `index` at a receiver that these events may have cost.
-    fn lost_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
+    fn count_losses_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
         let row = receiver.row;
         let spans = row.outages.outages.iter().map(|outage| OutageSpan::from_outage(outage, receiver));
         sum_of(
@@ -242,12 +243,12 @@ impl StreamFindings<'_> {
             report.frames = report.frames.saturating_add(astray.frames);
             report.to_groups = report.to_groups.saturating_add(astray.to_groups);
             report.ports.push(self.plan.ports[astray.port].name.clone());
-            // A frame that came back to its sender is neither misdelivered nor flooded.
+            // Reflected frames count neither as misdelivered nor as flooded.
             if astray.port == self.plan.streams[index].tx {
                 report.reflected = report.reflected.saturating_add(astray.frames);
                 continue;
             }
-            let instead = lost_at_every_port(astray, rows);
+            let instead = count_lost_at_every_port(astray, rows);
             report.instead = report.instead.saturating_add(instead);
             report.flooded = report.flooded.saturating_add(astray.numbers.numbers - instead);
         }
@@ -256,13 +257,13 @@ impl StreamFindings<'_> {
 }
 
 /// Part of these frames that arrived at none of the ports that expect them, as far as single lost frames are known.
-fn lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
+fn count_lost_at_every_port(astray: &MisdeliveredFrames, rows: &[StreamReceiver<'_>]) -> u64 {
     // The frames lost at every port are at most as many as at the port that lost least.
-    let lost = rows.iter().map(|receiver| lost_at(astray, receiver.row)).min();
+    let lost = rows.iter().map(|receiver| count_lost_at(astray, receiver.row)).min();
     lost.unwrap_or(0).min(astray.numbers.numbers)
 }
 
-fn lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
+fn count_lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
     // Between joined gaps frames arrived, and their numbers are not known.
     let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
     sum_of(exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)))
@@ -279,5 +280,7 @@ pub(super) fn largest_clock_difference(sender: &NodeResult, receiver: &NodeResul
         return Nanos::ZERO;
     }
     // Both were compared with the controller's clock, so both errors add up.
-    error_of(sender).zip(error_of(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
+    largest_clock_error(sender)
+        .zip(largest_clock_error(receiver))
+        .map_or(CLOCKS_APART, |(one, other)| one + other)
 }

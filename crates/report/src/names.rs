@@ -92,7 +92,7 @@ pub struct PortPlace {
 }
 
 impl PortPlace {
-    /// Placeholder for a place that does not concern the receiving node.
+    /// Placeholder for the location of a port on another node, which the receiving node does not need.
     pub const fn elsewhere() -> Self {
         Self { node: NodeName(String::new()), interface: String::new() }
     }

@@ -17,7 +17,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeReport {
     pub node: String,
-    /// True if its result is here. If not, nothing else is known.
+    /// True if the node's result has arrived. Otherwise all other fields are unknown.
     pub reported: bool,
     /// Number of ports of the plan there.
     pub ports: usize,
@@ -103,7 +103,7 @@ pub struct SkewReport {
 }
 
 /// Builds one row for each of `names`, in their order.
-pub(super) fn node_rows(
+pub(super) fn build_node_rows(
     names: &[String],
     lookup: &ResultLookup<'_>,
     timelines: &[StreamTimeline],
@@ -135,16 +135,16 @@ fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
         sent: Some(sum_of(node.send.iter().map(|row| row.counts.frames).chain(probes_sent(node)))),
         received: Some(sum_of(node.receive.iter().map(|row| row.counts.frames).chain(probes_received(node)))),
         clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
-        start: start_of(node, timelines),
-        machine: node.machine.clone().map(within_bounds),
+        start: find_first_departure(node, timelines),
+        machine: node.machine.clone().map(shorten_machine_texts),
     }
 }
 
-/// Longest text about a machine.
+/// Maximum length of a text about a machine, in characters.
 const MAX_TEXT: usize = 128;
 
-/// Shortens the texts of a node, which may send anything.
-fn within_bounds(machine: MachineInfo) -> MachineInfo {
+/// Shortens the texts about a machine. They come from another machine, so they can be of any length.
+fn shorten_machine_texts(machine: MachineInfo) -> MachineInfo {
     MachineInfo {
         kernel: shorten_text(&machine.kernel),
         architecture: shorten_text(&machine.architecture),
@@ -175,7 +175,7 @@ fn probes_received(node: &NodeResult) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Lead of the monotonic clock of one node over that of another during a run, with its error bound.
+/// How far the monotonic clock of one node is ahead of that of another during a run, with its error bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeClockLead {
     pub(super) offset_ns: i64,
@@ -187,7 +187,7 @@ pub(super) struct NodeClockLead {
 /// The lead of `far` over `near` while `near` sent; `None` if a clock is unknown or contradicts itself.
 pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeClockLead> {
     let (own, other) = (near.clock.as_ref()?, far.clock.as_ref()?);
-    // Both nodes read the controller's own clock: there is nothing to compare.
+    // Both nodes use the controller's clock, so the difference is 0.
     if own.source == FitSource::Same && other.source == FitSource::Same {
         return Some(NodeClockLead { offset_ns: 0, bound: Nanos::ZERO, is_same: true });
     }
@@ -217,13 +217,13 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 }
 
 /// The earliest due frame of this node, of those that left.
-fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
+fn find_first_departure(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
     let departures = node.send.iter().filter_map(|row| FirstDeparture::from_send_result(row, timelines));
     let probe = node.probes.as_ref().and_then(|probes| probes.first);
     let probe = probe.map(|probe| FirstDeparture { due: probe.due.since(node.started), left: probe.left });
     let first = departures.chain(probe).min()?;
-    let skew = node.clock.and_then(|clock| bounded_skew(&clock, node.started, &first));
+    let skew = node.clock.and_then(|clock| compute_bounded_skew(&clock, node.started, &first));
     Some(NodeStart {
         skew_ns: skew.map(|skew| skew.ns),
         bound: skew.map(|skew| skew.bound),
@@ -253,7 +253,11 @@ struct BoundedSkew {
     bound: Nanos,
 }
 
-fn bounded_skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Option<BoundedSkew> {
+fn compute_bounded_skew(
+    clock: &ClockRecord,
+    started: MonoTime,
+    first: &FirstDeparture,
+) -> Option<BoundedSkew> {
     // The node converted T with the fit that it started with; the better fit shows when that really was.
     let start = clock.before.to_controller(started);
     clock
@@ -266,7 +270,7 @@ impl SkewReport {
     pub(super) fn from_nodes(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
         let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
         let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();
-        // A silent node may have started, so it counts as one whose start is unknown.
+        // A node without a result may have started, so its start counts as unknown.
         if rows.len() < 2 || starts.len() + silent.len() < 2 {
             return None;
         }
@@ -279,7 +283,7 @@ impl SkewReport {
         let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
         let spread = StartSpread::from_skews(&known);
         let verdict = wanted.map(|wanted| match spread {
-            // NOT_MET even if all bounds help; MET only if all bounds hurt and no node is unknown.
+            // NOT_MET only if it holds for the best case of all bounds; MET only if it holds for the worst case and every start is known.
             Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
             Some(spread) if unknown.is_empty() && spread.most <= i128::from(wanted.as_u64()) => {
                 SkewVerdict::Met
@@ -398,7 +402,7 @@ mod tests {
             processor: Some("é".repeat(500)),
             ..MachineInfo::default()
         };
-        let bounded = within_bounds(long);
+        let bounded = shorten_machine_texts(long);
         assert_eq!(bounded.kernel, "6".repeat(MAX_TEXT));
         assert_eq!(bounded.processor, Some("é".repeat(MAX_TEXT)));
     }

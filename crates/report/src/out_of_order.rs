@@ -10,7 +10,7 @@ pub(super) struct OutOfOrderLosses {
 }
 
 impl OutOfOrderLosses {
-    /// Creates counts of zero for this many ports.
+    /// Creates counters for this many ports, all 0.
     pub(super) fn with_ports(ports: usize) -> Self {
         Self { sending: vec![0; ports], receiving: vec![0; ports] }
     }

@@ -72,26 +72,26 @@ impl LossTimes {
         self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
         let Self { outages, .. } = self;
         outages.count = outages.count.saturating_add(other.outages.count);
-        outages.take_longest(other.outages.longest_length);
+        outages.update_longest(other.outages.longest_length);
         outages.listed.extend(other.outages.listed);
-        // Bounded after each port: a fleet may have thousands of receivers for one stream.
-        keep_longest(&mut outages.listed);
+        // The list is truncated after each port, because a stream may have thousands of receivers.
+        retain_longest(&mut outages.listed);
     }
 }
 
 impl OutageReport {
-    /// Considers an outage, if any, as the longest.
-    fn take_longest(&mut self, length: Option<Bounded<Nanos>>) {
+    /// Updates the longest outage with an outage of this length.
+    fn update_longest(&mut self, length: Option<Bounded<Nanos>>) {
         let Some(length) = length else { return };
         let longest = self.longest_length.map_or(length, |longest| longest.max(length));
         self.longest_length = Some(longest);
         self.longest = Some(longest.value);
-        // A certain length of zero says nothing, so it is left out.
+        // A lower bound of 0 has no information, so it is left out.
         self.longest_certain = Some(longest.least).filter(|least| *least > Nanos::ZERO);
     }
 }
 
-fn keep_longest(rows: &mut Vec<OutageRow>) {
+fn retain_longest(rows: &mut Vec<OutageRow>) {
     if rows.len() > MAX_LISTED {
         rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
         rows.truncate(MAX_LISTED);
@@ -104,36 +104,36 @@ impl StreamFindings<'_> {
     pub(super) fn loss_times(self, index: usize, receiver: StreamReceiver<'_>) -> LossTimes {
         let StreamReceiver { node, row: received } = receiver;
         let events = self.events_at(index, receiver);
-        // An event with a number of lost frames explains no more than those.
+        // An event that counts its lost frames explains at most that many losses.
         let (counted, events): (Vec<_>, Vec<_>) =
             events.into_iter().partition(|event| event.what.most_frames().is_some());
-        let mut counted = CountedDoubts::of_events(&counted);
-        let mut bursts = self.ahead_bursts(index, receiver);
+        let mut counted = CountedDoubts::from_events(&counted);
+        let mut bursts = self.list_bursts_sent_ahead(index, receiver);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
         times.outages.count = *gaps;
         if *gaps > outages.len() as u64 {
             // The list has the length of the longest joined outage, but not its time, and so not its cause.
             let joined = |longest| Bounded::exactly(longest).or_least(Nanos::ZERO, BoundReason::Joined);
-            times.outages.take_longest(longest.map(joined));
+            times.outages.update_longest(longest.map(joined));
         }
         for outage in outages {
             let span = OutageSpan::from_outage(outage, receiver);
             // No frame arrived after it: its frames may have arrived after the receiver stopped.
-            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
+            let in_doubt = if outage.end.is_none() && self.may_have_missed_late_frames(index, receiver) {
                 outage.frames
             } else {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
-                // The doubts are taken one after the other from the rest, so that no frame counts twice.
-                let by_number = by_events + counted.take_explained(&span, outage.frames - by_events);
+                // Each kind of doubt explains only frames that the kinds before it left unexplained, so no frame counts twice.
+                let by_number = by_events + counted.take_explained_losses(&span, outage.frames - by_events);
                 let too_close =
-                    (outage.frames - by_number).min(self.frames_too_close(index, receiver, outage));
-                by_number + bursts.take_explained(&span, too_close)
+                    (outage.frames - by_number).min(self.count_frames_too_close(index, receiver, outage));
+                by_number + bursts.take_explained_losses(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
-            let length = self.length_of(index, receiver, outage, in_doubt);
-            times.outages.take_longest(length);
+            let length = self.compute_outage_length(index, receiver, outage, in_doubt);
+            times.outages.update_longest(length);
             times.outages.listed.push(OutageRow {
                 port: self.plan.ports[received.port].name.clone(),
                 first: outage.first,
@@ -146,28 +146,28 @@ impl StreamFindings<'_> {
                 length,
             });
         }
-        keep_longest(&mut times.outages.listed);
+        retain_longest(&mut times.outages.listed);
         times
     }
 
     /// Length of an outage with this many frames in doubt; `None` for joined outages, between which frames arrived.
-    fn length_of(
+    fn compute_outage_length(
         self,
         index: usize,
         receiver: StreamReceiver<'_>,
         outage: &StreamOutage,
         in_doubt: u64,
     ) -> Option<Bounded<Nanos>> {
-        let late = self.most_late_during(index, receiver, outage);
+        let late = self.largest_lateness_during(index, receiver, outage);
         let length = match outage.length() {
             // The time between two arrivals includes stalls of the sender.
             Some(length) => {
                 Bounded::exactly(length).or_least(length.saturating_sub(late), BoundReason::SentLate)
             }
             None if outage.gaps > 1 => return None,
-            None => self.length_at_an_end(index, outage, late),
+            None => self.compute_length_at_stream_end(index, outage, late),
         };
-        // The share of the frames without doubt makes the same share of the length certain.
+        // If a share of the lost frames is certain, the same share of the length is certain.
         let certain =
             u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
         let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
@@ -175,7 +175,12 @@ impl StreamFindings<'_> {
     }
 
     /// Length of an outage without an arrival before or after it, by the plan: between the frames around it, or those at its ends.
-    fn length_at_an_end(self, index: usize, outage: &StreamOutage, late: Nanos) -> Bounded<Nanos> {
+    fn compute_length_at_stream_end(
+        self,
+        index: usize,
+        outage: &StreamOutage,
+        late: Nanos,
+    ) -> Bounded<Nanos> {
         let Some(timeline) = self.timelines.get(index).filter(|_| !self.is_recorded(index)) else {
             let sending =
                 self.sender_of(index).map(|sender| sender.node.senders_done.since(sender.node.started));
@@ -196,9 +201,14 @@ impl StreamFindings<'_> {
     }
 
     /// Maximum lateness of frames of stream `index` while these were lost.
-    fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
+    fn largest_lateness_during(
+        self,
+        index: usize,
+        receiver: StreamReceiver<'_>,
+        outage: &StreamOutage,
+    ) -> Nanos {
         let Some(sender) = self.sender_of(index) else { return Nanos::MAX };
-        // A smaller lateness is not recorded for single frames.
+        // Delays below `STALLED` are not recorded for each frame, so the maximum of the run is used.
         let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
         self.longest_stall_during(index, receiver, outage).max(otherwise)
     }
@@ -219,7 +229,7 @@ impl StreamFindings<'_> {
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {
                 let event = EventReport::from_event(event, sender.node.started, self.criteria.carrier_loss)
-                    .widened_by(after, after);
+                    .extend_by(after, after);
                 span.overlaps_times(event.from, event.until).then_some(most_late)
             }
             _ => None,

@@ -14,9 +14,9 @@ pub enum RunState {
     /// Nodes read the plan, open ports and begin to receive.
     Preparing,
     Armed,
-    /// The start time is given out.
+    /// The start time was sent to the nodes.
     Committed,
-    /// All nodes accepted it; it is final.
+    /// All nodes accepted the start time; it cannot change any more.
     Confirmed,
     Running,
     /// Senders are done; frames in flight still arrive.
@@ -25,11 +25,11 @@ pub enum RunState {
     Collecting,
     /// Ended: all results are here.
     Complete,
-    /// Ended: something is missing.
+    /// Ended: a part of the results is missing.
     Partial,
     /// Ended: given up before anything was sent, or by force.
     Aborted,
-    /// Ended: it could not start.
+    /// Ended: the run could not start.
     Failed,
 }
 

@@ -100,7 +100,7 @@ impl LossPlaces {
         }))
         .min(receiver);
         let at_sender = out_of_order.all_sending().min(sender);
-        // No underflow: `of_ends` bounds each of them by the rest.
+        // This cannot underflow: `of_ends` limits each count to the remaining frames.
         let left = total - sender - receiver;
         let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left);
         Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
@@ -114,7 +114,7 @@ impl LossPlaces {
         // Sender first, then receiver, each at most the rest: a frame is counted at one place.
         // A port that only receives has no drops to know, so it must not make the sum unknown.
         let senders = ports.clone().filter(|(tx, _)| tx.has_sent());
-        // One unknown count makes the sum unknown.
+        // If one count is unknown, the sum is unknown.
         let sender = senders.map(|(tx, _)| tx.unsent_by_interface()).collect::<Option<Vec<u64>>>();
         let sender = sender.map(|dropped| sum_of(dropped).min(total));
         let left = total - sender.unwrap_or(0);
@@ -127,7 +127,7 @@ impl LossPlaces {
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
 /// Losses while a port was `out_of_order` are in doubt already and explain drops of that port.
-pub(super) fn doubt_dropped(
+pub(super) fn add_drop_doubt(
     streams: &mut [StreamReport],
     plan: &Plan,
     lookup: &ResultLookup<'_>,
@@ -144,7 +144,7 @@ pub(super) fn doubt_dropped(
         let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = loss.in_doubt.saturating_add(dropped).min(loss.lost);
-            lookup.port_result(of_plan.tx).into_iter().for_each(|port| doubt_engine(loss, port));
+            lookup.port_result(of_plan.tx).into_iter().for_each(|port| add_engine_doubt(loss, port));
         }
         if let Some(contents) = &mut stream.contents {
             contents.in_doubt = contents.in_doubt.saturating_add(dropped).min(contents.lost);
@@ -154,7 +154,7 @@ pub(super) fn doubt_dropped(
 
 /// Handles the counts of an engine, which is another program. If more frames arrived than it claims to have sent, it
 /// has not counted all. If the interface cannot confirm its counts, the lost frames may not have been sent.
-fn doubt_engine(loss: &mut FrameLoss, sender: &PortResult) {
+fn add_engine_doubt(loss: &mut FrameLoss, sender: &PortResult) {
     if sender.info.back_end != BackEnd::Process {
         return;
     }
@@ -177,7 +177,7 @@ impl CountSums {
     fn add_frames(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
         self.frames = self.frames.saturating_add(frames);
         self.bytes = self.bytes.saturating_add(bytes);
-        // A stream without frames has no times, and must not make the sum begin at T.
+        // A stream without frames has no times, so it must not affect the first and last time of the sum.
         self.first = self.first.into_iter().chain(first).min();
         self.last = self.last.into_iter().chain(last).max();
     }
@@ -188,7 +188,7 @@ impl CountSums {
 }
 
 /// Builds the row of one port.
-pub(super) fn port_of(
+pub(super) fn build_port_report(
     plan: &Plan,
     node: &NodeResult,
     row: &PortResult,

@@ -177,7 +177,7 @@ impl LineRows<'_> {
         let found = self.found.lines.get(&number);
         let missing = found.is_none().then(|| match self.lookup.node_result(&from_node) {
             None => format!("node {from_node} did not report"),
-            Some(_) => format!("node {from_node} reported nothing about it"),
+            Some(_) => format!("node {from_node} reported nothing about this line"),
         });
         let found = found.map(|(node, row)| self.line_findings(line, node, row));
         ProbeLineReport { from: self.port_name(line.from), from_node, to, to_node, target, missing, found }
@@ -277,7 +277,7 @@ impl OneWayDelays {
             clocks: Some(ClockRelationSource::Exchanges),
         };
         let known = by_fleet.into_iter().chain([by_exchanges]).filter(|delays| delays.there.is_some());
-        // The first of equal bounds counts, which is that of the fleet.
+        // If both bounds are equal, the first relation is used, which is that of the fleet.
         known.min_by_key(|delays| delays.there.map(|times| times.bound_ns)).unwrap_or_default()
     }
 }
@@ -333,7 +333,7 @@ impl ProbesReport {
             None => line.missing.clone().unwrap_or_default(),
             Some(found) => found.describe_findings(self.is_answered()),
         };
-        // One reason for each pair, with all details.
+        // Each pair gets one reason, which contains all details.
         let doubt =
             line.describe_doubt().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
         measured.extend(doubt.map(|doubt| format!("; {doubt}")));
@@ -350,9 +350,9 @@ impl ProbesReport {
         // Without a report of its reflector, silence may be the reflector's fault and not that of the path.
         let has_far_end = !self.has_reflectors() || found.far_end_reported;
         match (self.is_answered(), sent, answered) {
-            // These probes get no answer, so all that can be judged is that they left.
+            // Probes of this method get no answers, so only the sending can be judged.
             (false, ..) if sent == planned => CriterionResult::Pass,
-            // Nothing was sent, so silence says nothing about the path.
+            // No probe was sent, so missing answers say nothing about the path.
             (false, ..) | (true, 0, _) => CriterionResult::Unknown,
             (true, _, 0) if has_far_end => CriterionResult::Fail,
             (true, _, 0) => CriterionResult::Unknown,

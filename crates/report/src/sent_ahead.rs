@@ -18,17 +18,17 @@ const AFTER: Nanos = Nanos::from_millis(250);
 struct CountedDoubt {
     from: Nanos,
     until: Option<Nanos>,
-    /// Frames that it may still have cost.
+    /// Number of lost frames that the fault may still explain.
     left: u64,
 }
 
-/// Numbers of frames that the rig may have cost a stream at one receiver. Each frame is accounted for once.
+/// Faults of the rig with the numbers of frames that they may explain, for a stream at one receiver. Each frame counts once.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
 impl CountedDoubts {
-    /// Returns the maximum part of these lost frames that the rig explains, and takes it out of the numbers.
-    pub(super) fn take_explained(&mut self, span: &OutageSpan, frames: u64) -> u64 {
+    /// Returns how many of these lost frames the faults explain at most, and subtracts them from the faults.
+    pub(super) fn take_explained_losses(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
         for doubt in &mut self.0 {
@@ -41,8 +41,8 @@ impl CountedDoubts {
         before - frames
     }
 
-    /// Selects the events that have a number of lost frames.
-    pub(super) fn of_events(events: &[EventReport]) -> Self {
+    /// Selects the events that limit the number of frames that they explain.
+    pub(super) fn from_events(events: &[EventReport]) -> Self {
         let counted = events.iter().filter_map(|event| {
             let left = event.what.most_frames()?;
             Some(CountedDoubt { from: event.from, until: event.until, left })
@@ -54,7 +54,7 @@ impl CountedDoubts {
 impl StreamFindings<'_> {
     /// Maximum part of an outage's frames that came too close together for a device that carries the plan. A device
     /// passes one frame for each that is planned in a time: it drops no frame that left as planned for being too close.
-    pub(super) fn frames_too_close(
+    pub(super) fn count_frames_too_close(
         self,
         index: usize,
         receiver: StreamReceiver<'_>,
@@ -85,7 +85,7 @@ impl StreamFindings<'_> {
     }
 
     /// The bursts of the port that sends stream `index`, as `receiver` sees them.
-    pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
+    pub(super) fn list_bursts_sent_ahead(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
         let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else {
             return CountedDoubts::default();
         };

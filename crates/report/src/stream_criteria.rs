@@ -11,7 +11,11 @@ use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
 
 impl StreamReport {
     /// Criteria on its frames that have this result here, in words.
-    pub fn judged_as(&self, wanted: CriterionResult, criteria: &AcceptanceCriteria) -> Vec<String> {
+    pub fn list_criteria_with_result(
+        &self,
+        wanted: CriterionResult,
+        criteria: &AcceptanceCriteria,
+    ) -> Vec<String> {
         let judged = [
             self.judge_loss(criteria.max_loss),
             self.judge_duplicates(criteria.max_duplicates),
@@ -59,7 +63,7 @@ impl StreamReport {
         let stale = received.sequence.stale;
         let has_extra = self.loss.is_some_and(|loss| loss.extra > 0);
         let what = match (has_extra, stale) {
-            (true, _) => "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned(),
+            (true, _) => "arrived more than once, or more often than expected (check rx_tx_ratio)".to_owned(),
             (false, 0) => "arrived more than once".to_owned(),
             (false, stale) => {
                 format!("arrived more than once, if the {stale} that came over 65536 frames late are copies")
@@ -103,7 +107,7 @@ impl StreamReport {
             let measured = format!("0 of {expected} frames at other ports");
             return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
         };
-        // A flood brings a frame to several wrong ports; it still counts as one frame.
+        // A flooded frame arrives at several wrong ports, but it counts as one frame.
         let frames = Bounded::exactly(astray.frames.saturating_sub(astray.to_groups).min(expected));
         Some(StreamFinding::at_most(limit, frames, astray.to_string()))
     }
@@ -120,7 +124,7 @@ impl StreamReport {
     }
 
     pub(super) fn judge_jitter(&self, limit: Nanos) -> Option<StreamFinding> {
-        // Jitter is a difference of two arrivals.
+        // Jitter needs at least two arrivals.
         self.received.as_ref().filter(|got| got.frames > 1)?;
         let Some(jitter) = self.largest_jitter else {
             return Some(StreamFinding::unknown("jitter was not measured".to_owned()));
@@ -166,14 +170,14 @@ impl StreamReport {
             Ratio::new(verified, sent.frames)
         );
         let limit = allowed_count(limit, sent.frames);
-        Some(StreamFinding::at_least(limit, Bounded::exactly(verified), measured).of_the_rig())
+        Some(StreamFinding::at_least(limit, Bounded::exactly(verified), measured).limit_to_inconclusive())
     }
 
     pub(super) fn judge_lateness(&self, limit: Nanos) -> Option<StreamFinding> {
         let latest = self.sent.as_ref()?.send_error?.max;
         let measured = format!("frames left up to {latest} late");
         let late = Bounded::exactly(latest.as_u64());
-        Some(StreamFinding::at_most(limit.as_u64(), late, measured).of_the_rig())
+        Some(StreamFinding::at_most(limit.as_u64(), late, measured).limit_to_inconclusive())
     }
 
     /// Distinct frames that arrived, per second of the time that was asked for, or of the time that they took if that is longer.
@@ -185,7 +189,7 @@ impl StreamReport {
         let (sent, received, loss) = (self.sent.as_ref()?, self.received.as_ref()?, self.loss?);
         let planned_span = |frames: u64| u128::from(frames) * NANOS_MILLI / asked;
         let interval = planned_span(1);
-        // Never zero: the rates below divide by times that are at least this.
+        // The minimum is 1, because the rates below are divided by this time.
         let window = planned_span(sent.planned).max(1);
         let taken = window.max(span_of(received.first, received.last) + interval);
         let longer =

@@ -3,8 +3,8 @@
 use super::AcceptanceCriteria;
 use super::clocks::StreamClocks;
 use super::figures::{ErrorDistribution, LatencyError, LatencyReport, MeanRate};
-use super::frame_loss::{FrameLoss, all_expect_all};
-use super::histogram::{LatencyBucket, histogram_of};
+use super::frame_loss::{FrameLoss, is_every_frame_expected_everywhere};
+use super::histogram::{LatencyBucket, build_histogram};
 use super::load::scheduled_rate;
 use super::lookup::{ResultLookup, StreamReceiver, StreamSender};
 use super::losses::{ContentReport, MisdeliveryReport};
@@ -174,19 +174,20 @@ impl<'a> StreamFindings<'a> {
         let sender = self.sender_of(index);
         // A stream that goes as fast as it can has no schedule to be compared with.
         let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
-        let sent = sender.map(|sender| sent_of(sender, timeline));
-        // The share of a receiver that did not report would look like a loss.
+        let sent = sender.map(|sender| summarise_sent_frames(sender, timeline));
+        // Without the report of every receiver, the missing frames would look like losses.
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
-        let received = complete.then(|| received_of(&rows));
+        let received = complete.then(|| summarise_arrivals(&rows));
         // Frames without a tag have no number, so receivers cannot expect them.
         let frames = sender.map(|sender| sender.row.counts.numbered_frames());
         // Receivers that share the frames see gaps that are no losses.
-        let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
+        let times = (complete && is_every_frame_expected_everywhere(stream))
+            .then(|| self.combine_loss_times(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
-            let loss = FrameLoss::of_stream(stream, frames, &received.sequence);
+            let loss = FrameLoss::from_stream(stream, frames, &received.sequence);
             let in_doubt = match &times {
                 Some(times) => times.in_doubt,
-                // Without times, any of the losses may have been during the event.
+                // If the times of the losses are unknown, all of them may have happened during the event.
                 None if self.has_doubtful_events(index, &rows) => loss.lost,
                 None => self.sent_ahead(index),
             };
@@ -202,14 +203,14 @@ impl<'a> StreamFindings<'a> {
             received,
             loss,
             latency: latency.as_ref().map(|(report, _)| *report),
-            latency_histogram: latency.map(|(_, times)| histogram_of(&times)).unwrap_or_default(),
-            jitter: jitter_of(&rows),
+            latency_histogram: latency.map(|(_, times)| build_histogram(&times)).unwrap_or_default(),
+            jitter: combine_jitter(&rows),
             largest_jitter: self.largest_jitter(index, &rows),
             per_port: rows.iter().map(|row| self.port_share(index, *row, frames)).collect(),
             asked_milli: sender.and_then(|sender| scheduled_rate(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
             misdelivery: self.misdelivery_report(index, &rows),
-            // `stream_rows` computes these two, once the losses of all streams are known.
+            // `build_stream_rows` computes these two, once the losses of all streams are known.
             contents: None,
             delivered_milli: None,
         }
@@ -217,14 +218,14 @@ impl<'a> StreamFindings<'a> {
 
     /// The largest smoothed jitter, which errors of stamps make look larger or smaller.
     fn largest_jitter(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<Bounded<Nanos>> {
-        let value = jitter_of(rows)?.rfc3550_max;
+        let value = combine_jitter(rows)?.rfc3550_max;
         let clocks = match self.compare_clocks(stream, rows) {
             StreamClocks::Apart(error) => error,
             _ => Nanos::ZERO,
         };
         let stamps = self.stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
-            // Without bounds of the stamps, all of the jitter may come from them.
+            // If the error of the stamps is unknown, the stamps may have caused all of the jitter.
             return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
         };
         // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
@@ -246,7 +247,7 @@ impl<'a> StreamFindings<'a> {
         StampErrors { leaving, arriving: ports.map(|port| port.clock_bound).max(), clocks }
     }
 
-    fn times_of(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
+    fn combine_loss_times(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
         let mut all = LossTimes::default();
         for row in rows {
             all.add_port(self.loss_times(stream, *row));
@@ -256,14 +257,14 @@ impl<'a> StreamFindings<'a> {
 
     fn port_share(self, stream: usize, receiver: StreamReceiver<'_>, sent: Option<u64>) -> PortShare {
         let of = &self.plan.streams[stream];
-        let mut received = received_of(&[receiver]);
+        let mut received = summarise_arrivals(&[receiver]);
         if of.rx.len() == 1 {
             // The series are those of the whole stream; a report of a thousand streams need not have them twice.
             received.series = RateSeries::default();
             received.quality = QualitySeries::default();
         }
         // Where receivers share a stream, the share of one of them is not known in advance.
-        let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
+        let sent = sent.filter(|_| of.metrics.enable && is_every_frame_expected_everywhere(of));
         PortShare {
             port: self.port_name(receiver.row.port),
             loss: sent.map(|frames| FrameLoss::new(frames, &received.sequence, true)),
@@ -320,7 +321,7 @@ fn worst_jitter_error(rows: &[StreamReceiver<'_>], leaving: &Latency, doubt: Nan
 }
 
 /// Jitter over all receivers: arrivals at different ports have no order among them, those at each port have.
-fn jitter_of(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
+fn combine_jitter(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
     let mut all: Option<JitterSummary> = None;
     for jitter in rows.iter().filter_map(|receiver| receiver.row.jitter.as_ref()) {
         match &mut all {
@@ -331,7 +332,7 @@ fn jitter_of(rows: &[StreamReceiver<'_>]) -> Option<JitterSummary> {
     all
 }
 
-fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentFrames {
+fn summarise_sent_frames(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentFrames {
     let StreamSender { node, row } = sender;
     let counts = &row.counts;
     SentFrames {
@@ -357,12 +358,12 @@ fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
     let wanted = i128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
     let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());
-    // A shorter time than wanted is too fast: above zero.
+    // If the frames took less time than planned, the error is positive.
     let ppm = ((wanted - taken) * 1_000_000).checked_div(taken)?;
     i64::try_from(ppm).ok()
 }
 
-fn received_of(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
+fn summarise_arrivals(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
     let mut counts = StreamRxCounts::default();
     let mut series = RateSeries::default();
     let mut quality = QualitySeries::default();

@@ -163,7 +163,7 @@ fn report_of(results: Vec<NodeResult>) -> RunReport {
 }
 
 #[test]
-fn everything_sent_and_counted_passes() {
+fn lossless_run_passes() {
     let report = report_of(vec![node(&[1001])]);
     assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     assert_eq!(report.streams[0].loss.unwrap().lost, 0);

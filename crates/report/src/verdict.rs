@@ -16,7 +16,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Ports that a verdict names.
+/// Maximum number of ports that a verdict names.
 const MAX_NAMED: usize = 8;
 
 /// Verdict on a run by its criteria.
@@ -76,13 +76,13 @@ pub(super) struct VerdictReasons {
 }
 
 pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
-    let lines = criterion_lines(evidence, criteria);
+    let lines = judge_all_criteria(evidence, criteria);
     let failures: Vec<String> =
         lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Fail)).collect();
-    let mut doubts: Vec<String> = lost_links(evidence);
+    let mut doubts: Vec<String> = describe_lost_links(evidence);
     doubts.extend(lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Unknown)));
-    doubts.extend(doubts_of(evidence));
-    // A failure wins over doubts: a fault of the rig never makes one.
+    doubts.extend(list_doubts(evidence));
+    // FAIL takes precedence over doubts, because a fault of the rig never causes a FAIL.
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
         (true, true) => RunVerdict::Pass,
         (true, false) => RunVerdict::Inconclusive(doubts),
@@ -157,7 +157,7 @@ fn at_most(limit: impl fmt::Display) -> String {
     format!("at most {limit}")
 }
 
-fn criterion_lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
+fn judge_all_criteria(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = CriterionLines { streams: evidence.streams, lines: Vec::new() };
     lines.add_counts(criteria);
     lines.add_optional(criteria);
@@ -176,7 +176,7 @@ fn criterion_lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria
 
 fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement {
     // A fault of the rig, but not the capture that the user asked for: never FAIL, and no PASS.
-    let failure = failure_to_receive(node, capture.port);
+    let failure = find_receive_failure(node, capture.port);
     let is_whole = capture.dropped == 0 && failure.is_none();
     let frames = capture.written.saturating_add(capture.dropped);
     let known = format!("{} of {frames} frames are in the file", capture.written);
@@ -192,14 +192,14 @@ fn judge_capture(node: &NodeResult, capture: &CaptureResult) -> SubjectJudgement
 }
 
 /// Event that kept frames at a port from being seen, so that their number is unknown.
-fn failure_to_receive(node: &NodeResult, port: usize) -> Option<PortEventKind> {
+fn find_receive_failure(node: &NodeResult, port: usize) -> Option<PortEventKind> {
     let port = node.ports.iter().find(|row| row.port == port)?;
     let mut events = port.events.iter().filter(|event| !event.only_sending);
     events.find(|event| event.what == PortEventKind::PortFailed).map(|event| event.what)
 }
 
 /// Ports without a link at a time for which losses are in doubt: the cause is in a cable more often than in a device.
-fn lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
+fn describe_lost_links(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let has_doubtful_loss =
         evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.in_doubt > 0));
     if !has_doubtful_loss {
@@ -233,7 +233,7 @@ fn describe_lost_link(event: &EventReport) -> String {
     }
 }
 
-fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
+fn list_doubts(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     let mut doubts = Vec::new();
     match evidence.outcome {
         RunOutcome::Complete { .. } => {}
@@ -255,9 +255,9 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     doubts.extend(caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
     for stream in evidence.streams {
         doubts.extend(unsent_frames(stream, &caveats));
-        doubts.extend(missing_report(stream));
+        doubts.extend(explain_missing_report(stream));
     }
-    // If a node did not report, its measurements may just be missing.
+    // If a node did not report, measurements may exist that are missing here.
     doubts.extend(evidence.probes.into_iter().flat_map(ProbesReport::line_doubts));
     let nothing = evidence.probes.is_none()
         && !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
@@ -278,8 +278,8 @@ fn unsent_frames(stream: &StreamReport, caveats: &[&Caveat]) -> Option<String> {
 }
 
 /// Reason why a stream cannot be judged.
-fn missing_report(stream: &StreamReport) -> Option<String> {
-    // A stream without metrics or receivers is not meant to be judged.
+fn explain_missing_report(stream: &StreamReport) -> Option<String> {
+    // A stream without metrics or receivers is not judged.
     let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();
     is_missing.then(|| format!("stream {}: a sender or receiver did not report", stream.name))
 }

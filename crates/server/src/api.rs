@@ -1,4 +1,4 @@
-//! The calls of the API, without a transport: settled JSON in, JSON or a capture out.
+//! The calls of the API, without a transport: normalised JSON in, JSON or a capture out.
 //!
 //! All functions here may block. There is one file for each kind of call.
 
@@ -8,4 +8,4 @@ mod flow_rows;
 mod metrics;
 mod states;
 
-pub(crate) use calls::{ApiCall, ApiReply, RequestSource, SettledRequest, perform_call};
+pub(crate) use calls::{ApiCall, ApiReply, NormalisedRequest, RequestSource, perform_call};

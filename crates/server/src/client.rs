@@ -3,7 +3,7 @@
 //! It speaks HTTP/1.1 with or without TLS, one connection for each call. Nothing here repeats a call: the caller knows whether it may be
 //! repeated.
 //!
-//! Invariant: a token is sent only to a server whose certificate was verified, unless the user has waived that, or wants no encryption.
+//! Invariant: a token is sent only to a server with a verified certificate, unless the user has turned off the check or the encryption.
 
 mod address;
 mod connection;
@@ -23,7 +23,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A server that is silent for this long is gone. It sends a heartbeat every 5 s.
+/// Silence after which the connection counts as lost. The server sends a heartbeat every 5 s.
 const SILENCE: Duration = Duration::from_secs(15);
 /// Maximum number of bytes of an answer: the state of a run with all rows.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
@@ -77,7 +77,7 @@ impl ApiClient {
                 break head;
             }
             if connection.read_more(&mut received)? == 0 {
-                return Err(ClientError::cut_short(&self.address));
+                return Err(ClientError::incomplete_answer(&self.address));
             }
         };
         // A refusal is no stream of events: it is read to its end, and its text becomes the error.

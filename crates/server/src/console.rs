@@ -1,4 +1,4 @@
-//! The tester behind the API: a configuration becomes a steered run, changes become orders to it, its events become rows.
+//! The tester behind the API: it opens a run for each configuration, passes changes to the run, and makes rows from its events.
 //!
 //! It opens no ports itself: its creator passes a [`RunSource`] that opens them. Times of the run are shown as wall-clock times.
 //!
@@ -101,7 +101,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, ChangeState> {
-        // A panic in one call must not end the server, so a poisoned lock is used as it is.
+        // A panic in one call must not end the server, so a poisoned lock is used nevertheless.
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -110,7 +110,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     fn end_run(&self, changes: &mut ChangeState) {
-        // The view first: reads must not show the old configuration while its ports close.
+        // The view changes first, because reads must not show the old configuration while its ports are being closed.
         *self.lock_view() = ClientView::without_config();
         let ChangeState { run, sent } = std::mem::take(changes);
         if let Some(run) = run {
@@ -119,7 +119,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     /// Waits until the results of all these echo requests are known, or until their run has ended.
-    fn await_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
+    fn wait_for_ping_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..LOOKS {
             // A new configuration has its own counts: then nothing more comes for these requests.
             let is_current = Arc::ptr_eq(live, &self.lock_view().live);
@@ -137,7 +137,7 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     /// Indices of ports with a capture: the named ones, or all that have one.
-    fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
+    fn find_capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let view = self.lock_view();
         let ports = view.names.port_indices(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
@@ -158,11 +158,12 @@ impl<R: RunSource> TestConsole<R> {
     ) -> Result<(), TesterRefusal> {
         let view = self.lock_view();
         let Some(plan) = &view.plan else { return rows_without_config::<()>(flows).map(drop) };
-        // Taken before the order: frames that leave while the order is performed belong to the new traffic.
-        let before = (change == FlowChange::Start).then(|| view.lock_live().moved_if_quiet(plan)).flatten();
+        // The counts are read before the change: frames that leave during the change belong to the new traffic.
+        let before =
+            (change == FlowChange::Start).then(|| view.lock_live().port_totals_if_idle(plan)).flatten();
         // Names are checked before anything is ordered, so an unknown one changes nothing.
         let streams = view.names.stream_indices(flows)?;
-        // An order may take long, and reads need this lock.
+        // The run may take long to perform the change, and reads need this lock.
         drop(view);
         let of = streams.clone();
         let change_of_plan = match change {
@@ -182,7 +183,7 @@ impl<R: RunSource> TestConsole<R> {
             let mut live = view.lock_live();
             live.show_streams(&streams);
             if let Some(before) = before {
-                live.begin_from(before);
+                live.restart_counters_from(before);
             }
         }
         Ok(())
@@ -203,14 +204,14 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let done = self.replace_config(&mut changes, config.into());
-        // Of refused ones, too: reading takes many times the length of a document.
+        // Memory is released after a refused configuration, too: reading takes many times the length of a document.
         self.rigs.release_memory();
         done
     }
 
     fn current_config(&self) -> Value {
         let text = Arc::clone(&self.lock_view().config);
-        // It was written from values, so it can be read.
+        // The text was written from JSON values, so it is valid JSON.
         serde_json::from_str(&text).unwrap_or_default()
     }
 
@@ -248,7 +249,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
                 return Ok(Vec::new());
             }
             SwitchedState::Capture { on, ports } => {
-                PlanChange::Capture { ports: self.capturing_ports(&ports)?, on }
+                PlanChange::Capture { ports: self.find_capturing_ports(&ports)?, on }
             }
             SwitchedState::Link { up, ports } => {
                 PlanChange::Link { ports: self.lock_view().names.port_indices(&ports)?, up }
@@ -263,7 +264,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
 
     fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        // Taken under the lock of changes: the run requires numbers that only grow.
+        // The numbers are assigned under the lock of changes, because the run requires increasing numbers.
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
         let orders = (first..).zip(&requests).map(|(number, ping)| packetrig_plan::PingRequest {
             number,
@@ -278,7 +279,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         // Answers may take seconds, and other changes must not wait for them.
         drop(changes);
         let numbers = first..first + requests.len() as u64;
-        self.await_answers(&live, numbers);
+        self.wait_for_ping_answers(&live, numbers);
         let live = live.lock().unwrap_or_else(PoisonError::into_inner);
         let results = (first..).zip(requests).map(|(number, ping)| PingResult {
             source: ping.source,
@@ -297,7 +298,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
         let ports = view.names.port_indices(names)?;
         Ok(ports
             .into_iter()
-            .map(|port| rows::port_row(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
+            .map(|port| rows::build_port_row(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
             .collect())
     }
 
@@ -327,7 +328,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             .cloned()
             .collect();
         if !strange.is_empty() {
-            return Err(names::unknown_names(&strange));
+            return Err(names::unknown_names_refusal(&strange));
         }
         let live = view.lock_live();
         // Nothing is known about neighbours before the first sample, so there are no rows until then.
@@ -336,18 +337,18 @@ impl<R: RunSource> Tester for TestConsole<R> {
             .iter()
             .filter(|state| state.address.is_ipv4() == (family == IpFamily::V4))
             .filter(|state| ethernets.is_empty() || ethernets.contains(&state.interface))
-            .map(rows::neighbour_row)
+            .map(rows::build_neighbour_row)
             .collect())
     }
 
     fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let ports = self.capturing_ports(&[port.to_owned()])?;
+        let ports = self.find_capturing_ports(&[port.to_owned()])?;
         // OTG: `get_capture` stops the capture. Only then its file is complete.
         if let Some(run) = &mut changes.run {
             run.make_change(PlanChange::Capture { ports: ports.clone(), on: false })?;
         }
-        // The locks end with this block, because opening and cutting a file takes time.
+        // The locks are released at the end of this block, because opening and slicing a file takes time.
         let file = {
             let view = self.lock_view();
             let live = view.lock_live();
@@ -372,5 +373,5 @@ fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
 
 /// The answer without a configuration: an empty list, and every name is unknown.
 fn rows_without_config<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
-    if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown_names(names)) }
+    if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown_names_refusal(names)) }
 }

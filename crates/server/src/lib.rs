@@ -1,8 +1,8 @@
 //! The Open Traffic Generator (OTG) API over HTTP and gRPC.
 //!
 //! Transport and shape turn requests into calls of [`Tester`], and its results into answers. They know the members of the model and
-//! their types; only the `plan` crate knows their meaning. [`TestConsole`] is the tester behind them: it keeps the configuration
-//! and steers a run. The crate has an async runtime, and it never touches the data plane.
+//! their types; only the `plan` crate knows their meaning. [`TestConsole`] is the tester behind them: it stores the configuration
+//! and controls a run. The crate has an async runtime, and it never touches the data plane.
 //!
 //! Invariant: nothing a client sends is ignored silently. A member or value that packetrig does not know is refused by
 //! its JSON path, the same way over both transports.
@@ -31,7 +31,7 @@ pub use options::{
     BoundAddresses, ClientDeadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers,
     RejectionObserver, ServerOptions,
 };
-pub use page::exact_counts;
+pub use page::write_large_counts_as_text;
 pub use serve::{run_server, serve_rig};
 pub use shape::DESCRIPTOR;
 pub use tester::{

@@ -42,7 +42,7 @@ pub struct WatchColumn {
     pub heading: &'static str,
     /// Its smallest width.
     pub width: u16,
-    /// If the screen is too narrow, columns with the highest rank are left out first.
+    /// Order in which columns are omitted on a narrow screen: those with the highest rank first.
     pub rank: u8,
     /// Name of the order by this column, if a key offers it.
     pub order: Option<&'static str>,
@@ -85,7 +85,7 @@ impl<R> LiveColumn<R> {
 
     /// The value in JSON; `null` if it was not measured.
     pub(crate) fn json_of(&self, row: &R) -> Value {
-        (self.value)(row).map_or(Value::Null, cell_json)
+        (self.value)(row).map_or(Value::Null, cell_to_json)
     }
 
     /// The value as a metric, in the base units of Prometheus; absent if it was not measured.
@@ -179,21 +179,21 @@ fn add_members<R: Default>(schema: &mut Value, columns: &[LiveColumn<R>], form: 
 }
 
 /// The members of a row in JSON, without those of its parts.
-pub(crate) fn row_json<R>(columns: &[LiveColumn<R>], row: &R) -> Map<String, Value> {
+pub(crate) fn row_to_json<R>(columns: &[LiveColumn<R>], row: &R) -> Map<String, Value> {
     let members = columns.iter().filter(|column| column.is_member());
     members.map(|column| (column.name.to_owned(), column.json_of(row))).collect()
 }
 
-fn cell_json(cell: CellValue) -> Value {
+fn cell_to_json(cell: CellValue) -> Value {
     match cell {
         CellValue::Text(text) => text.into(),
         CellValue::Names(names) => names.into(),
         CellValue::YesNo(value) => value.into(),
         CellValue::Count(count) => count_json(count),
         CellValue::Signed(value) => value.into(),
-        CellValue::Float(value) => rate_json(value),
-        // Not rounded: 3 lost frames of 10^9 must not read as none.
-        CellValue::Share { percent, .. } => float_json(percent),
+        CellValue::Float(value) => rate_to_json(value),
+        // The number is not rounded: 3 lost frames of 10^9 must not look like no loss.
+        CellValue::Share { percent, .. } => float_to_json(percent),
     }
 }
 
@@ -203,12 +203,12 @@ pub(crate) fn count_json(count: u64) -> Value {
 }
 
 /// A rate or a time with three digits after the point; what is not finite is absent.
-pub(crate) fn rate_json(value: f64) -> Value {
-    float_json((value * 1000.0).round() / 1000.0)
+pub(crate) fn rate_to_json(value: f64) -> Value {
+    float_to_json((value * 1000.0).round() / 1000.0)
 }
 
 /// A number with all its digits; what is not finite is absent.
-fn float_json(value: f64) -> Value {
+fn float_to_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
@@ -259,6 +259,6 @@ mod tests {
     fn count_that_javascript_would_round_is_text() {
         assert_eq!(count_json(1 << 53), json!(9_007_199_254_740_992_u64));
         assert_eq!(count_json((1 << 53) + 1), json!("9007199254740993"));
-        assert_eq!(rate_json(f64::NAN), Value::Null);
+        assert_eq!(rate_to_json(f64::NAN), Value::Null);
     }
 }

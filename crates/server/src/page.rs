@@ -20,7 +20,7 @@ mod turns;
 
 pub(crate) use calls::is_viewing;
 pub(crate) use files::is_page_file;
-pub use live_json::exact_counts;
+pub use live_json::write_large_counts_as_text;
 pub(crate) use routes::{PageContext, page_routes};
 
 /// Version of the form of this API's answers. Members may be added within a version.

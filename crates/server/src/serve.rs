@@ -1,4 +1,4 @@
-//! Both transports from start to stop.
+//! Starts, runs and stops both transports.
 
 use crate::page::PageContext;
 use crate::transport::CallDispatcher;
@@ -34,7 +34,7 @@ pub async fn serve_rig(
     check_options(&options, &rig)?;
     let http = bind_listener("HTTP", options.http).await?;
     let grpc = bind_listener("gRPC", options.grpc).await?;
-    // Only if a transport is encrypted: files that nothing uses need not be readable.
+    // The certificate files are read only if a transport is encrypted; otherwise they need not be readable.
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
     let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
     let transports = ServerTransports::new(&options, &rig);
@@ -45,7 +45,7 @@ pub async fn serve_rig(
     bound(addresses);
     let until_stop = async {
         stop.await;
-        // The channel keeps the value, so a listener that looks later stops as well.
+        // A watch channel keeps its value, so a listener that checks it later also stops.
         transports.stopping.send_replace(true);
     };
     let over_http = async {
@@ -184,7 +184,9 @@ async fn report_rejections(
         let counts = counters.read_counts();
         // It stays at 0 while nothing is refused, so that the next refusal is reported within a second.
         looks_until_next = u32::saturating_sub(looks_until_next, 1);
-        if counts.of_note() != reported.of_note() && (is_over || looks_until_next == 0) {
+        if counts.without_ordinary_causes() != reported.without_ordinary_causes()
+            && (is_over || looks_until_next == 0)
+        {
             (observer.0)(&counts);
             reported = counts;
             looks_until_next = QUIET_LOOKS;
@@ -222,7 +224,7 @@ fn needs_tls(options: &ServerOptions) -> bool {
 fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
     if options.grpc.is_some() && rig.tester.is_none() {
         return Err(Error::Options(
-            "this server only shows results, and gRPC needs a tester; turn gRPC off".into(),
+            "this server only shows results, but gRPC is for running tests; turn gRPC off".into(),
         ));
     }
     if options.http.is_none() && options.grpc.is_none() {
@@ -230,7 +232,7 @@ fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> 
     }
     let in_the_clear =
         (options.http.is_some() && !options.http_tls) || (options.grpc.is_some() && !options.grpc_tls);
-    // A client shows its certificate in the handshake of TLS: without TLS nothing would ask for it.
+    // Clients present their certificate in the TLS handshake, so without TLS no certificate could be required.
     if options.client_ca.is_some() && in_the_clear {
         let message = "--client-ca works with TLS only: add --grpc-tls or --no-grpc, and drop --plain-http";
         return Err(Error::Options(message.into()));
@@ -242,13 +244,15 @@ fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> 
     }
     // The token for everything is compared first, so every viewer could control the rig.
     if options.token.is_some() && options.token == options.view_token {
-        return Err(Error::Options("the token for viewers is the same as the other; use two files".into()));
+        return Err(Error::Options(
+            "the token for viewers must differ from the token with all rights; use two token files".into(),
+        ));
     }
-    check_reach(options)
+    refuse_unprotected_access(options)
 }
 
 /// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection.
-fn check_reach(options: &ServerOptions) -> Result<(), Error> {
+fn refuse_unprotected_access(options: &ServerOptions) -> Result<(), Error> {
     // With a client CA, `check_options` has made sure of encryption, and every client shows a certificate.
     if options.let_anyone_in || options.client_ca.is_some() {
         return Ok(());

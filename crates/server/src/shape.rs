@@ -1,6 +1,6 @@
 //! The shape of the OTG model: its members and their types, in JSON and in protobuf.
 //!
-//! Every request is settled, from either transport ([`settle_json`], [`settle_document`]). The result is JSON in one form: known members
+//! Requests of both transports are normalised ([`normalise_json`], [`normalise_document`]). The result is JSON in one form: known members
 //! only, no `null`, 64-bit integers as text, `choice` present wherever a member implies it. This module does not know the meaning of values.
 
 mod copy;
@@ -16,10 +16,10 @@ mod tests;
 mod wire;
 
 pub(crate) use copy::copy_config;
-pub(crate) use json::settle_json;
+pub(crate) use json::normalise_json;
 pub use model::DESCRIPTOR;
 pub(crate) use model::{empty_descriptor, message_descriptor};
 pub(crate) use path::ShapeComplaints;
 pub(crate) use print::{print_float, print_json, print_text};
-pub(crate) use settle::{settle_document, settle_value};
+pub(crate) use settle::{normalise_document, normalise_value};
 pub(crate) use wire::{decode_member, decode_message, encode_message};

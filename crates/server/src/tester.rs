@@ -40,13 +40,13 @@ pub trait Tester: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Changes rate or size of flows (OTG's `ConfigUpdate`); flows that transmit go on. All or nothing.
+    /// Changes rate or size of flows (OTG's `ConfigUpdate`). Transmitting flows continue. If it fails, nothing changes.
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Adds flows (OTG's `ConfigAppend`). All or nothing.
+    /// Adds flows (OTG's `ConfigAppend`). If it fails, nothing changes.
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal>;
 
-    /// Removes flows (OTG's `ConfigDelete`). All or nothing.
+    /// Removes flows (OTG's `ConfigDelete`). If it fails, nothing changes.
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// Starts, stops, pauses, switches. Everything that is not named stays as it is.
@@ -74,7 +74,7 @@ pub trait Tester: Send + Sync + 'static {
     fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
 }
 
-/// Something to switch. Empty lists of names mean all.
+/// A requested change of state. An empty list of names means all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SwitchedState {
     Traffic { change: FlowChange, flows: Vec<String> },
@@ -148,7 +148,7 @@ pub struct PortRow {
 pub enum TransmitState {
     /// Frames leave, or the last ones are still on their way.
     Started,
-    /// All is sent, and received or lost.
+    /// All frames were sent, and each was received or counts as lost.
     #[default]
     Stopped,
     /// Between pause and resume.
@@ -219,7 +219,7 @@ pub enum CapturePart {
     /// `count` frames from number `start`, which counts from 1.
     Slice {
         start: u64,
-        /// The largest number of frames.
+        /// Maximum number of frames.
         count: u64,
     },
 }

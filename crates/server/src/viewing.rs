@@ -46,7 +46,7 @@ impl std::fmt::Debug for ServedRig {
 }
 
 impl ServedRig {
-    /// A rig without a live page, results or nodes.
+    /// Serves only a tester, without a live page, results or nodes.
     pub fn of_tester(tester: Arc<dyn Tester>) -> Self {
         Self { tester: Some(tester), ..Self::default() }
     }
@@ -72,7 +72,7 @@ pub struct LiveState {
     /// Number of the configuration since the server started, from 1; 0 before the first. A new number means that all counters and
     /// names are new.
     pub configuration: u64,
-    /// Absent without a configuration.
+    /// The run in progress; absent if there is no configuration.
     pub run: Option<LiveRun>,
 }
 
@@ -221,7 +221,7 @@ pub struct ResultQuery {
     pub before_ns: Option<u64>,
     /// Number of matching results that are skipped.
     pub from: usize,
-    /// The most results to return.
+    /// Maximum number of results to return.
     pub most: usize,
 }
 
@@ -259,7 +259,7 @@ pub struct ResultSummary {
 
 /// Facts that are one JSON object, such as the nodes of a fleet.
 pub trait FactSource: Send + Sync + 'static {
-    /// The facts as they are now.
+    /// Returns the present facts.
     fn read_facts(&self) -> Result<Value, ViewRefusal>;
 }
 
@@ -298,7 +298,7 @@ pub struct FlowTopQuery {
     pub by: String,
     /// The quantity that ranks groups.
     pub order: String,
-    /// The most groups to return.
+    /// Maximum number of groups to return.
     pub most: usize,
 }
 

@@ -163,7 +163,7 @@ impl MethodDraft {
     pub fn read_journal<H: DeserializeOwned>(&self) -> Result<Journal<H>, Error> {
         let path = self.journal_path();
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        journal::read_journal(&text).map_err(|source| Error::DamagedJournal { path, source })
+        journal::parse_journal(&text).map_err(|source| Error::DamagedJournal { path, source })
     }
 
     /// Adds a trial to the journal. Once this returns, it survives a power cut.

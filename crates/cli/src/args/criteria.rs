@@ -1,4 +1,4 @@
-//! Criteria that a run must keep to pass.
+//! Criteria that a run must meet to pass.
 
 use super::quantities::{LatencyBound, PercentArg, parse_time_with_unit};
 use clap::Args;

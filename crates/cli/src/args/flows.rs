@@ -126,7 +126,7 @@ pub(crate) struct RecordFilter {
     /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
     /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
-    // Read in `to_flow_filter`: clap would repeat the whole expression above the place of the error.
+    // The expression is parsed in `to_flow_filter`: a parser error of clap would repeat the whole expression.
     pub(crate) filter: Vec<String>,
     /// Select flows with this address or prefix at either end. If repeated, one of them must match
     #[arg(long, value_name = "ADDRESS")]
@@ -159,13 +159,13 @@ impl RecordFilter {
 
     /// Builds the filter that the flags describe.
     pub(crate) fn to_flow_filter(&self) -> Result<FlowFilter, Error> {
-        // Refused, because a span without any time in it would answer every question with nothing.
+        // An empty time span is refused, because every query would return nothing.
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Usage("--from must be earlier than --to".into()));
         }
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
         let options = FlowFilter::started_in(TimeSpan {
-            // Read once, when the filter is built: a long query must not move its own beginning.
+            // The clock is read once, when the filter is built, so that the start does not move during a long query.
             from_ns: self.from.or_else(|| self.last.map(moment_before_now)),
             to_ns: self.to,
         })

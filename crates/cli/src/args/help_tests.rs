@@ -43,7 +43,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_definition_holds_together() {
+fn command_line_definition_is_valid() {
     CommandLine::command().debug_assert();
 }
 

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
 
-/// Where to leave the files; `scripts/dist/manual.sh` sets it.
+/// Environment variable with the output directory; `scripts/dist/manual.sh` sets it.
 const DIRECTORY: &str = "PACKETRIG_MANUAL";
 
 fn write_manual(directory: &Path) {

@@ -14,7 +14,7 @@ Examples:\n  \
 )]
 pub(crate) struct MergeArgs {
     /// Capture files (pcap or pcapng), and directories of `packetrig log`; the first one's clock is used
-    // At least two: each packet is looked for in the other captures.
+    // At least two captures are needed, because each packet is searched in the other captures.
     #[arg(value_name = "FILE|DIR", required = true, num_args = 2..)]
     pub(crate) captures: Vec<PathBuf>,
     /// File to write (pcapng), replaced if it exists

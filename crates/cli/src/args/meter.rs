@@ -31,7 +31,7 @@ pub(crate) struct MeterArgs {
     pub(crate) format: MeterFormatArg,
     /// With --export, both directions of a flow in one record (RFC 5103) [default: one record per direction]; files of
     /// --directory always have both
-    // A record of both directions needs a table that joins them, and `--uniflow` takes that away.
+    // Bidirectional records need a flow table that joins both directions, and `--uniflow` turns that off.
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
     /// Meter each direction as a separate flow
@@ -79,7 +79,7 @@ pub(crate) struct MeterArgs {
         value_enum,
         value_name = "WHAT,…",
         value_delimiter = ',',
-        // Private addresses are used again in other VLANs and tunnels, so these fields are in the key by
+        // Different VLANs and tunnels may use the same private addresses, so these fields are in the key by
         // default.
         default_value = "icmp,vlan,tunnel"
     )]
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_is_one_of_those_there_are() {
+    fn share_number_is_within_total() {
         assert_eq!("2/3".parse::<ShareOfFlows>().unwrap().0, FlowShareFilter::new(2, 3).unwrap());
         for wrong in ["", "2", "0/3", "4/3", "1/0", "a/b", "1/2/3"] {
             assert!(wrong.parse::<ShareOfFlows>().is_err(), "{wrong}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_in_two_halves() {
+    fn key_is_parsed_in_two_halves() {
         let key: FlowIdKey = "0123456789abcdef00000000000000ff".parse().unwrap();
         assert_eq!(key.0, [0x0123_4567_89ab_cdef, 0xff]);
         for wrong in ["", "ff", "0123456789abcdef00000000000000fg", "+123456789abcdef00000000000000ff"] {

@@ -57,7 +57,7 @@ pub(crate) struct MeterGroupArgs {
 
 // `log --keep` is the size of all files: one option name has one meaning.
 fn refuse_keep(size: &str) -> Result<String, String> {
-    Err(format!("this option has another name here: --standby-memory {size}"))
+    Err(format!("this option has a new name here; write --standby-memory {size}"))
 }
 
 /// An address with the usual port of a group if none is given.
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_comes_from_keepalived_or_a_file() {
+    fn role_source_is_keepalived_or_file() {
         let parsed = |text: &str| text.parse::<RoleSourceArg>().map(|source| source.0);
         let keepalived = |instance: Option<&str>| RoleOrders::Keepalived {
             fifo: "/run/vrrp".into(),

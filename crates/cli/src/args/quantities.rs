@@ -36,7 +36,11 @@ impl FromStr for SizeArg {
         // `64..=1518` means the same: both ends are always included.
         let most = parse_frame_size(most.trim_start_matches('='))?;
         if least > most {
-            return Err(format!("`{text}` ends before it starts; write {}..{}", most.bytes(), least.bytes()));
+            return Err(format!(
+                "the range `{text}` has its larger end first; write {}..{}",
+                most.bytes(),
+                least.bytes()
+            ));
         }
         Ok(Self::Range(least, most))
     }
@@ -88,7 +92,7 @@ pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
     // The general parser takes a number alone as seconds, so it is refused before.
     if number.parse::<f64>().is_ok() {
-        return Err(format!("a unit is missing; write {number}us, {number}ms or {number}s"));
+        return Err(format!("a unit is missing after the number; write {number}us, {number}ms or {number}s"));
     }
     text.parse().map_err(|error: Error| error.to_string())
 }
@@ -98,10 +102,10 @@ pub(crate) fn parse_load(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
         Rate::Share(share) if share > Share::WHOLE => {
-            Err("more than the link carries; write 0.1% to 100%".into())
+            Err("the load is more than the link carries; write 0.1% to 100%".into())
         }
         Rate::Share(share) if share.billionths() == 0 => {
-            Err("nothing would be sent; write 0.1% to 100%".into())
+            Err("with this load nothing would be sent; write 0.1% to 100%".into())
         }
         rate => Ok(rate),
     }
@@ -110,7 +114,7 @@ pub(crate) fn parse_load(text: &str) -> Result<Rate, String> {
 /// Parses a VLAN ID. 0 and 4095 are reserved (IEEE 802.1Q).
 pub(crate) fn parse_vlan_id(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
-    number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
+    number.ok_or_else(|| "this is not a VLAN ID; write a number from 1 to 4094".into())
 }
 
 pub(crate) fn parse_socket_address(text: &str) -> Result<SocketAddr, String> {
@@ -132,12 +136,16 @@ pub(crate) fn parse_host_and_port(text: &str) -> Result<String, String> {
 
 pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
     let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c));
-    if is_name { Ok(text.to_owned()) } else { Err("not a host name; write it like rack2.example".into()) }
+    if is_name {
+        Ok(text.to_owned())
+    } else {
+        Err("this is not a host name; write it like rack2.example".into())
+    }
 }
 
 /// Parses the number of a user. Names would have to be looked up again after every change of the users.
 pub(crate) fn parse_user_number(text: &str) -> Result<u32, String> {
-    text.parse().map_err(|_| "not the number of a user; `id -u NAME` prints it".into())
+    text.parse().map_err(|_| "this is not the number of a user; `id -u NAME` prints it".into())
 }
 
 /// A size of files or memory: decimal or binary units.
@@ -189,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_read_as_people_write_them() {
+    fn frame_sizes_are_parsed() {
         let frame = FrameSize::new;
         assert_eq!("64".parse(), Ok(SizeArg::Fixed(frame(64))));
         assert_eq!("1518B".parse(), Ok(SizeArg::Fixed(frame(1518))));
@@ -199,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_size_says_how_to_write_it() {
+    fn invalid_size_error_shows_valid_form() {
         for (text, hint) in [("big", "imix"), ("1518..64", "64..1518"), ("..9", "64..1518"), ("", "imix")] {
             let error = text.parse::<SizeArg>().unwrap_err();
             assert!(error.contains(hint), "{error}");

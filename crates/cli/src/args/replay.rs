@@ -48,7 +48,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_src_mac: Option<MacArg>,
     /// Replace the destination MAC address of every frame
-    // A gateway's address is asked for by ARP or neighbour discovery, so it cannot be set as well.
+    // With a gateway, ARP or neighbour discovery finds the address, so it cannot be set as well.
     #[arg(long, value_name = "MAC", conflicts_with = "gateway")]
     pub(crate) rewrite_dst_mac: Option<MacArg>,
     /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8

@@ -182,7 +182,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     /// Compare results even if their plans or options differ
-    // Refused without this flag: figures of other plans are mostly other quantities.
+    // Without this flag the comparison is refused, because figures of different plans are usually not comparable.
     #[arg(long)]
     pub(crate) anyway: bool,
     #[command(flatten)]
@@ -257,10 +257,10 @@ pub(crate) struct TrendForm {
 
 // `log --keep` is the size of all files: one option name has one meaning.
 fn refuse_keep(number: &str) -> Result<String, String> {
-    Err(format!("this option has another name here: --newest {number}"))
+    Err(format!("this option has a new name here; write --newest {number}"))
 }
 
-// Results are deleted, so one of the criteria must be there: `prune` alone must not remove everything.
+// At least one of these options is required: `prune` alone must not remove everything.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("criterion").args(["newest", "older", "before"]).required(true).multiple(true))]
 pub(crate) struct PruneArgs {

@@ -37,7 +37,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:40051", value_parser = parse_socket_address)]
     pub(crate) grpc: SocketAddr,
     /// Do not serve the API over gRPC
-    // One of the two must be left.
+    // At least one of the two transports must be on.
     #[arg(long, conflicts_with_all = ["no_http", "grpc", "grpc_tls"])]
     pub(crate) no_grpc: bool,
     /// Serve gRPC over TLS [default: without encryption, as clients of this API expect]
@@ -69,7 +69,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
     pub(crate) token_always: bool,
     /// Admit everybody without a check. Anyone who reaches the addresses can then make this machine send
-    // Each of these admits only some, and would be without effect if everybody is admitted.
+    // The conflicting options admit only some clients, so they would have no effect if everybody is admitted.
     #[arg(long, conflicts_with_all = ["token_file", "allow_user", "client_ca"])]
     pub(crate) let_anyone_in: bool,
     /// Host name that clients without the token may use, besides the server's addresses and `localhost`
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alias_is_an_interface_and_any_text() {
+    fn alias_maps_interface_to_any_text() {
         let alias: LocationAlias = "ns/eth1=10.0.0.1:5555;1".parse().expect("parses");
         assert_eq!(
             (alias.interface.to_string().as_str(), alias.location.as_str()),

@@ -1,4 +1,4 @@
-//! How a command that is a client of a server shows who it is, and which server it accepts.
+//! Options of commands that are clients of a server: the token that they send, and the certificates that they accept.
 
 use clap::Args;
 use std::path::PathBuf;

@@ -39,7 +39,7 @@ pub(crate) struct BeginTap {
     #[arg(short, long, value_name = "IF[=MAC]", group = "copies")]
     pub(crate) mirror: Vec<MirrorText>,
     /// Destination MAC address of all copies, so that a switch carries them to the logger
-    // A copy has the addresses of its original, and a switch would send it to the original's destination.
+    // A copy has the addresses of its original, so a switch would forward it to the original destination.
     #[arg(long, value_name = "MAC", requires = "mirror")]
     pub(crate) to: Option<MacArg>,
     /// Copy only frames that match this tcpdump expression. All frames are forwarded [default: copy all]

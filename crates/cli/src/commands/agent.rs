@@ -32,7 +32,7 @@ impl NodeHome {
             Some(home) => home.clone(),
             None => packetrig_store::default_place()?.join("agent"),
         };
-        // Made before anything else: the key of the node and the file of its deadline are in it.
+        // The directory is created first, because it contains the key of the node and the file of its deadline.
         packetrig_sys::private_files::create_directories(&home)
             .map_err(|source| Error::Write { what: home.display().to_string(), source })?;
         Ok(Self(home))
@@ -58,7 +58,7 @@ impl NodeHome {
 }
 
 pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // The supervisor as well: what kills a worker that outlives its lease must not wait behind the senders.
+    // The supervisor needs precedence, too: it kills a worker that outlives its lease, and must not wait behind the senders.
     request_precedence();
     let home = NodeHome::from_arguments(arguments)?;
     if arguments.supervised {
@@ -73,7 +73,7 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
     signal::latch_end_signals()?;
-    // This very program and not the first one in PATH: supervisor and worker share a file, so they must be one
+    // The running program is started, not the first one in PATH: supervisor and worker share a file, so they must be one
     // version.
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
     let watch = home.open_deadline_file()?;
@@ -160,17 +160,17 @@ fn enrol_node(
         Some(earlier) => NodeKey::from_membership(earlier)?,
         None => NodeKey::load_or_create(&joining)?,
     };
-    // It tries until it succeeds; only the first failure is reported.
+    // Enrolment is repeated until it succeeds; only the first failure is reported.
     let mut is_first = true;
     let membership = enrol::enrol_with_retries(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {
-            print_warning("agent", format_args!("cannot join the fleet yet: {error}; trying again"));
+            print_warning("agent", format_args!("cannot join the fleet yet: {error}; the agent tries again"));
         }
     })?;
     // Before the membership is saved: a crash in between must not leave the new fleet with the epoch of the
     // other.
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
-        set_aside_fleet(home, earlier)?;
+        move_files_of_earlier_fleet(home, earlier)?;
     }
     membership.save_to(&home.membership_file())?;
     // The membership has the key now. The file does not exist if the node kept the key of an earlier membership.
@@ -181,7 +181,7 @@ fn enrol_node(
 
 /// Sets aside the files of another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
 /// would then refuse; its results are not for the new fleet's operator.
-fn set_aside_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
+fn move_files_of_earlier_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     // The name of the other fleet, so that two earlier fleets do not overwrite each other's files.
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
@@ -191,7 +191,7 @@ fn set_aside_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Err
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Write { what: from.display().to_string(), source });
             }
-            // A node that never ran for that fleet has no such file.
+            // If the node never ran for that fleet, the file does not exist.
             _ => {}
         }
     }

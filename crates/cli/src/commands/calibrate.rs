@@ -65,7 +65,7 @@ pub(crate) fn run_calibration(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if let Some(tx) = arguments.tx.as_ref().filter(|tx| arguments.rx.as_ref() == Some(*tx)) {
-        return Err(Error::Usage(format!("{tx} is given as --tx and as --rx; name both ends of a cable")));
+        return Err(Error::Usage(format!("{tx} is both --tx and --rx; give the two ends of a cable")));
     }
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // The parser takes both ports or none.
@@ -81,28 +81,28 @@ pub(crate) fn run_calibration(
     signal::latch_end_signals()?;
     let mut calibrator = Calibrator { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
-    for back_end in back_ends(&arguments.back_end) {
+    for back_end in choose_back_ends(&arguments.back_end) {
         for size in &arguments.size {
             if is_interrupted() {
                 return Ok(CommandExit::Interrupted);
             }
             let limit = calibrator.find_limit(back_end, *size)?;
-            // At once: an interruption keeps the limits that are complete.
+            // Each limit is stored at once, so that an interruption loses only the unfinished one.
             catalogue.keep_limit(&limit)?;
             limits.push(limit);
         }
     }
-    output.write_text(limits_table(&limits));
-    output.write_text(trials_table(&calibrator.trials));
+    output.write_text(format_limits_table(&limits));
+    output.write_text(format_trials_table(&calibrator.trials));
     if let Some(file) = &arguments.trials {
-        private_files::write_file(file, trials_csv(&calibrator.trials))
+        private_files::write_file(file, format_trials_csv(&calibrator.trials))
             .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
     }
     Ok(CommandExit::Ok)
 }
 
 /// The back ends on the command line, or all that can be measured here.
-fn back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
+fn choose_back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
     if !asked.is_empty() {
         return asked.iter().copied().map(Into::into).collect();
     }
@@ -152,7 +152,7 @@ impl Calibrator<'_> {
             back_end: ran,
             driver: slow.ports.first().map(|port| port.info.driver.clone()).unwrap_or_default(),
             size,
-            // 0 if no load passed its trials.
+            // The rate is 0 if no load passed its trials.
             frames_per_second: search.bounds().lower.unwrap_or(0),
             latency_floor: stream.latency.as_ref().map(|latency| latency.min),
             send_error_p99: stream.sent.as_ref().and_then(|sent| sent.send_error).map(|error| error.p99),
@@ -242,7 +242,7 @@ fn measure_clock_reading() -> Nanos {
     Nanos::new((clock::monotonic_ns() - start) / READINGS)
 }
 
-fn limits_table(limits: &[RigLimit]) -> String {
+fn format_limits_table(limits: &[RigLimit]) -> String {
     let rows = limits.iter().map(|limit| {
         vec![
             limit.back_end.name().to_owned(),
@@ -267,7 +267,7 @@ fn limits_table(limits: &[RigLimit]) -> String {
 }
 
 /// Share of trials with any loss, by rate.
-fn trials_table(trials: &[CalibrationTrial]) -> String {
+fn format_trials_table(trials: &[CalibrationTrial]) -> String {
     let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
     // Sorted by back end, size and rate, so that the edge between rates that pass and rates that fail is seen.
     loads.sort_unstable();
@@ -289,7 +289,7 @@ fn trials_table(trials: &[CalibrationTrial]) -> String {
     format!("\nTrials\n{}", format_table(&head, rows))
 }
 
-fn trials_csv(trials: &[CalibrationTrial]) -> String {
+fn format_trials_csv(trials: &[CalibrationTrial]) -> String {
     let rows = trials.iter().map(|trial| {
         let CalibrationTrial { load: TrialLoad { back_end, size, frames_per_second }, sent, unsent, lost } =
             trial;

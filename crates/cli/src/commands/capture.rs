@@ -24,7 +24,7 @@ use std::path::Path;
 
 /// Compression level if only the file's name asks for compression.
 const ZSTD_LEVEL: i32 = 3;
-/// Age at which every frame has been counted: the kernel holds frames back until it closes their block of the ring.
+/// After this time a second is complete: the kernel delivers frames only when it closes their block of the ring.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
@@ -66,7 +66,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
             capture_until_end(arguments, &expression, open, output)?
         }
     };
-    let text = if arguments.json { summary_json(&summary) } else { result_text(arguments, &summary) };
+    let text = if arguments.json { build_summary_json(&summary) } else { format_result(arguments, &summary) };
     // Standard output has the frames; anything else there would damage the capture.
     if is_standard_output {
         print_remark(text.trim_end());
@@ -98,7 +98,7 @@ fn capture_until_end<R: FrameRx>(
     if !arguments.quiet {
         print_remark(format_args!("capture: listening on {}", arguments.port));
     }
-    // A live line would overwrite the lines of seconds.
+    // With a line for each second there is no live line, because it would overwrite them.
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
     let live = CaptureProgress::new(!arguments.quiet && !by_second);
     let names = ("capture", "packetrig_capture_");
@@ -205,38 +205,38 @@ fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
 }
 
 /// One row per account: every frame that passed the filter is in one of them.
-fn result_text(arguments: &Arguments, summary: &RecordSummary) -> String {
+fn format_result(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     // The kernel runs the filter before it looks for space (packet(7)), so frames that it drops have passed.
     let passed = counts.frames + counts.kernel_dropped;
-    let mut rows = vec![account_row("passed the filter", passed, "")];
+    let mut rows = vec![build_account_row("passed the filter", passed, "")];
     if let Some(recorded) = &summary.recorded {
-        rows.push(account_row("written", recorded.written, ""));
+        rows.push(build_account_row("written", recorded.written, ""));
     } else {
-        rows.push(account_row("counted", counts.frames, ""));
+        rows.push(build_account_row("counted", counts.frames, ""));
     }
-    rows.push(account_row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
+    rows.push(build_account_row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
     if summary.recorded.is_some() {
-        rows.push(account_row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
-        rows.push(account_row("dropped: disk", counts.disk_lost, "writing failed"));
+        rows.push(build_account_row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
+        rows.push(build_account_row("dropped: disk", counts.disk_lost, "writing failed"));
     }
     if let Some(dropped) = summary.port.dropped {
-        rows.push(account_row("interface: dropped", dropped, "before the filter"));
+        rows.push(build_account_row("interface: dropped", dropped, "before the filter"));
     }
-    let mut text = recorded::sums_line(&arguments.port, counts);
+    let mut text = recorded::format_sums_line(&arguments.port, counts);
     text.push_str(&format_table(&["", "frames", "because"], rows));
-    text.push_str(&recorded::merges_line(counts, record_spec(arguments, "").map(|spec| spec.format)));
-    text.push_str(&files_text(summary));
+    text.push_str(&recorded::format_merges_line(counts, record_spec(arguments, "").map(|spec| spec.format)));
+    text.push_str(&format_files(summary));
     text
 }
 
-fn account_row(what: &str, frames: u64, why: &str) -> Vec<String> {
-    // A cause beside a zero would be read as a fault.
+fn build_account_row(what: &str, frames: u64, why: &str) -> Vec<String> {
+    // Without dropped frames the cause is not shown, because it would look like a fault.
     let why = if frames > 0 { why } else { "" };
     vec![what.to_owned(), format_count(frames), why.to_owned()]
 }
 
-fn files_text(summary: &RecordSummary) -> String {
+fn format_files(summary: &RecordSummary) -> String {
     let Some(recorded) = &summary.recorded else { return String::new() };
     let removed = match recorded.removed {
         0 => String::new(),
@@ -247,7 +247,7 @@ fn files_text(summary: &RecordSummary) -> String {
     std::iter::once(removed).chain(wrote).collect()
 }
 
-fn summary_json(summary: &RecordSummary) -> String {
+fn build_summary_json(summary: &RecordSummary) -> String {
     let recorded = summary.recorded.as_ref();
     let mut value = recorded::summary_value(summary);
     // With a file, the frames themselves have their times, and a long capture would make this list endless.

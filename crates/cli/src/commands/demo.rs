@@ -45,10 +45,10 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     }
     // An ordinary run on the lab: the demo must show what a user will see.
     let exit = execution::execute_request(&execution_request(arguments, document), output)?;
-    // After the run, so that the report has every frame of it.
+    // The device is read after the run, so that its report includes every frame of the run.
     let report = lab.stop_device()?;
     if arguments.device == DemoDevice::Reference && !arguments.json {
-        output.write_text(device_report_text(&report));
+        output.write_text(describe_device_report(&report));
     }
     Ok(exit)
 }
@@ -148,7 +148,7 @@ fn execution_request(arguments: &Arguments, document: PlanText) -> ExecutionRequ
 }
 
 /// Describes the faults that the device reports, for comparison with the result of the run.
-fn device_report_text(report: &DeviceReport) -> String {
+fn describe_device_report(report: &DeviceReport) -> String {
     let truth = report.truth(0, 0);
     let accounts = truth.expected_counts();
     format!(
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_faults_are_planned_as_ordered() {
+    fn fault_plan_has_requested_counts() {
         let faults: FaultShares = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {

@@ -12,9 +12,9 @@ use std::fmt::Write as _;
 pub(crate) fn show_docs(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let pages = book::read_pages();
     let text = if arguments.all {
-        whole_book(&pages)
+        join_book_pages(&pages)
     } else if let Some(words) = &arguments.search {
-        matching_lines(&pages, words)?
+        find_matching_lines(&pages, words)?
     } else if let Some(name) = &arguments.page {
         find_page(&pages, name)?.text.to_owned()
     } else {
@@ -38,7 +38,7 @@ fn table_of_contents(pages: &[BookPage]) -> String {
     text + "\n`packetrig docs PAGE` prints a page, `packetrig docs --search WORDS` finds lines.\n"
 }
 
-fn whole_book(pages: &[BookPage]) -> String {
+fn join_book_pages(pages: &[BookPage]) -> String {
     pages.iter().fold(String::new(), |mut text, page| {
         // Writing to a string does not fail.
         let _written =
@@ -65,7 +65,7 @@ fn find_page<'a>(pages: &'a [BookPage], name: &str) -> Result<&'a BookPage, Erro
 }
 
 /// The lines that have all words, each with the page to read on.
-fn matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
+fn find_matching_lines(pages: &[BookPage], words: &str) -> Result<String, Error> {
     let words: Vec<_> = words.split_whitespace().map(str::to_lowercase).collect();
     let mut text = String::new();
     for page in pages {
@@ -107,8 +107,8 @@ mod tests {
             title: "Tap",
             text: "# Tap\n\nCopies  Frames.\nFrames.\n",
         }];
-        assert_eq!(matching_lines(&pages, "frames copies").unwrap(), "tap:3: Copies  Frames.\n");
-        assert!(matching_lines(&pages, "nothing").is_err());
+        assert_eq!(find_matching_lines(&pages, "frames copies").unwrap(), "tap:3: Copies  Frames.\n");
+        assert!(find_matching_lines(&pages, "nothing").is_err());
     }
 
     #[test]

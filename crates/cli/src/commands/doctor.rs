@@ -40,7 +40,7 @@ struct ExaminedInterface {
 }
 
 pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // First, so that the examination shows the restored settings.
+    // Interfaces are restored first, so that the examination shows the restored settings.
     if arguments.restore || arguments.fix {
         restore_interfaces(&arguments.interfaces, arguments.json || arguments.fix, output)?;
     }
@@ -60,7 +60,7 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
     } else {
         output.write_text(render_examination(&examination, output.style()));
     }
-    // Problems are findings and no failure: a machine without XDP is still a machine that can send.
+    // Problems are only findings, not a failure of the command: a machine without XDP can still send.
     Ok(CommandExit::Ok)
 }
 
@@ -189,14 +189,16 @@ fn examine_namespace(
 fn render_examination(examination: &MachineExamination, style: TextStyle) -> String {
     let machine = &examination.machine;
     let mut text = format!("{}\n", style.bold("this machine"));
-    text.push_str(&fact_line("kernel", &machine.kernel));
-    text.push_str(&fact_line("processors", &machine.processors.to_string()));
-    text.push_str(&fact_line("rights", &rights_text(machine)));
-    text.extend(examination.findings.iter().map(|finding| finding_line(finding, style)));
+    text.push_str(&format_fact_line("kernel", &machine.kernel));
+    text.push_str(&format_fact_line("processors", &machine.processors.to_string()));
+    text.push_str(&format_fact_line("rights", &describe_rights(machine)));
+    text.extend(examination.findings.iter().map(|finding| format_finding_line(finding, style)));
     for interface in &examination.interfaces {
         text.extend(["\n", &style.bold(&interface.location), "\n"]);
-        text.extend(interface_facts(&interface.facts).iter().map(|(name, value)| fact_line(name, value)));
-        text.extend(interface.findings.iter().map(|finding| finding_line(finding, style)));
+        text.extend(
+            interface_facts(&interface.facts).iter().map(|(name, value)| format_fact_line(name, value)),
+        );
+        text.extend(interface.findings.iter().map(|finding| format_finding_line(finding, style)));
     }
     if examination.interfaces.is_empty() {
         text.push_str(
@@ -206,7 +208,7 @@ fn render_examination(examination: &MachineExamination, style: TextStyle) -> Str
     text
 }
 
-fn rights_text(machine: &MachineFacts) -> String {
+fn describe_rights(machine: &MachineFacts) -> String {
     let who = match machine.rights.user {
         0 if machine.rights.in_user_namespace => "root of a user namespace".to_owned(),
         0 => "root".to_owned(),
@@ -219,7 +221,7 @@ fn rights_text(machine: &MachineFacts) -> String {
     }
 }
 
-/// Facts in the order in which a person asks for them; unknown ones are left out.
+/// Lists the facts of an interface, the most important first. Unknown facts are left out.
 fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     let link = &interface.link;
     let state = match (link.up, link.carrier) {
@@ -242,7 +244,10 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     if let Some(queues) = interface.channels {
         facts.push(("queues", format!("{} to send, {} to receive", queues.tx, queues.rx)));
     }
-    facts.push(("offloads on", or_none(interface.offloads.iter().map(|offload| offload.name().to_owned()))));
+    facts.push((
+        "offloads on",
+        join_or_none(interface.offloads.iter().map(|offload| offload.name().to_owned())),
+    ));
     if let Some(xdp) = interface.xdp {
         let abilities = [
             (xdp.native, "native"),
@@ -251,7 +256,7 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
             (xdp.zero_copy, "zero copy"),
             (xdp.fragments, "fragments"),
         ];
-        facts.push(("XDP", abilities_text(&abilities, "generic only")));
+        facts.push(("XDP", describe_abilities(&abilities, "generic only")));
     }
     if let Some(stamps) = interface.timestamping {
         let abilities = [
@@ -260,10 +265,10 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
             (stamps.rx_software, "arrivals by the kernel"),
             (stamps.tx_software, "departures by the kernel"),
         ];
-        facts.push(("time stamps", abilities_text(&abilities, "none")));
+        facts.push(("time stamps", describe_abilities(&abilities, "none")));
     }
     if !interface.addresses.is_empty() {
-        facts.push(("addresses", or_none(interface.addresses.iter().map(ToString::to_string))));
+        facts.push(("addresses", join_or_none(interface.addresses.iter().map(ToString::to_string))));
     }
     if interface.default_route {
         facts.push(("routing", "the default route leaves here".into()));
@@ -271,24 +276,24 @@ fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn abilities_text(abilities: &[(bool, &str)], none: &str) -> String {
+fn describe_abilities(abilities: &[(bool, &str)], none: &str) -> String {
     let present: Vec<&str> =
         abilities.iter().filter(|(present, _)| *present).map(|(_, name)| *name).collect();
     if present.is_empty() { none.to_owned() } else { present.join(", ") }
 }
 
-fn or_none(names: impl Iterator<Item = String>) -> String {
+fn join_or_none(names: impl Iterator<Item = String>) -> String {
     match names.collect::<Vec<_>>().join(" ") {
         none if none.is_empty() => "none".into(),
         names => names,
     }
 }
 
-fn fact_line(name: &str, value: &str) -> String {
+fn format_fact_line(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}\n")
 }
 
-fn finding_line(finding: &DoctorFinding, style: TextStyle) -> String {
+fn format_finding_line(finding: &DoctorFinding, style: TextStyle) -> String {
     let mark = match finding.level {
         FindingLevel::Good => style.good("ok     "),
         FindingLevel::Note => style.doubtful("note   "),
@@ -304,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_sorted_into_their_namespaces() {
+    fn interfaces_are_grouped_by_namespace() {
         let wanted = group_by_namespace(&["eth1", "lab/eth0", "lab/eth2"].map(|name| name.parse().unwrap()));
         assert_eq!(wanted[&None], ["eth1"]);
         assert_eq!(wanted[&Some("lab".to_owned())], ["eth0", "eth2"]);

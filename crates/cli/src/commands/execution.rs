@@ -6,7 +6,7 @@ mod request;
 pub(crate) use on_fleet::{TakenFleet, TrialFleet};
 pub(crate) use request::{DRAIN, ExecutionRequest, ProgressDisplay, ResultFormat, fleet_policies};
 
-use super::kept::{name_kept, name_uncounted};
+use super::kept::{print_kept_run, print_uncounted_captures};
 use super::watch::OwnScreen;
 use super::{is_interrupted, plan};
 use crate::args::FleetPlace;
@@ -51,7 +51,7 @@ pub(crate) fn execute_request(
     let plan = plan::read_plan(&request.document)?;
     refuse_unknown_namespaces(&request.fleet, &plan)?;
     warn_if_nothing_is_measured(request, &plan);
-    // Before the run: one whose result cannot be stored is not worth its time.
+    // The store is opened before the run, because a run whose result cannot be stored is useless.
     let catalogue = open_catalogue(request.store.as_deref())?;
     let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
     let mut options = run_options(request, &plan, limits);
@@ -75,8 +75,8 @@ pub(crate) fn execute_request(
         // Captures may be the only result of the measurement: the user must learn where they are.
         Err(error) => {
             match draft.end_without_report() {
-                Some(kept) => name_kept(Some(&kept)),
-                None => name_uncounted(&captures, &[]),
+                Some(kept) => print_kept_run(Some(&kept)),
+                None => print_uncounted_captures(&captures, &[]),
             }
             Err(error)
         }
@@ -93,9 +93,9 @@ fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
     )))
 }
 
-/// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.
+/// Warns before the run if its plan measures nothing: the verdict can then only be INCONCLUSIVE.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
-    if !request.progress.is_quiet() && plan::is_nothing_measured(plan) {
+    if !request.progress.is_quiet() && plan::measures_nothing(plan) {
         let warning = TextStyle::for_remarks().doubtful("warning:");
         print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
     }
@@ -198,7 +198,7 @@ fn show_result(
         }
     }
     for directory in stored.iter().chain(&request.out) {
-        name_uncounted(&directory.join("captures"), &report.captures);
+        print_uncounted_captures(&directory.join("captures"), &report.captures);
     }
     let opened = match (opener, &stored) {
         (Some(opener), Ok(directory)) => opener.open_page(&directory.join(files::PAGE)),
@@ -346,7 +346,7 @@ fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Erro
 fn verdict_exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
-        // First: a plan that was cut short may pass, and a script must not take that for the whole plan.
+        // This check comes first: a run that ended early may pass, but a script must not treat it as a complete run.
         _ if cut_short => CommandExit::Interrupted,
         RunVerdict::Pass => CommandExit::Ok,
         RunVerdict::Fail(_) => CommandExit::Fail,

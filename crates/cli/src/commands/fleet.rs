@@ -12,7 +12,7 @@ mod status;
 mod up;
 
 pub(crate) use controller::{LateResults, become_controller, request_precedence, served_runs};
-pub(crate) use status::{nodes_json, read_fleet_members};
+pub(crate) use status::{build_nodes_json, read_fleet_members};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
 use crate::error::Error;
@@ -77,7 +77,7 @@ fn make_join_line(
 fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let node = NodeName(arguments.node.clone());
-    // Checked first: removing a node that was typed wrong would report success.
+    // The name is checked first: otherwise a misspelled name would be reported as removed.
     if !place.open_authority()?.node_names()?.contains(&node) {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
@@ -85,7 +85,7 @@ fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<Com
     }
     // `fleet up` watches the authority's directory and disconnects the node; without it the server still knows the node.
     place.open_authority()?.remove_node(&node)?;
-    place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
+    place.record_history(vec![(node.clone(), NodeEvent::Removed)]);
     output.write_line(format_args!(
         "{node} removed; `packetrig fleet up` disconnects it and does not admit it again"
     ));

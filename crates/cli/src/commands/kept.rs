@@ -17,7 +17,7 @@ use std::path::Path;
 /// Reports events of runs on standard error, and their ends to the history of the fleet's nodes.
 #[derive(Debug, Default)]
 pub(crate) struct RunRemarks {
-    /// The fleet whose nodes' history gets the ends of runs.
+    /// The fleet in whose node histories the ends of runs are recorded.
     place: Option<FleetPlace>,
 }
 
@@ -33,12 +33,12 @@ impl RunOperator for RunRemarks {
     }
 
     fn on_left_files(&self, kept: &KeptRun) {
-        name_kept(Some(kept));
+        print_kept_run(Some(kept));
     }
 
     fn on_report(&self, report: &RunReport) {
         if let Some(place) = &self.place {
-            place.note_run(report);
+            place.record_run_end(report);
         }
     }
 
@@ -47,22 +47,22 @@ impl RunOperator for RunRemarks {
     }
 }
 
-/// Names the files of a run that ended without a report.
-pub(crate) fn name_kept(kept: Option<&KeptRun>) {
+/// Prints where the files of a run without a report are.
+pub(crate) fn print_kept_run(kept: Option<&KeptRun>) {
     let Some(kept) = kept else { return };
     print_remark(format_args!(
         "run {} has no report; its captures are in {} ({}); `packetrig report discard {}` removes them",
         kept.run,
         kept.directory.display(),
-        content_text(kept),
+        describe_contents(kept),
         kept.run
     ));
 }
 
 /// Names capture files in a directory of the run that are not among `counted`, the captures of its report: those of a node that
 /// failed, or of a run without a report.
-pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
-    // By name alone, because a report has the paths of the machines that captured.
+pub(crate) fn print_uncounted_captures(directory: &Path, counted: &[CaptureResult]) {
+    // Only the file names are compared, because a report has the paths on the machines that captured.
     let counted: Vec<_> = counted.iter().filter_map(|one| Path::new(&one.file).file_name()).collect();
     // A run without captures has no such directory, and then there is nothing to name.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -71,7 +71,7 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
         let bytes = entry.metadata().map_or(0, |facts| facts.len());
         // `.pcapng` and `.pcap.zst` contain it, too.
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
-            let size = bytes_text(bytes);
+            let size = format_bytes(bytes);
             print_remark(format_args!(
                 "captured, but not counted in a report: {} ({size})",
                 entry.path().display()
@@ -88,7 +88,7 @@ pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
     output.write_line("\nWithout a report (`packetrig report discard ID` removes one):");
     // The contents stay in the narrowest table: they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
-    let rows: Vec<_> = kept.iter().map(kept_run_row).collect();
+    let rows: Vec<_> = kept.iter().map(build_kept_run_row).collect();
     output.write_text(fitted_table(
         output.style().width(),
         &header,
@@ -98,25 +98,25 @@ pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
     ));
 }
 
-fn kept_run_row(kept: &KeptRun) -> Vec<String> {
+fn build_kept_run_row(kept: &KeptRun) -> Vec<String> {
     vec![
         kept.run.0.clone(),
         identity::utc_date_time(kept.begun_wall_ns),
         kept.process.map_or_else(|| "ended".to_owned(), |process| format!("{process}, alive")),
-        content_text(kept),
+        describe_contents(kept),
         kept.directory.display().to_string(),
     ]
 }
 
-fn content_text(kept: &KeptRun) -> String {
-    let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(capture_text).collect();
+fn describe_contents(kept: &KeptRun) -> String {
+    let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(describe_capture).collect();
     let more = kept.captures.len().saturating_sub(NAMED);
     if more > 0 {
         let rest = kept.captures.iter().skip(NAMED).map(|capture| capture.bytes).sum();
-        parts.push(format!("{} more captures {}", format_count(more as u64), bytes_text(rest)));
+        parts.push(format!("{} more captures {}", format_count(more as u64), format_bytes(rest)));
     }
     if kept.segment_bytes > 0 {
-        parts.push(format!("results of nodes {}", bytes_text(kept.segment_bytes)));
+        parts.push(format!("results of nodes {}", format_bytes(kept.segment_bytes)));
     }
     if kept.has_report {
         parts.push("report.json".to_owned());
@@ -127,12 +127,12 @@ fn content_text(kept: &KeptRun) -> String {
 /// Largest number of captures that are named one by one.
 const NAMED: usize = 4;
 
-fn capture_text(capture: &KeptCapture) -> String {
+fn describe_capture(capture: &KeptCapture) -> String {
     let name = capture.file.file_name().unwrap_or_default().to_string_lossy();
-    format!("{name} {}", bytes_text(capture.bytes))
+    format!("{name} {}", format_bytes(capture.bytes))
 }
 
-fn bytes_text(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     format_scaled(bytes as f64, "B")
 }
 
@@ -143,12 +143,12 @@ pub(crate) fn discard_run(
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let gone = catalogue.discard_run(id)?;
-    output.write_line(format_args!("Removed run {} ({}).", gone.run, content_text(&gone)));
+    output.write_line(format_args!("Removed run {} ({}).", gone.run, describe_contents(&gone)));
     Ok(())
 }
 
-/// Names late results below a list of runs, if there are any.
-pub(crate) fn name_late_results(
+/// Prints a remark about late results below a list of runs, if there are any.
+pub(crate) fn print_late_results(
     catalogue: Option<&RunCatalogue>,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
@@ -159,7 +159,7 @@ pub(crate) fn name_late_results(
         output.write_line(format_args!(
             "\nLate results of {} nodes: {} kept, {} segments refused; see `packetrig report late`",
             late.len(),
-            bytes_text(bytes),
+            format_bytes(bytes),
             format_count(refused)
         ));
     }
@@ -189,15 +189,15 @@ pub(crate) fn show_late_results(
         vec![
             late.node.0.clone(),
             format_count(late.segments),
-            bytes_text(late.bytes),
+            format_bytes(late.bytes),
             format_count(late.refused),
         ]
     });
     output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
     output.write_line(format_args!(
         "At most {} per node and {} in all are kept.",
-        bytes_text(MAX_LATE_OF_NODE),
-        bytes_text(MAX_LATE)
+        format_bytes(MAX_LATE_OF_NODE),
+        format_bytes(MAX_LATE)
     ));
     Ok(())
 }

@@ -38,7 +38,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let arguments = &arguments.begin;
     let Some((interface, directory)) = arguments.interface.as_ref().zip(arguments.into.as_ref()) else {
-        return Err(Error::Usage("log needs an interface and --into DIR".into()));
+        return Err(Error::Usage("`packetrig log` needs an interface and --into DIR".into()));
     };
     // With space for one file only, the complete one would be deleted while the next one is still empty.
     let file = arguments.rotate_size.0;
@@ -68,12 +68,12 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     let first_frame = keeper.next_frame();
     let outcome = job.open_and_listen(keeper, directory)?;
     if arguments.json {
-        let mut value = outcome_json(&outcome);
+        let mut value = build_outcome_json(&outcome);
         value["first_file"] = first_file.into();
         value["first_frame"] = first_frame.into();
         output.write_json(&value)?;
     } else {
-        output.write_text(result_text(&job, &outcome));
+        output.write_text(format_result(&job, &outcome));
     }
     Ok(recorded::report_failure(outcome.summary.recorded.as_ref()))
 }
@@ -163,7 +163,7 @@ impl LogJob<'_> {
             };
             print_remark(format_args!("log: listening on {}, first file {first}, {frames}", self.interface));
         }
-        // Only now: units that are ordered after this one may start the traffic.
+        // The manager is notified only now, because units ordered after this one may start the traffic.
         notify::notify_manager("READY=1");
         let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
@@ -210,43 +210,43 @@ impl LogJob<'_> {
     }
 }
 
-/// Action that signals ask for. Several HUPs since the last look make one new file.
+/// Returns the action that signals have requested. Several HUPs since the last call start one new file.
 fn take_signal_request(hangups: &Cell<u32>) -> RecordingRequest {
     match (signal::first_received(), signal::hangup_count()) {
-        // The end comes first: a file that HUP asks for would be empty.
+        // A request to end takes precedence: a new file requested by HUP would be empty.
         (Some(_), _) => RecordingRequest::End,
         (None, now) if now != hangups.replace(now) => RecordingRequest::Rotate,
         (None, _) => RecordingRequest::GoOn,
     }
 }
 
-fn account_row(what: &str, frames: u64) -> Vec<String> {
+fn build_account_row(what: &str, frames: u64) -> Vec<String> {
     vec![what.to_owned(), format_count(frames)]
 }
 
 /// One row per account, and one for each direction of a tap.
-fn result_text(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
+fn format_result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
     let LogOutcome { summary, numbers } = outcome;
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
-    let mut text = recorded::sums_line(job.interface, counts);
+    let mut text = recorded::format_sums_line(job.interface, counts);
     text.push_str(&format_table(
         &["", "frames"],
         [
-            account_row("passed the filter", counts.frames + counts.kernel_dropped),
-            account_row("written", written),
-            account_row("dropped: kernel ring", counts.kernel_dropped),
-            account_row("dropped: our queue", counts.queue_dropped),
-            account_row("dropped: disk", counts.disk_lost),
+            build_account_row("passed the filter", counts.frames + counts.kernel_dropped),
+            build_account_row("written", written),
+            build_account_row("dropped: kernel ring", counts.kernel_dropped),
+            build_account_row("dropped: our queue", counts.queue_dropped),
+            build_account_row("dropped: disk", counts.disk_lost),
         ],
     ));
-    text.push_str(&recorded::merges_line(counts, Some(CaptureFileFormat::Pcapng)));
-    text.push_str(&trailers_table(*numbers));
+    text.push_str(&recorded::format_merges_line(counts, Some(CaptureFileFormat::Pcapng)));
+    text.push_str(&format_trailers_table(*numbers));
     text
 }
 
 /// The numbers in the trailers of a tap; empty if no frame has a trailer.
-fn trailers_table(numbers: TapNumbers) -> String {
+fn format_trailers_table(numbers: TapNumbers) -> String {
     let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;
         let cells = [
@@ -266,7 +266,7 @@ fn trailers_table(numbers: TapNumbers) -> String {
     format_table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
 }
 
-fn outcome_json(outcome: &LogOutcome) -> serde_json::Value {
+fn build_outcome_json(outcome: &LogOutcome) -> serde_json::Value {
     let LogOutcome { summary, numbers } = outcome;
     let mut value = recorded::summary_value(summary);
     value["files"] = serde_json::json!(summary.recorded.as_ref().map(|recorded| recorded.files.len()));

@@ -25,7 +25,7 @@ pub(crate) fn serve_assistant(arguments: &Arguments) -> Result<CommandExit, Erro
     let address = arguments.server.clone().unwrap_or_else(ApiAddress::default_server);
     let client = make_client(address, &arguments.access)?;
     let mut input = io::stdin().lock();
-    // End of input is how a client of this protocol ends its server.
+    // A client of this protocol ends its server by closing the input.
     while let Some(line) = read_message(&mut input)? {
         if let Some(answer) = answer_line(&line, &|call| make_call(&client, call)) {
             write_message(&answer)?;
@@ -52,7 +52,7 @@ fn write_message(message: &Value) -> Result<(), Error> {
     written.map_err(|source| Error::Write { what: "an answer".to_owned(), source })
 }
 
-/// Makes a call; its answer, or why there is none.
+/// Makes a call, and returns its answer or the reason for the failure.
 fn make_call(client: &ApiClient, call: &ToolCall) -> Result<Value, String> {
     match call {
         ToolCall::Get(path) => client.get(path),
@@ -62,7 +62,7 @@ fn make_call(client: &ApiClient, call: &ToolCall) -> Result<Value, String> {
     .map_err(|error| message_with_causes(&error))
 }
 
-/// The same check as that of `packetrig plan check`; it needs no server.
+/// Checks a plan as `packetrig plan check` does. It needs no server.
 fn check_plan(document: &str) -> Value {
     match Plan::from_text(document) {
         Ok(plan) => json!({ "can_run": true, "problems": plan.warnings }),

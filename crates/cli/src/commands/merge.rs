@@ -39,7 +39,7 @@ pub(crate) fn merge_captures(
     let mut exit = CommandExit::Ok;
     for damage in report.captures.iter().flat_map(|capture| &capture.damages) {
         print_remark(format_args!("error: {damage}"));
-        // A damaged capture is the user's to replace; the result holds all packets that could be read.
+        // For a damaged capture, the result still contains all packets that could be read.
         exit = CommandExit::Usage;
     }
     Ok(exit)
@@ -48,12 +48,12 @@ pub(crate) fn merge_captures(
 fn report_text(report: &MergeReport, arguments: &Arguments) -> String {
     let mut text = format_table(
         &["capture", "packets", "only here", "missing", "before or after", "clock", "drift", "jitter"],
-        report.captures.iter().map(capture_row),
+        report.captures.iter().map(build_capture_row),
     );
     for capture in &report.captures {
         let steps = capture.clock.iter().flat_map(|clock| &clock.steps);
         text.extend(steps.map(|step| {
-            let by = signed_time(step.by_ns);
+            let by = format_signed_time(step.by_ns);
             format!(
                 "{}: its clock was set ({by}); packets around that may be in the result twice\n",
                 capture.name
@@ -68,21 +68,21 @@ fn report_text(report: &MergeReport, arguments: &Arguments) -> String {
     )
 }
 
-fn capture_row(capture: &CaptureReport) -> Vec<String> {
+fn build_capture_row(capture: &CaptureReport) -> Vec<String> {
     let clock = capture.clock.as_ref();
     let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(format_count);
     let clocks = [
         // The first capture's clock is the one that the others are compared with, so it has no offset of its
         // own.
-        clock.map_or_else(|| "used".to_owned(), |clock| signed_time(clock.ahead_ns)),
-        clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), drift_text),
+        clock.map_or_else(|| "used".to_owned(), |clock| format_signed_time(clock.ahead_ns)),
+        clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), format_drift),
         clock.map_or_else(|| "–".to_owned(), |clock| clock.jitter.to_string()),
     ];
     [vec![capture.name.clone()], counts.to_vec(), clocks.to_vec()].concat()
 }
 
-/// Formats a drift. One that may be zero is not claimed, but its bounds are shown.
-fn drift_text(drift: ClockDrift) -> String {
+/// Formats a drift. If it may be zero, only its bounds are shown.
+fn format_drift(drift: ClockDrift) -> String {
     let ClockDrift { ppm, least_ppm, most_ppm } = drift;
     if drift.is_certain() {
         format!("{ppm:+.2} ppm ({least_ppm:+.2} to {most_ppm:+.2})")
@@ -91,12 +91,12 @@ fn drift_text(drift: ClockDrift) -> String {
     }
 }
 
-fn signed_time(ns: i64) -> String {
+fn format_signed_time(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "+" }, Nanos::new(ns.unsigned_abs()))
 }
 
 fn report_json(report: &MergeReport) -> Value {
-    let captures: Vec<Value> = report.captures.iter().map(capture_json).collect();
+    let captures: Vec<Value> = report.captures.iter().map(build_capture_json).collect();
     json!({
         "packets": report.packets,
         "in_all": report.in_all,
@@ -106,20 +106,20 @@ fn report_json(report: &MergeReport) -> Value {
     })
 }
 
-fn capture_json(capture: &CaptureReport) -> Value {
+fn build_capture_json(capture: &CaptureReport) -> Value {
     json!({
         "name": capture.name,
         "packets": capture.packets,
         "only_here": capture.only_here,
         "missing": capture.missing,
         "before_or_after": capture.outside,
-        "clock": capture.clock.as_ref().map(clock_json),
+        "clock": capture.clock.as_ref().map(build_clock_json),
         "damages": capture.damages,
         "remarks": capture.remarks,
     })
 }
 
-fn clock_json(clock: &CaptureClock) -> Value {
+fn build_clock_json(clock: &CaptureClock) -> Value {
     let steps = clock.steps.iter().map(|step| json!({ "at_ns": step.at_ns, "by_ns": step.by_ns }));
     json!({
         "ahead_ns": clock.ahead_ns,

@@ -1,6 +1,6 @@
 //! `packetrig test METHOD`: the shell around a test method.
 //!
-//! The method orders trials; this module makes them, keeps each in the journal, and stores the result. An interrupted method
+//! The method orders trials; this module makes them, writes each to the journal, and stores the result. An interrupted method
 //! resumes from its journal, which holds everything that its trials need.
 
 mod hook;
@@ -145,7 +145,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     // Only newer journals are refused: an older one lacks fields at most, and those have defaults.
     if head.schema_version > SCHEMA_VERSION {
         return Err(Error::Usage(format!(
-            "test {} was begun by packetrig {}; resume it with that version",
+            "test {} was started by packetrig {}; resume it with that version",
             head.id, head.packetrig_version
         )));
     }
@@ -167,7 +167,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     finish_and_print(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
 
-/// Carries a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
+/// Runs a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
 fn finish_and_print(
     test: RunningTest,
     store: Option<&Path>,
@@ -187,7 +187,7 @@ fn finish_and_print(
         has_screen: screen.is_some(),
     };
     let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
-    let ended = test.carry_out(store, kept, &mut watcher);
+    let ended = test.run_test_to_end(store, kept, &mut watcher);
     if let Some(Err(error)) = screen.map(OwnScreen::close) {
         print_error("test", error.full_message());
     }
@@ -225,7 +225,7 @@ struct RunningTest {
 
 impl RunningTest {
     /// Makes the trials that are missing and stores the result.
-    fn carry_out(
+    fn run_test_to_end(
         mut self,
         store: Option<&Path>,
         kept: ResultCopies<'_>,
@@ -234,7 +234,7 @@ impl RunningTest {
         let mut runner = self.open_trial_runner(store)?;
         if let Err(error) = self.make_trials(&mut runner, watcher) {
             self.report_unfinished(watcher);
-            // The error of the trials is the cause; a failure to close the draft would hide it.
+            // If the trials failed, their error is returned: an error from closing the draft would hide the cause.
             drop(self.draft.end_without_result(&self.catalogue));
             return Err(error);
         }
@@ -248,7 +248,7 @@ impl RunningTest {
 
     /// A test without trials is not worth resuming.
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
-        // Nothing is lost with an empty journal: beginning anew costs as much as resuming.
+        // With an empty journal nothing is lost: a new test takes as long as a resumed one.
         if self.draft.trials() > 0 {
             watcher.leave_unfinished(&self.head.id);
         }
@@ -290,7 +290,7 @@ impl RunningTest {
         store: Option<&Path>,
     ) -> Result<(TrialExecutor, Vec<packetrig_stats::limit::RigLimit>), Error> {
         let taken = TakenFleet::take_control(place, store, RunPolicies::default())?;
-        let fleet = TrialFleet::from_taken(taken, self.head.setup.waits_for_nodes);
+        let fleet = TrialFleet::from_controlled_fleet(taken, self.head.setup.waits_for_nodes);
         let limits = fleet.limits().to_vec();
         Ok((TrialExecutor::Fleet(Box::new(fleet)), limits))
     }
@@ -345,7 +345,7 @@ impl RunningTest {
 /// The page of a finished test for people, made again from its result and its journal.
 pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
     let result: StoredTest = read_own_file(&directory.join(RESULT), |text| serde_json::from_str(text))?;
-    let journal = read_own_file(&directory.join(JOURNAL), journal::read_journal::<MethodHead>)?;
+    let journal = read_own_file(&directory.join(JOURNAL), journal::parse_journal::<MethodHead>)?;
     Ok(result.render_page(&journal.trials, &journal.head.setup.documents))
 }
 

@@ -1,4 +1,4 @@
-//! `--metrics` of the commands that show a live line: scrapers get the counts of the latest look.
+//! `--metrics` of the commands that show a live line: scrapers get the counts that were read last.
 
 use crate::args::ListenArg;
 use crate::error::Error;
@@ -38,7 +38,11 @@ impl ServedMetrics {
 }
 
 /// Counts of a capture or a log.
-pub(super) fn recording_metrics(prefix: &'static str, interface: &str, counts: &RecordCounts) -> String {
+pub(super) fn format_recording_metrics(
+    prefix: &'static str,
+    interface: &str,
+    counts: &RecordCounts,
+) -> String {
     let mut text = MetricsText::with_prefix(prefix);
     text.write_metric("info", "The interface of these frames.", |samples| {
         samples.add_sample(&[("interface", interface)], 1_u64);
@@ -56,7 +60,7 @@ pub(super) fn recording_metrics(prefix: &'static str, interface: &str, counts: &
 }
 
 /// Accounts of a tap, by direction.
-pub(super) fn tap_metrics(name: &str, accounts: &TapAccounts) -> String {
+pub(super) fn format_tap_metrics(name: &str, accounts: &TapAccounts) -> String {
     let mut text = MetricsText::with_prefix("packetrig_tap_");
     text.write_metric("info", "The name of the tap.", |samples| samples.add_sample(&[("name", name)], 1_u64));
     text.write_value("elapsed_seconds", "Time since it began.", accounts.elapsed.as_secs_f64());
@@ -108,7 +112,7 @@ mod tests {
             ..TapDirection::default()
         };
         let accounts = TapAccounts { directions: vec![way], ..TapAccounts::default() };
-        let text = tap_metrics("t", &accounts);
+        let text = format_tap_metrics("t", &accounts);
         for line in [
             "packetrig_tap_received_frames_total{from=\"eth1\"} 7",
             "packetrig_tap_dropped_frames_total{from=\"eth1\",cause=\"impaired\"} 2",

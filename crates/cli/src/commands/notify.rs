@@ -29,7 +29,7 @@ fn send_to(name: &OsStr, line: &str) {
 mod tests {
     use super::*;
 
-    fn heard(socket: &UnixDatagram) -> Vec<u8> {
+    fn receive_line(socket: &UnixDatagram) -> Vec<u8> {
         let mut line = vec![0; 64];
         let length = socket.recv(&mut line).unwrap();
         line.truncate(length);
@@ -42,11 +42,11 @@ mod tests {
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
         send_to(path.as_os_str(), "READY=1");
-        assert_eq!(heard(&socket), b"READY=1");
+        assert_eq!(receive_line(&socket), b"READY=1");
         let name = format!("packetrig-test-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         send_to(OsStr::new(&format!("@{name}")), "STOPPING=1");
-        assert_eq!(heard(&socket), b"STOPPING=1");
+        assert_eq!(receive_line(&socket), b"STOPPING=1");
         send_to(OsStr::new("/no/such/socket"), "READY=1");
     }
 }

@@ -1,8 +1,8 @@
 //! `packetrig page`: past results, flows, logs, taps and the nodes of a fleet as a web page. The same server as that of `serve`, without a tester, so that
 //! nothing can be started.
 
-use super::await_interrupt;
 use super::serve::access;
+use super::wait_for_interrupt;
 use crate::archive::{CatalogueArchive, FleetNodes};
 use crate::args::PageArgs;
 use crate::error::Error;
@@ -43,7 +43,7 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
             }
             output.write_line(open_to);
         },
-        await_interrupt,
+        wait_for_interrupt,
     )?;
     // `run` returns without an error only after a signal.
     Ok(CommandExit::Ok)

@@ -12,7 +12,7 @@ use packetrig_plan::{BoundPlan, Plan, PlanParseOptions, PlanProblem, PlanProblem
 use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
-/// Warning for a plan without measured flows; see [`is_nothing_measured`].
+/// Warning for a plan without measured flows; see [`measures_nothing`].
 pub(super) const NOTHING_MEASURED: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
     verdict will be INCONCLUSIVE (exit code 7)";
 
@@ -41,7 +41,7 @@ struct CheckedPlan<'a> {
 fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let document = PlanText::read_file(&file.file)?;
     let read = Plan::from_text(&document.text);
-    // A plan that cannot run has only its errors: what is derived from it would be guesses.
+    // For an invalid plan only the errors are shown, because facts derived from it would be guesses.
     let problems = match &read {
         Ok(plan) => run_warnings(plan),
         Err(problems) => problems.0.clone(),
@@ -60,7 +60,7 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
             &problems,
             output.style(),
         ));
-        output.write_line(summary_line(&document, &read, &problems));
+        output.write_line(format_summary_line(&document, &read, &problems));
     }
     // Warnings do not keep a plan from running.
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
@@ -69,19 +69,19 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
 /// Warnings about the plan; a run of it prints the same ones.
 fn run_warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
-    if is_nothing_measured(plan) {
+    if measures_nothing(plan) {
         warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED));
     }
     warnings
 }
 
 /// Returns true if no receiver measures a frame of the plan, so that nothing can be judged.
-pub(super) fn is_nothing_measured(plan: &Plan) -> bool {
+pub(super) fn measures_nothing(plan: &Plan) -> bool {
     !plan.streams.is_empty()
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
 }
 
-fn summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
+fn format_summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
     match read {
         Ok(plan) => format!(
             "{}: a plan that can run: {} ports, {} streams, {} captures ({})",
@@ -89,10 +89,14 @@ fn summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[Plan
             plan.ports.len(),
             plan.streams.len(),
             plan.captures.len(),
-            diagnostics::tally_text(problems)
+            diagnostics::describe_problem_counts(problems)
         ),
         Err(_) => {
-            format!("{}: not a plan that can run ({})", document.name, diagnostics::tally_text(problems))
+            format!(
+                "{}: not a plan that can run ({})",
+                document.name,
+                diagnostics::describe_problem_counts(problems)
+            )
         }
     }
 }
@@ -190,7 +194,7 @@ pub(crate) fn plan_error(document: &PlanText, problems: &[PlanProblem], blame: B
     Error::BadPlan {
         name: document.name.clone(),
         shown: diagnostics::render_problems(document.quoted_document(), problems, TextStyle::for_remarks()),
-        tally: diagnostics::tally_text(problems),
+        tally: diagnostics::describe_problem_counts(problems),
         blame,
     }
 }

@@ -33,7 +33,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
     let tx = port_locations(&flags.tx, fleet)?;
     let rx = port_locations(&flags.rx, fleet)?;
     if tx.is_empty() {
-        return Err(Error::Usage("neither a plan nor --tx was given".into()));
+        return Err(Error::Usage("give a plan or --tx".into()));
     }
     refuse_repeated(&tx, &rx)?;
     let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
@@ -41,7 +41,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
         return Err(Error::Usage(objection));
     }
     let hosts = flags.hosts.make_hosts(flags.sends_ipv6()).map_err(Error::Usage)?;
-    // The flags have one address for each end, and two ports cannot share one.
+    // The flags have one address for each end, and two ports cannot have the same address.
     if hosts.is_some() && (tx.len(), rx.len()) != (1, 1) {
         return Err(Error::Usage(ONE_PAIR.into()));
     }
@@ -70,7 +70,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
 }
 
 /// Prints a remark if the smallest frames of a mix are larger than usual.
-pub(crate) fn remark_on_sizes(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
+pub(crate) fn print_size_remark(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
     let least = quick::least_imix_size(has_vlan, is_ipv6);
     if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
         print_remark(format_args!(
@@ -86,7 +86,7 @@ fn port_locations(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<
         match fleet {
             // Repeats are written out, because a document lists its ports one by one.
             Some(how_many) => locations.extend(quick::expand_copies(text, how_many).map_err(Error::Usage)?),
-            // An interface may have such a name: then it is meant.
+            // If an interface has this name, the text means the interface.
             None if text.starts_with("any-") && !is_interface(text) => {
                 return Err(Error::Usage(format!(
                     "`{text}` stands for ports of a fleet, but there is none (--fleet, $PACKETRIG_FLEET); \
@@ -111,7 +111,7 @@ fn refuse_repeated(tx: &[String], rx: &[String]) -> Result<(), Error> {
     match named.find(|location| !seen.insert(*location)) {
         None => Ok(()),
         Some(twice) => Err(Error::Usage(format!(
-            "{twice} is given twice (--tx, --rx): every port needs an interface of its own"
+            "{twice} is given twice (--tx, --rx); use a different interface for each port"
         ))),
     }
 }

@@ -34,11 +34,11 @@ struct CaptureMetrics {
     served: ServedMetrics,
     prefix: &'static str,
     interface: String,
-    /// Time of the latest look.
+    /// Time at which the counts were last read.
     looked: Nanos,
 }
 
-/// Interval between two looks at the counts of a capture.
+/// Interval between two readings of the counts of a capture.
 const LOOK: Nanos = Nanos::from_millis(500);
 
 impl CaptureProgress {
@@ -54,7 +54,7 @@ impl CaptureProgress {
         interface: &PortLocation,
     ) -> Result<Self, Error> {
         let interface = interface.to_string();
-        let first = metrics::recording_metrics(prefix, &interface, &RecordCounts::default());
+        let first = metrics::format_recording_metrics(prefix, &interface, &RecordCounts::default());
         let served = ServedMetrics::start_if_wanted(command, listen, first)?;
         self.metrics = served.map(|served| CaptureMetrics { served, prefix, interface, looked: Nanos::ZERO });
         Ok(self)
@@ -65,11 +65,11 @@ impl CaptureProgress {
             && counts.elapsed.as_u64() >= metrics.looked.as_u64() + LOOK.as_u64()
         {
             metrics.looked = counts.elapsed;
-            let text = metrics::recording_metrics(metrics.prefix, &metrics.interface, counts);
+            let text = metrics::format_recording_metrics(metrics.prefix, &metrics.interface, counts);
             metrics.served.set_text(text);
         }
         if self.live.is_due(counts.elapsed) {
-            self.live.show_line(counts.elapsed, progress_line(counts, &self.last));
+            self.live.show_line(counts.elapsed, format_progress_line(counts, &self.last));
             self.last = *counts;
         }
     }
@@ -79,7 +79,7 @@ impl CaptureProgress {
     }
 }
 
-fn progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
+fn format_progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
     // Measured and not assumed: a line that comes late covers more than a second.
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
     let frames_per_second = per_second(counts.frames - last.frames, length);
@@ -102,14 +102,14 @@ fn progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
 }
 
 /// Sums of a recording, as a line of text.
-pub(super) fn sums_line(at: impl Display, counts: &RecordCounts) -> String {
+pub(super) fn format_sums_line(at: impl Display, counts: &RecordCounts) -> String {
     let frames = format_count(counts.frames);
     let bytes = format_scaled(counts.bytes as f64, "B");
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
 /// Describes merged frames and their mark in the file; empty if there were none.
-pub(super) fn merges_line(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
+pub(super) fn format_merges_line(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
     let marked = match format {
         None => "",
         Some(CaptureFileFormat::Pcapng) => "; in the file, each has a comment that says so",
@@ -140,7 +140,7 @@ pub(super) fn summary_value(summary: &RecordSummary) -> Value {
             "our_queue": counts.queue_dropped,
             "disk": counts.disk_lost,
         },
-        // Apart from our own drops: these frames were lost before any filter saw them.
+        // These drops are listed separately, because the frames were lost before the filter.
         "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
     })
 }

@@ -25,7 +25,7 @@ pub(crate) fn replay_file(arguments: Arguments, output: &mut CommandOutput) -> R
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
     if !arguments.execution.quiet {
-        remark_survey(&arguments, &survey);
+        print_survey_remarks(&arguments, &survey);
     }
     execution::execute_request(&ExecutionRequest::from_arguments(document, arguments.execution), output)
 }
@@ -80,7 +80,7 @@ fn replay_document(
 }
 
 /// Prints the facts and doubts about the file before anything is sent.
-fn remark_survey(arguments: &Arguments, survey: &ReplaySurvey) {
+fn print_survey_remarks(arguments: &Arguments, survey: &ReplaySurvey) {
     let style = TextStyle::for_remarks();
     let facts = &survey.facts;
     let file = arguments.file.display();
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn rewrites_are_read() {
+    fn rewrite_flags_are_parsed() {
         let line = "--tx a --rewrite-src-mac 02:00:00:00:00:0A --vlan push:7 --map-ip 10.0.0.0/8=198.18.0.0/8,::/0=2001::/0";
         let rewrite = frame_rewrite(&arguments(line));
         assert_eq!((rewrite.src_mac, rewrite.dst_mac), (Some([2, 0, 0, 0, 0, 10]), None));

@@ -56,7 +56,7 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
         ReportAction::Unfinished(arguments) => list_unfinished(&arguments, output)?,
         ReportAction::Late { store, discard, json } => {
             kept::show_late_results(
-                catalogue_to_list(store.directory.as_deref())?.as_ref(),
+                open_catalogue_to_list(store.directory.as_deref())?.as_ref(),
                 discard,
                 json,
                 output,
@@ -71,7 +71,7 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
 
 fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error> {
     let store = arguments.store.directory.as_deref();
-    let catalogue = catalogue_to_list(store)?;
+    let catalogue = open_catalogue_to_list(store)?;
     let (most, since_ns) = (arguments.most, arguments.since.since_ns());
     let mut methods =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
@@ -87,7 +87,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     if arguments.json {
         return Ok(output.write_json(&runs)?);
     }
-    // Told apart from an empty catalogue: the results may only be older.
+    // This message differs from that for an empty catalogue, because older results may exist.
     if runs.is_empty() && methods.is_empty() && since_ns > 0 {
         output.write_line("no run and no method began since then; `packetrig report list` shows all");
         return Ok(());
@@ -107,11 +107,11 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     methods::list_methods(&methods, output);
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
     kept::list_kept_runs(&kept, output);
-    kept::name_late_results(catalogue.as_ref(), output)
+    kept::print_late_results(catalogue.as_ref(), output)
 }
 
 fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
-    let catalogue = catalogue_to_list(arguments.store.directory.as_deref())?;
+    let catalogue = open_catalogue_to_list(arguments.store.directory.as_deref())?;
     let catalogue = catalogue.as_ref();
     let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::unfinished_methods)?;
     if arguments.methods && arguments.json {
@@ -126,7 +126,9 @@ fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Re
         return Ok(output.write_json(&kept)?);
     }
     if kept.is_empty() && methods.is_empty() {
-        output.write_line("every run has its report, and every method its result");
+        output.write_line(
+            "there are no unfinished runs or methods: every run has its report, and every method its result",
+        );
     }
     kept::list_kept_runs(&kept, output);
     methods::list_unfinished(&methods, output);
@@ -199,7 +201,7 @@ fn discard_result(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput
 
 /// Opens the catalogue to list its runs. The first run creates the default one. A named directory that does not exist was
 /// typed wrong: an empty list would look like lost results.
-fn catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
+fn open_catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
     let catalogue = open_catalogue_to_read(store)?;
     match (store, &catalogue) {
         (Some(place), None) => {
@@ -211,7 +213,7 @@ fn catalogue_to_list(store: Option<&Path>) -> Result<Option<RunCatalogue>, Error
 
 /// Opens the catalogue to find a run in it. Without a catalogue the run is unknown.
 fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<RunCatalogue, Error> {
-    catalogue_to_list(store)?.ok_or_else(|| unknown_run(id))
+    open_catalogue_to_list(store)?.ok_or_else(|| unknown_run(id))
 }
 
 fn unknown_run(id: &str) -> Error {

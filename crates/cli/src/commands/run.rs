@@ -76,7 +76,7 @@ fn find_fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> 
 /// The document for flags that do not contain `any-LABEL*all`.
 fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     let flags = &arguments.flags;
-    super::quick::remark_on_sizes(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
+    super::quick::print_size_remark(flags.size, flags.vlan.is_some(), flags.sends_ipv6());
     match find_fleet_place(arguments)? {
         None => super::quick::make_document(&arguments.flags, None),
         // Nothing is counted here: only `*all` needs a number, and it goes another way.

@@ -71,7 +71,7 @@ impl RunViewer {
 #[derive(Debug)]
 pub(crate) struct ViewerServer {
     address: SocketAddr,
-    /// Closed to end the server.
+    /// The server ends when this channel is closed.
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
     _announcement: Option<Announcement>,
@@ -115,7 +115,7 @@ fn serve_until_closed(
         move || while stopped.recv().is_ok() {},
     );
     if let Err(error) = served {
-        tracing::debug!(%error, "the run cannot be watched");
+        tracing::debug!(%error, "viewers cannot watch the run");
     }
 }
 
@@ -123,7 +123,7 @@ impl Drop for ViewerServer {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {
-            // It fails only after a panic, which has been printed.
+            // Joining fails only after a panic, which was printed already.
             drop(thread.join());
         }
     }

@@ -6,7 +6,7 @@ pub(super) mod access;
 use super::execution::open_catalogue;
 use super::kept::RunRemarks;
 use super::method::{MethodRunner, ServedTestTerms};
-use super::{await_interrupt, fleet};
+use super::{fleet, wait_for_interrupt};
 use crate::archive::{CatalogueArchive, FleetNodes};
 use crate::args::ServeArgs;
 use crate::error::Error;
@@ -59,14 +59,14 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would those that they start.
         let thread = Arc::new(ResidentThread::start_here("methods")?);
-        let runs = fleet::served_runs(&place, catalogue, served_terms(arguments, FLEET_DRAIN))?;
+        let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN))?;
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
     // A second connection, so that storing a finished run does not wait for the one that begins.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
     let thread = Arc::new(opening.close_beside_rigs(&netns::list_named())?);
-    let terms = served_terms(arguments, DRAIN);
+    let terms = build_served_terms(arguments, DRAIN);
     let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
     serve_until_signal(arguments, options, (runs, methods), output)
@@ -89,7 +89,7 @@ fn method_runner(
 }
 
 /// Options that all runs of this server share.
-fn served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
+fn build_served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
     let seed = arguments.seed.unwrap_or_else(identity::random_seed);
     let back_end = arguments.back_end.map(Into::into);
     // On a fleet, each node's owner confirms its interfaces.
@@ -146,7 +146,7 @@ fn serve_until_signal<R: RunSource>(
             show_addresses(arguments, bound, output);
             output.write_line(open_to);
         },
-        await_interrupt,
+        wait_for_interrupt,
     );
     // Also after an error: the last run ends properly, and its result is stored.
     methods.stop_and_wait();

@@ -22,7 +22,7 @@ use refusing::RefusingSides;
 
 /// Interval between two checks of the tap's links.
 const TEND_NS: u64 = 20_000_000;
-/// Interval between two lines of its accounts.
+/// Interval between two progress lines.
 const SHOW_NS: u64 = 1_000_000_000;
 /// Longest wait for carriers of a tap that is left to the kernel.
 const DETACH_TIMEOUT_NS: u64 = 5_000_000_000;
@@ -43,7 +43,7 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     signal::latch_end_signals()?;
     let mut tap = RunningTap::begin_with_treatments(&spec, treatments)?;
     let state = tap.state().clone();
-    remark_start(arguments, &state);
+    print_start_remarks(arguments, &state);
     if arguments.detach {
         return leave_to_kernel(arguments, tap, &state);
     }
@@ -56,11 +56,11 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
     if arguments.json {
         let mut value = result_json(&state, &ended.accounts, Some(&ended));
-        value["impairments"] = impair::accounts_json(impaired);
+        value["impairments"] = impair::build_accounts_json(impaired);
         output.write_json(&value)?;
     } else {
-        output.write_text(show::accounts_text(&state, &ended.accounts, ended.recorded.as_ref()));
-        output.write_text(impaired.map_or_else(String::new, impair::accounts_table));
+        output.write_text(show::format_accounts(&state, &ended.accounts, ended.recorded.as_ref()));
+        output.write_text(impaired.map_or_else(String::new, impair::format_accounts_table));
     }
     Ok(judge_tap(&ended))
 }
@@ -96,7 +96,7 @@ fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     })
 }
 
-fn remark_start(arguments: &Arguments, state: &TapState) {
+fn print_start_remarks(arguments: &Arguments, state: &TapState) {
     for caveat in &state.caveats {
         print_remark(format_args!("tap: {caveat}"));
     }
@@ -129,9 +129,9 @@ impl<'a> TapReadiness<'a> {
         }
         if tap.is_ready() {
             self.is_told = true;
-            remark_ready(self.state, self.is_quiet);
+            announce_ready(self.state, self.is_quiet);
         } else if clock::monotonic_ns() >= self.tell_waiting_ns {
-            // Said once: the largest time never comes.
+            // The maximum time never comes, so the report is made only once.
             self.tell_waiting_ns = u64::MAX;
             let sides = tap.waiting_sides().join(" and ");
             print_remark(format_args!(
@@ -143,7 +143,7 @@ impl<'a> TapReadiness<'a> {
 }
 
 /// Scripts and tests begin to send after this line, so it comes only when a frame would be forwarded.
-fn remark_ready(state: &TapState, is_quiet: bool) {
+fn announce_ready(state: &TapState, is_quiet: bool) {
     // `--quiet` suppresses lines for people, not the notice to the service manager.
     notify::notify_manager("READY=1");
     if is_quiet {
@@ -193,7 +193,7 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
     let state = tap.state().clone();
     let mut readiness = TapReadiness::new(arguments, &state);
     let mut refusing = RefusingSides::default();
-    let metrics_text = |accounts: &TapAccounts| metrics::tap_metrics(&state.name, accounts);
+    let metrics_text = |accounts: &TapAccounts| metrics::format_tap_metrics(&state.name, accounts);
     let first = metrics_text(&tap.read_accounts()?);
     let metrics = ServedMetrics::start_if_wanted("tap", arguments.metrics, first)?;
     let mut last = None;
@@ -214,7 +214,7 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
             if let Some(metrics) = &metrics {
                 metrics.set_text(metrics_text(&accounts));
             }
-            live.show_line(accounts.elapsed, show::progress_line(&accounts, last.as_ref()));
+            live.show_line(accounts.elapsed, show::format_progress_line(&accounts, last.as_ref()));
             last = Some(accounts);
         }
         clock::sleep_until_ns((now_ns + TEND_NS).min(show_ns).min(end_ns));
@@ -229,11 +229,11 @@ fn result_json(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>)
         "state": state,
         "accounts": accounts,
         "imbalances": ended.map(|ended| &ended.imbalances),
-        "capture": ended.and_then(|ended| ended.recorded.as_ref()).map(recording_json),
+        "capture": ended.and_then(|ended| ended.recorded.as_ref()).map(build_recording_json),
     })
 }
 
-fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
+fn build_recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
     let failure = recorded.failure.as_ref().map(|(path, error)| format!("{}: {error}", path.display()));
     serde_json::json!({ "files": recorded.files, "written": recorded.written, "failure": failure })
 }
@@ -242,7 +242,7 @@ fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
 /// regular end of a tap.
 fn judge_tap(ended: &TapEnd) -> CommandExit {
     for rule in &ended.imbalances {
-        print_failure(format_args!("the counters do not balance: {rule}"));
+        print_failure(format_args!("the counters of the tap do not add up: {rule}"));
     }
     let written = recorded::report_failure(ended.recorded.as_ref());
     if ended.imbalances.is_empty() { written } else { CommandExit::Inconclusive }

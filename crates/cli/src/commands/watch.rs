@@ -95,10 +95,10 @@ fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
 }
 
 fn list_runs(runs: &[AnnouncedRun]) -> String {
-    runs.iter().map(announced_line).collect()
+    runs.iter().map(format_announced_run).collect()
 }
 
-fn announced_line(run: &AnnouncedRun) -> String {
+fn format_announced_run(run: &AnnouncedRun) -> String {
     let name = make_safe(&run.name);
     format!("\n  packetrig watch http://{}   {name} (process {})", run.address, run.process)
 }

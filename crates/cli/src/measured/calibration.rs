@@ -24,7 +24,7 @@ impl FactSource for MachineCalibration {
         let kernel = kernel::release_name();
         Ok(json!({
             "schema_version": SCHEMA_VERSION,
-            "rig": limits.iter().map(|limit| limit_json(limit, &kernel)).collect::<Vec<_>>(),
+            "rig": limits.iter().map(|limit| build_limit_json(limit, &kernel)).collect::<Vec<_>>(),
             "release": packetrig_probe_cli::kept_calibration().map(|kept| json!({
                 "kernel": kept.kernel,
                 "driver": kept.driver,
@@ -35,7 +35,7 @@ impl FactSource for MachineCalibration {
     }
 }
 
-fn limit_json(limit: &RigLimit, kernel: &str) -> Value {
+fn build_limit_json(limit: &RigLimit, kernel: &str) -> Value {
     json!({
         "back_end": limit.back_end.name(),
         "driver": limit.driver,

@@ -12,7 +12,8 @@ use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
 use packetrig_server::{
-    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal, exact_counts,
+    FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal,
+    write_large_counts_as_text,
 };
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
@@ -55,12 +56,12 @@ impl FlowArchive for FlowDirectories {
         let top = top.map_err(|error| view_failure(&error))?;
         let parts = grouping.parts();
         // Counts that JavaScript would round become texts.
-        Ok(exact_counts(json!({
+        Ok(write_large_counts_as_text(json!({
             "schema_version": SCHEMA_VERSION,
             "directories": self.directory_names(),
             "by": parts.iter().map(GroupPart::name).collect::<Vec<_>>(),
             "order": order.to_possible_value().map(|value| value.get_name().to_owned()),
-            "groups": top.groups.iter().map(|group| top_json(parts, group)).collect::<Vec<_>>(),
+            "groups": top.groups.iter().map(|group| build_top_json(parts, group)).collect::<Vec<_>>(),
             "total": top.total.sum,
             "sampled_records": top.total.sampled_records,
             "groups_seen": top.groups_seen,
@@ -74,13 +75,13 @@ impl FlowArchive for FlowDirectories {
         let filter = to_flow_filter(&query.selection)?;
         let totals = totals::flow_totals_with(&scan_terms(is_given_up), &files, &filter, query.bucket);
         let totals = totals.map_err(|error| view_failure(&error))?;
-        let mut json = totals_json(&totals);
+        let mut json = build_totals_json(&totals);
         json["schema_version"] = SCHEMA_VERSION.into();
         json["directories"] = self.directory_names();
         json["files"] = files.len().into();
         // Beside the records, because only the ledgers say which packets are in no record.
         json["meters"] = self.newest_ledgers()?;
-        Ok(exact_counts(json))
+        Ok(write_large_counts_as_text(json))
     }
 }
 
@@ -125,7 +126,7 @@ fn to_flow_filter(selection: &FlowSelection) -> Result<FlowFilter, ViewRefusal> 
     Ok(span.and(filter))
 }
 
-fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
+fn build_top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
     let TopGroup { values, has } = group;
     let named =
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
@@ -137,7 +138,7 @@ fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
     Value::Object(json)
 }
 
-fn totals_json(totals: &FlowTotals) -> Value {
+fn build_totals_json(totals: &FlowTotals) -> Value {
     let protocols = totals.protocols.iter().map(|(number, row)| {
         json!({
             "protocol": number,

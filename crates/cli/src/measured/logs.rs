@@ -2,7 +2,7 @@
 
 use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
-use packetrig_server::{FactSource, ViewRefusal, exact_counts};
+use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 /// Largest number of files of a log that are shown one by one.
 const NEWEST: usize = 20;
 
-/// Followers of logs. Viewers wait for each other here, so that an index is read once for many viewers.
+/// Readers of log indexes. The lock makes viewers share them, so that an index is read once for all viewers.
 pub(super) struct LogDirectories(Mutex<Vec<LogFollower>>);
 
 impl LogDirectories {
@@ -22,16 +22,16 @@ impl LogDirectories {
 impl FactSource for LogDirectories {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let logs: Vec<Value> = logs.iter_mut().map(log_json).collect();
-        Ok(exact_counts(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
+        let logs: Vec<Value> = logs.iter_mut().map(build_log_json).collect();
+        Ok(write_large_counts_as_text(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
     }
 }
 
 /// Describes a log. One that cannot be read has an error; the others are shown all the same.
-fn log_json(log: &mut LogFollower) -> Value {
+fn build_log_json(log: &mut LogFollower) -> Value {
     let directory = log.directory().display().to_string();
     match log.read_summary() {
-        Ok(summary) => summary_json(&directory, summary),
+        Ok(summary) => build_summary_json(&directory, summary),
         Err(error) => json!({
             "directory": directory,
             "error": packetrig_units::message_with_causes(&error),
@@ -39,7 +39,7 @@ fn log_json(log: &mut LogFollower) -> Value {
     }
 }
 
-fn summary_json(directory: &str, log: &LogSummary) -> Value {
+fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
     json!({
         "directory": directory,
         "error": null,
@@ -59,7 +59,7 @@ fn summary_json(directory: &str, log: &LogSummary) -> Value {
         "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
         "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
         // The newest files only: a log of days has thousands, and their sums are above.
-        "newest": log.files.values().rev().take(NEWEST).map(file_json).collect::<Vec<_>>(),
+        "newest": log.files.values().rev().take(NEWEST).map(build_file_json).collect::<Vec<_>>(),
     })
 }
 
@@ -72,7 +72,7 @@ fn sum_files(log: &LogSummary, count: fn(&FileEntry) -> u64) -> u64 {
     log.files.values().map(count).sum()
 }
 
-fn file_json(file: &FileEntry) -> Value {
+fn build_file_json(file: &FileEntry) -> Value {
     json!({
         "name": file.name,
         "frames": file.frames,

@@ -2,7 +2,7 @@
 
 use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::tap::{DescribedTap, describe_taps};
-use packetrig_server::{FactSource, ViewRefusal, exact_counts};
+use packetrig_server::{FactSource, ViewRefusal, write_large_counts_as_text};
 use packetrig_sys::clock;
 use serde_json::{Value, json};
 
@@ -10,8 +10,8 @@ pub(super) struct MachineTaps;
 
 impl FactSource for MachineTaps {
     fn read_facts(&self) -> Result<Value, ViewRefusal> {
-        let taps: Vec<Value> = describe_taps().iter().map(tap_json).collect();
-        Ok(exact_counts(json!({
+        let taps: Vec<Value> = describe_taps().iter().map(build_tap_json).collect();
+        Ok(write_large_counts_as_text(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
             // By this machine's clock: the browser's may differ, and ages are differences to this one.
@@ -21,7 +21,7 @@ impl FactSource for MachineTaps {
     }
 }
 
-fn tap_json(tap: &DescribedTap) -> Value {
+fn build_tap_json(tap: &DescribedTap) -> Value {
     let state = &tap.state;
     json!({
         "name": state.name,

@@ -90,7 +90,7 @@ impl ProgressTotals {
         let measured: Vec<(LatencyRange, u128)> = self
             .nodes
             .values()
-            // At least 1, so that a latency which came before its count has a weight.
+            // The weight is at least 1, because a latency can arrive before the count of its frames.
             .filter_map(|node| Some((node.latency?, u128::from(node.totals.received.max(1)))))
             .collect();
         // In 128 bits, because nanoseconds times frames exceed 64 bits in a long run.
@@ -126,7 +126,7 @@ impl ProgressTotals {
             format!(
                 "sent {} ({})",
                 format_count(now.sent),
-                rates_text(
+                format_rates(
                     now.sent.saturating_sub(before.sent),
                     now.sent_bytes.saturating_sub(before.sent_bytes),
                     length
@@ -135,7 +135,7 @@ impl ProgressTotals {
             format!(
                 "received {} ({})",
                 format_count(now.received),
-                rates_text(
+                format_rates(
                     now.received.saturating_sub(before.received),
                     now.received_bytes.saturating_sub(before.received_bytes),
                     length
@@ -151,7 +151,7 @@ fn seen_loss(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }
 
-fn rates_text(frames: u64, bytes: u64, length: Nanos) -> String {
+fn format_rates(frames: u64, bytes: u64, length: Nanos) -> String {
     let bits = per_second(bytes, length) * 8.0;
     format!("{}, {}", format_scaled(per_second(frames, length), "fps"), format_scaled(bits, "bit/s"))
 }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_are_shown_as_probes() {
+    fn probe_totals_are_labelled_as_probes() {
         let mut totals = ProgressTotals::default();
         for (node, sent, answered) in [("a", 1200, 1150), ("b", 0, 0), ("a", 1300, 1250)] {
             let probes = Some(ProbeProgress { sent, answered });

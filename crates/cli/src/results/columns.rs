@@ -1,7 +1,7 @@
 //! Tables of a report for the terminal. Their columns, headings and the order in which columns are left out of narrow tables are those
 //! of the report's lists.
 
-use super::{ALL_COLUMNS, MAX_ROWS, left_out_line, shorten_name};
+use super::{ALL_COLUMNS, MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
 use crate::table::fitted_table;
@@ -16,8 +16,8 @@ const UNKNOWN: &str = "–";
 /// A column and its place.
 type PlacedColumn<T> = (TerminalPlace, &'static ReportColumn<T>);
 
-fn cell_text<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'_>) -> Option<String> {
-    let shown = value_text(&column.value_in(row)?, column.kind);
+fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'_>) -> Option<String> {
+    let shown = format_value(&column.value_in(row)?, column.kind);
     Some(format!("{}{shown}", place.prefix))
 }
 
@@ -44,16 +44,17 @@ pub(super) fn report_table<T: ReportTable>(
     let cells: Vec<Vec<String>> = shown
         .iter()
         .map(|row| {
-            let cells = columns.iter().map(|column| cell_text(column, row));
+            let cells = columns.iter().map(|column| format_cell(column, row));
             cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
         })
         .collect();
-    let text = fitted_table(style.width(), &header, &cells, &least_important(&columns), ALL_COLUMNS);
-    text + &left_out_line(rows.len(), subjects, T::FILE)
+    let text =
+        fitted_table(style.width(), &header, &cells, &list_least_important_headings(&columns), ALL_COLUMNS);
+    text + &format_omitted_rows_line(rows.len(), subjects, T::FILE)
 }
 
 /// The headings of the columns that may be left out, the least important first.
-fn least_important<T: ReportTable>(columns: &[&PlacedColumn<T>]) -> Vec<&'static str> {
+fn list_least_important_headings<T: ReportTable>(columns: &[&PlacedColumn<T>]) -> Vec<&'static str> {
     let mut droppable: Vec<TerminalPlace> = columns.iter().map(|(place, _)| *place).collect();
     droppable.retain(|place| place.importance < ALWAYS_SHOWN);
     droppable.sort_by_key(|place| place.importance);
@@ -61,7 +62,7 @@ fn least_important<T: ReportTable>(columns: &[&PlacedColumn<T>]) -> Vec<&'static
 }
 
 /// Formats a value for people.
-fn value_text(value: &CellValue, kind: ColumnKind) -> String {
+fn format_value(value: &CellValue, kind: ColumnKind) -> String {
     match (value, kind) {
         (CellValue::Text(text), _) => shorten_name(text),
         (CellValue::Names(names), _) => shorten_name(&names.join(" ")),
@@ -75,13 +76,13 @@ fn value_text(value: &CellValue, kind: ColumnKind) -> String {
         }
         (CellValue::Count(number), _) => format_count(*number),
         (CellValue::Float(number), _) => format_scaled(*number, kind.unit().unwrap_or("")),
-        (CellValue::Signed(ns), ColumnKind::SignedNanoseconds) => signed_time(*ns),
+        (CellValue::Signed(ns), ColumnKind::SignedNanoseconds) => format_signed_time(*ns),
         (CellValue::Signed(ppm), ColumnKind::PartsPerMillion) => format!("{} ppm", format_signed(*ppm)),
         (CellValue::Signed(number), _) => format_signed(*number),
     }
 }
 
-fn signed_time(ns: i64) -> String {
+fn format_signed_time(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     format!("{sign}{}", Nanos::new(ns.unsigned_abs()))
 }

@@ -1,7 +1,7 @@
-//! The basis of the verdict: the line of each criterion, the longest outages, events of ports, frames that went
-//! astray and frames of other runs.
+//! The evidence for the verdict: the line of each criterion, the longest outages, events of ports, misdelivered
+//! frames and frames of other runs.
 
-use super::{left_out_line, shorten_name};
+use super::{format_omitted_rows_line, shorten_name};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
@@ -12,11 +12,11 @@ const MAX_OUTAGES: usize = 10;
 const MAX_SHOWN: usize = 8;
 
 /// One line for each criterion, and for each subject that decides it.
-pub(super) fn criteria_text(report: &RunReport, style: TextStyle) -> String {
-    report.judged.iter().map(|line| criterion_text(line, style)).collect()
+pub(super) fn format_criteria(report: &RunReport, style: TextStyle) -> String {
+    report.judged.iter().map(|line| format_criterion(line, style)).collect()
 }
 
-fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
+fn format_criterion(line: &CriterionLine, style: TextStyle) -> String {
     let result = match line.result {
         CriterionResult::Pass => style.good("PASS        "),
         CriterionResult::Fail => style.bad("FAIL        "),
@@ -42,7 +42,7 @@ fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
 }
 
 /// The longest outages of all streams, in the order of time.
-pub(super) fn outages_text(report: &RunReport) -> String {
+pub(super) fn format_outages(report: &RunReport) -> String {
     let all = report.streams.iter().filter_map(|stream| Some((stream, stream.outages.as_ref()?)));
     let mut rows: Vec<(&str, &OutageRow)> = all
         .clone()
@@ -52,7 +52,7 @@ pub(super) fn outages_text(report: &RunReport) -> String {
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
     rows.truncate(MAX_OUTAGES);
     rows.sort_by_key(|(_, row)| row.begin);
-    let mut text: String = rows.iter().map(|(stream, row)| outage_line(stream, row)).collect();
+    let mut text: String = rows.iter().map(|(stream, row)| format_outage_line(stream, row)).collect();
     let outages: u64 = all.map(|(_, of)| of.count).sum();
     // A row can stand for several gaps that follow each other closely.
     let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
@@ -62,7 +62,7 @@ pub(super) fn outages_text(report: &RunReport) -> String {
     text
 }
 
-fn outage_line(stream: &str, row: &OutageRow) -> String {
+fn format_outage_line(stream: &str, row: &OutageRow) -> String {
     // A stream that loses its first or last frames has no frame that would date that end of the outage.
     let begin = row.begin.map_or_else(|| "the start".to_owned(), |begin| begin.to_string());
     let end = row.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
@@ -83,7 +83,7 @@ fn outage_line(stream: &str, row: &OutageRow) -> String {
 }
 
 /// Events of ports during the run, in time since the start.
-pub(super) fn events_text(report: &RunReport) -> String {
+pub(super) fn format_port_events(report: &RunReport) -> String {
     let mut text = String::new();
     for port in &report.ports {
         for event in port.events.iter().take(MAX_SHOWN) {
@@ -99,11 +99,11 @@ pub(super) fn events_text(report: &RunReport) -> String {
 }
 
 /// Largest numbers of frames that ports sent within short times.
-pub(super) fn peaks_text(report: &RunReport) -> String {
-    report.ports.iter().filter_map(peak_line).take(super::MAX_ROWS).collect()
+pub(super) fn format_sending_peaks(report: &RunReport) -> String {
+    report.ports.iter().filter_map(format_peak_line).take(super::MAX_ROWS).collect()
 }
 
-fn peak_line(port: &PortReport) -> Option<String> {
+fn format_peak_line(port: &PortReport) -> Option<String> {
     let peaks = port.peaks?;
     let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(format_count);
     Some(format!(
@@ -113,7 +113,7 @@ fn peak_line(port: &PortReport) -> Option<String> {
 }
 
 /// Frames that arrived where none were expected, and frames of other runs.
-pub(super) fn astray_text(report: &RunReport) -> String {
+pub(super) fn format_misdelivered_frames(report: &RunReport) -> String {
     let misdelivered =
         report.streams.iter().filter_map(|stream| Some((stream, stream.misdelivery.as_ref()?)));
     let mut lines: Vec<String> = misdelivered
@@ -126,7 +126,7 @@ pub(super) fn astray_text(report: &RunReport) -> String {
             format!("  {}: {} frames of {run}\n", port.full_name(), format_count(other.frames))
         }));
     }
-    let more = left_out_line(lines.len(), "lines", "report.json");
+    let more = format_omitted_rows_line(lines.len(), "lines", "report.json");
     lines.truncate(super::MAX_ROWS);
     lines.concat() + &more
 }

@@ -25,10 +25,10 @@ pub(super) fn merge_remarks(report: &RunReport, remarks: &[ReportRemark<'_>]) ->
             None => kinds.push((kind, vec![*remark])),
         }
     }
-    kinds.iter().flat_map(|(_, same)| kind_lines(report, same)).collect()
+    kinds.iter().flat_map(|(_, same)| format_lines_of_kind(report, same)).collect()
 }
 
-fn kind_lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
+fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
     if same.len() <= FEW {
         return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
     }
@@ -40,11 +40,11 @@ fn kind_lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
         names.join(", "),
         format_count((same.len() - FEW) as u64)
     );
-    vec![format!("{subjects}: {}", summary_text(report, same))]
+    vec![format!("{subjects}: {}", format_summary(report, same))]
 }
 
 /// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
-fn summary_text(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
+fn format_summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
     // Equal texts first: their common text says everything, also when it begins with a number.
     if same.iter().all(|remark| remark.text == text) {

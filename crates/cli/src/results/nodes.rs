@@ -9,7 +9,7 @@ use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{LoadFactor, RunReport, SkewReport};
 
 /// A row per node, then coverage and start skew; empty for a run on one node.
-pub(super) fn nodes_text(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_nodes(report: &RunReport, style: TextStyle) -> String {
     // With one node, its row would repeat the totals.
     if report.nodes.len() < 2 {
         return String::new();
@@ -21,16 +21,16 @@ pub(super) fn nodes_text(report: &RunReport, style: TextStyle) -> String {
     if let RunOutcome::Partial { reasons, .. } = &report.outcome {
         text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  partial: {reason}\n")));
     }
-    text.extend(report.skew.as_ref().map(skew_line));
+    text.extend(report.skew.as_ref().map(format_skew_line));
     text
 }
 
 /// The factor k, the share of the whole load that arrived, if several ports sent.
-pub(super) fn load_text(report: &RunReport) -> String {
-    report.load.map(load_line).unwrap_or_default()
+pub(super) fn format_load_factor(report: &RunReport) -> String {
+    report.load.map(format_load_line).unwrap_or_default()
 }
 
-fn load_line(load: LoadFactor) -> String {
+fn format_load_line(load: LoadFactor) -> String {
     // Frames per second come in thousandths.
     let received = format_scaled(load.received_milli as f64 / 1000.0, "frames/s");
     let requested = format_scaled(load.asked_milli as f64 / 1000.0, "frames/s");
@@ -41,7 +41,7 @@ fn load_line(load: LoadFactor) -> String {
     )
 }
 
-fn skew_line(skew: &SkewReport) -> String {
+fn format_skew_line(skew: &SkewReport) -> String {
     let seen = match skew.describe_spread(|time| time.to_string()) {
         Some(seen) => format!("senders began {seen}"),
         None => "the start times of senders are not known".to_owned(),

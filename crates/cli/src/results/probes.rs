@@ -2,7 +2,7 @@
 //!
 //! A cell without a number has the reason; it never shows a zero for something that was not measured.
 
-use super::{MAX_ROWS, left_out_line, shorten_name};
+use super::{MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::table::format_table;
 use packetrig_program::numbers::format_scaled;
 use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
@@ -16,7 +16,7 @@ const MAX_FULL_COLUMNS: usize = 5;
 const MAX_COLUMNS: usize = 24;
 
 /// The tables of the probes; empty for a run without probes.
-pub(super) fn probes_text(report: &RunReport) -> String {
+pub(super) fn format_probes(report: &RunReport) -> String {
     let Some(probes) = &report.probes else { return String::new() };
     let (most, what, each) = match probes.method.as_str() {
         "send" => ("", "trains", "one each"),
@@ -36,13 +36,13 @@ pub(super) fn probes_text(report: &RunReport) -> String {
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MAX_COLUMNS;
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
-        "ping" if is_matrix => text.push_str(&ping_tables(&matrix)),
-        "capacity" if is_matrix => text.push_str(&capacity_table(&matrix)),
-        "capacity" => text.push_str(&capacity_list(probes)),
-        "send" => text.push_str(&sending_list(probes)),
-        _ => text.push_str(&pairs_list(probes)),
+        "ping" if is_matrix => text.push_str(&format_ping_tables(&matrix)),
+        "capacity" if is_matrix => text.push_str(&format_capacity_table(&matrix)),
+        "capacity" => text.push_str(&format_capacity_list(probes)),
+        "send" => text.push_str(&format_sending_list(probes)),
+        _ => text.push_str(&format_pairs_list(probes)),
     }
-    text.push_str(&missing_lines(probes));
+    text.push_str(&list_missing_lines(probes));
     text
 }
 
@@ -67,7 +67,7 @@ impl<'a> ProbeMatrix<'a> {
     }
 
     /// Table with the text that `cell` makes of each pair's findings.
-    fn matrix_table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
+    fn format_matrix_table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
         let names: Vec<String> = self.columns.iter().map(|name| short_name(name)).collect();
         let header: Vec<&str> = std::iter::once(corner).chain(names.iter().map(String::as_str)).collect();
         let rows = self.rows.iter().map(|from| {
@@ -95,37 +95,43 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
     let mut text = if matrix.columns.len() <= MAX_FULL_COLUMNS {
         format!(
             "\n  One-way delay from row to column: median / p99 ± bound\n{}",
-            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, full_times))
+            matrix.format_matrix_table("from", |found| format_time_cell(
+                found,
+                found.delay_there,
+                format_full_times
+            ))
         )
     } else {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
-            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| length_text(
-                times.p50_ns,
-                times.bound_ns
-            ))),
-            matrix.matrix_table("from", |found| time_cell(found, found.delay_there, |times| known_length(
-                times.p99_ns,
-                times.bound_ns
-            )))
+            matrix.format_matrix_table("from", |found| format_time_cell(found, found.delay_there, |times| {
+                format_length(times.p50_ns, times.bound_ns)
+            })),
+            matrix.format_matrix_table("from", |found| format_time_cell(found, found.delay_there, |times| {
+                format_known_length(times.p99_ns, times.bound_ns)
+            }))
         )
     };
-    text.push_str(&bounds_text(matrix.all_findings(), |found| found.delay_there));
+    text.push_str(&format_error_bounds(matrix.all_findings(), |found| found.delay_there));
     text.extend([format!(
         "\n  Lost on the way from row to column\n{}",
-        matrix.matrix_table("from", |found| lost_cell(found.lost_there, found.counts.sent))
+        matrix.format_matrix_table("from", |found| format_lost_cell(found.lost_there, found.counts.sent))
     )]);
     text
 }
 
-fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
+fn format_ping_tables(matrix: &ProbeMatrix<'_>) -> String {
     let mut text = format!(
         "\n  Round trip from row to column and back: median / p99 ± bound\n{}",
-        matrix.matrix_table("from", |found| time_cell(found, found.round_trip, full_times))
+        matrix.format_matrix_table("from", |found| format_time_cell(
+            found,
+            found.round_trip,
+            format_full_times
+        ))
     );
     text.extend([format!(
         "\n  Lost there or back\n{}",
-        matrix.matrix_table("from", |found| lost_cell(
+        matrix.format_matrix_table("from", |found| format_lost_cell(
             Some(found.counts.lost + found.counts.refused),
             found.counts.sent
         ))
@@ -133,15 +139,15 @@ fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
     text
 }
 
-fn capacity_table(matrix: &ProbeMatrix<'_>) -> String {
+fn format_capacity_table(matrix: &ProbeMatrix<'_>) -> String {
     format!(
         "\n  Rate of the narrowest link from row to column, in bits of frames: most likely (least to most)\n{}",
-        matrix.matrix_table("from", capacity_text)
+        matrix.format_matrix_table("from", format_capacity)
     )
 }
 
 /// A row for each line.
-fn capacity_list(probes: &ProbesReport) -> String {
+fn format_capacity_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         let measured = found.capacity.as_ref();
@@ -149,18 +155,22 @@ fn capacity_list(probes: &ProbesReport) -> String {
         let pair = format!("{} -> {}", short_name(&line.from), short_name(&line.to));
         Some(vec![
             pair,
-            capacity_text(found),
+            format_capacity(found),
             trains,
             found.counts.sent.to_string(),
             found.counts.lost.to_string(),
         ])
     });
     let header = ["pair", "rate of frames (least to most)", "trains used", "probes", "lost"];
-    format!("\n{}{}", format_table(&header, rows), left_out_line(probes.lines.len(), "pairs", "report.json"))
+    format!(
+        "\n{}{}",
+        format_table(&header, rows),
+        format_omitted_rows_line(probes.lines.len(), "pairs", "report.json")
+    )
 }
 
 /// Formats the capacity of a pair, or the reason why there is none.
-fn capacity_text(found: &ProbeFindings) -> String {
+fn format_capacity(found: &ProbeFindings) -> String {
     match found.capacity_rate() {
         Some(CapacityRange { bits_per_s, low, high, .. }) => {
             let [rate, low, high] = [bits_per_s, low, high].map(|bits| format_scaled(bits as f64, "bit/s"));
@@ -172,24 +182,24 @@ fn capacity_text(found: &ProbeFindings) -> String {
     }
 }
 
-fn full_times(times: ProbeTimes) -> String {
+fn format_full_times(times: ProbeTimes) -> String {
     let bound = times.bound_ns;
     format!(
         "{} / {} ± {}",
-        length_text(times.p50_ns, bound),
-        known_length(times.p99_ns, bound),
+        format_length(times.p50_ns, bound),
+        format_known_length(times.p99_ns, bound),
         Nanos::new(bound)
     )
 }
 
 /// Formats a percentile; a dash if there are too few samples for it.
-fn known_length(ns: Option<i64>, bound_ns: u64) -> String {
-    ns.map_or_else(|| "–".to_owned(), |ns| length_text(ns, bound_ns))
+fn format_known_length(ns: Option<i64>, bound_ns: u64) -> String {
+    ns.map_or_else(|| "–".to_owned(), |ns| format_length(ns, bound_ns))
 }
 
 /// Formats a time to three digits: a table shows magnitudes, the files have all digits. A time below zero within its bound is 0; with
 /// more than that, two clocks are not related as assumed, and the sign shows it.
-fn length_text(ns: i64, bound_ns: u64) -> String {
+fn format_length(ns: i64, bound_ns: u64) -> String {
     let ns = if ns < 0 && ns.unsigned_abs() <= bound_ns { 0 } else { ns };
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
@@ -199,12 +209,12 @@ fn length_text(ns: i64, bound_ns: u64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
 }
 
-fn text_or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
+fn format_or_unknown<T>(value: Option<T>, text: impl Fn(T) -> String) -> String {
     value.map_or_else(|| "unknown".to_owned(), text)
 }
 
 /// Formats a time of a pair, or the reason why there is none.
-fn time_cell(
+fn format_time_cell(
     found: &ProbeFindings,
     times: Option<ProbeTimes>,
     words: impl Fn(ProbeTimes) -> String,
@@ -217,7 +227,7 @@ fn time_cell(
     }
 }
 
-fn lost_cell(lost: Option<u64>, sent: u64) -> String {
+fn format_lost_cell(lost: Option<u64>, sent: u64) -> String {
     match lost {
         // First: without probes, `0 of 0` would look like a way without loss.
         _ if sent == 0 => "not sent".to_owned(),
@@ -227,7 +237,7 @@ fn lost_cell(lost: Option<u64>, sent: u64) -> String {
 }
 
 /// Largest errors of the times of a table, by the relation of the clocks.
-fn bounds_text<'a>(
+fn format_error_bounds<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
 ) -> String {
@@ -247,7 +257,7 @@ fn bounds_text<'a>(
 }
 
 /// A row for each line.
-fn pairs_list(probes: &ProbesReport) -> String {
+fn format_pairs_list(probes: &ProbesReport) -> String {
     // Lines without a result are not in this table: they are named below it, with their reason.
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
@@ -255,12 +265,13 @@ fn pairs_list(probes: &ProbesReport) -> String {
         let [there, back] = match probes.method.as_str() {
             // A ping cannot tell the directions of a loss apart.
             "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
-            _ => {
-                [found.lost_there, found.lost_back].map(|lost| text_or_unknown(lost, |lost| lost.to_string()))
-            }
+            _ => [found.lost_there, found.lost_back]
+                .map(|lost| format_or_unknown(lost, |lost| lost.to_string())),
         };
-        let delays =
-            [time_cell(found, found.delay_there, full_times), time_cell(found, found.delay_back, full_times)];
+        let delays = [
+            format_time_cell(found, found.delay_there, format_full_times),
+            format_time_cell(found, found.delay_back, format_full_times),
+        ];
         let [delay_there, delay_back] = delays;
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
@@ -269,36 +280,41 @@ fn pairs_list(probes: &ProbesReport) -> String {
             back,
             delay_there,
             delay_back,
-            text_or_unknown(found.round_trip, full_times),
+            format_or_unknown(found.round_trip, format_full_times),
         ])
     });
     let mut text = format!("\n{}", format_table(&header, rows));
-    text.push_str(&bounds_text(probes.lines.iter().filter_map(|line| line.found.as_ref()), |found| {
-        found.delay_there
-    }));
-    text.push_str(&left_out_line(probes.lines.len(), "pairs", "report.json"));
+    text.push_str(&format_error_bounds(
+        probes.lines.iter().filter_map(|line| line.found.as_ref()),
+        |found| found.delay_there,
+    ));
+    text.push_str(&format_omitted_rows_line(probes.lines.len(), "pairs", "report.json"));
     text
 }
 
 /// Table with a row for each pair, for probes without answers.
-fn sending_list(probes: &ProbesReport) -> String {
+fn format_sending_list(probes: &ProbesReport) -> String {
     let rows = probes.lines.iter().take(MAX_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
         Some(vec![
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
-            text_or_unknown(found.release_error, |times| length_text(times.p50_ns, 0)),
-            text_or_unknown(found.release_error, |times| known_length(times.p99_ns, 0)),
+            format_or_unknown(found.release_error, |times| format_length(times.p50_ns, 0)),
+            format_or_unknown(found.release_error, |times| format_known_length(times.p99_ns, 0)),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
         ])
     });
     let header = ["pair", "sent", "release error p50", "p99", "uncertain", "mechanism"];
-    format!("\n{}{}", format_table(&header, rows), left_out_line(probes.lines.len(), "pairs", "report.json"))
+    format!(
+        "\n{}{}",
+        format_table(&header, rows),
+        format_omitted_rows_line(probes.lines.len(), "pairs", "report.json")
+    )
 }
 
 /// Pairs without a result, and those that ended early, each with the reason.
-fn missing_lines(probes: &ProbesReport) -> String {
+fn list_missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines
         .iter()
@@ -313,7 +329,7 @@ fn missing_lines(probes: &ProbesReport) -> String {
         .collect();
     let mut text = String::new();
     text.extend(reasons.iter().take(MAX_ROWS).map(|reason| format!("  {reason}\n")));
-    text.push_str(&left_out_line(reasons.len(), "pairs", "report.json"));
+    text.push_str(&format_omitted_rows_line(reasons.len(), "pairs", "report.json"));
     text
 }
 
@@ -387,7 +403,7 @@ mod tests {
     #[test]
     fn probe_matrix_shows_reason_for_missing_values() {
         let mesh = mesh();
-        let text = [one_way_tables(&ProbeMatrix::from_report(&mesh)), missing_lines(&mesh)].concat();
+        let text = [one_way_tables(&ProbeMatrix::from_report(&mesh)), list_missing_lines(&mesh)].concat();
         let wanted = "
   One-way delay from row to column: median / p99 ± bound
   from                        a                        b                        c
@@ -411,7 +427,7 @@ mod tests {
     fn a_time_is_shown_to_three_digits() {
         for (ns, text) in [(0, "0ns"), (7, "7ns"), (1_234, "1.23us"), (-98_765, "-98.8us"), (999_999, "1ms")]
         {
-            assert_eq!(length_text(ns, 0), text, "{ns}");
+            assert_eq!(format_length(ns, 0), text, "{ns}");
         }
     }
 }

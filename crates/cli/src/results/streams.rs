@@ -6,7 +6,7 @@ use packetrig_report::columns::{ReportTable, StreamTable, TerminalTable};
 use packetrig_report::{RunReport, StreamReport};
 
 /// Table of sent, received and lost frames.
-pub(super) fn counts_table(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_counts_table(report: &RunReport, style: TextStyle) -> String {
     report_table(
         &StreamTable::terminal_columns(TerminalTable::Counts),
         &StreamTable::report_rows(report),
@@ -16,12 +16,12 @@ pub(super) fn counts_table(report: &RunReport, style: TextStyle) -> String {
 }
 
 /// Table of deviations from the schedule.
-pub(super) fn sending_table(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_sending_table(report: &RunReport, style: TextStyle) -> String {
     streams_with(TerminalTable::Sending, report, |stream| stream.sent.is_some(), style)
 }
 
 /// Table of latency and jitter.
-pub(super) fn latency_table(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_latency_table(report: &RunReport, style: TextStyle) -> String {
     streams_with(TerminalTable::Latency, report, |stream| stream.latency.is_some(), style)
 }
 

@@ -2,7 +2,7 @@
 
 use super::columns::report_table;
 use super::merged::{ReportRemark, merge_remarks};
-use super::{MAX_ROWS, left_out_line};
+use super::{MAX_ROWS, format_omitted_rows_line};
 use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_report::columns::{PortTable, ReportTable, TerminalTable};
@@ -13,7 +13,7 @@ use packetrig_units::text::one_line;
 use std::collections::BTreeSet;
 
 /// Table of the ports' counts, and the reasons for their back ends.
-pub(super) fn ports_text(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let mut columns = PortTable::terminal_columns(TerminalTable::Counts);
     columns.retain(|(_, column)| is_fleet || column.name != "node");
@@ -31,7 +31,7 @@ fn back_end_reason(port: &PortReport) -> String {
 }
 
 /// Every account in the order in which frames pass, then the places of losses.
-pub(super) fn ledger_text(report: &RunReport) -> String {
+pub(super) fn format_ledger(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in SIDES {
         // An account that no counter feeds is left out; a zero would claim that it was counted.
@@ -43,7 +43,7 @@ pub(super) fn ledger_text(report: &RunReport) -> String {
             text.extend([format!("  {side:<14}{line}\n")]);
         }
     }
-    text.push_str(&lost_line(report));
+    text.push_str(&format_loss_line(report));
     text.extend(report.imbalances.iter().map(|wrong| format!("  does not balance: {wrong}\n")));
     text.extend(
         report.unchecked.iter().map(|rule| format!("  not checked, because a counter is missing: {rule}\n")),
@@ -85,7 +85,7 @@ const SIDES: [(&str, &[LedgerAccount]); 3] = [
     ("end to end", &[LedgerAccount::Expected, LedgerAccount::Lost]),
 ];
 
-fn lost_line(report: &RunReport) -> String {
+fn format_loss_line(report: &RunReport) -> String {
     let places = report.lost;
     // Without a loss there are no places, and a row of zeros would look like a finding.
     if places.total == 0 {
@@ -110,22 +110,22 @@ fn count_or_unknown(frames: Option<u64>) -> String {
 const LONGEST_PATH: usize = 4096;
 
 /// Capture files and their missing frames.
-pub(super) fn captures_text(report: &RunReport) -> String {
-    report.captures.iter().map(capture_line).collect()
+pub(super) fn format_captures(report: &RunReport) -> String {
+    report.captures.iter().map(format_capture_line).collect()
 }
 
-fn capture_line(capture: &CaptureResult) -> String {
+fn format_capture_line(capture: &CaptureResult) -> String {
     let missing = match capture.dropped {
         0 => String::new(),
         dropped => format!(", {} frames missing", format_count(dropped)),
     };
-    // A node names its files as it likes.
+    // The path comes from another machine, so its length is limited.
     let file = one_line(&capture.file, LONGEST_PATH);
     format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
 /// Doubts, those that forbid PASS first.
-pub(super) fn caveats_text(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     // Those that forbid PASS come first, so the limit on rows never hides one behind a note.
     for matters in [true, false] {
@@ -135,7 +135,7 @@ pub(super) fn caveats_text(report: &RunReport, style: TextStyle) -> String {
             chosen.map(|caveat| ReportRemark { subject: &caveat.subject, text: &caveat.text }).collect();
         lines.extend(merge_remarks(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
     }
-    let more = left_out_line(lines.len(), "caveats", "report.json");
+    let more = format_omitted_rows_line(lines.len(), "caveats", "report.json");
     lines.into_iter().take(MAX_ROWS).chain([more]).collect()
 }
 

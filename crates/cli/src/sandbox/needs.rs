@@ -34,7 +34,7 @@ pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Err
         files: file_rules(of_tls.chain(files).cloned(), create_directory(directory.as_deref())?),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
-        user: become_user(arguments.user.user.as_deref(), directory.as_deref(), !files.is_empty()),
+        user: choose_user(arguments.user.user.as_deref(), directory.as_deref(), !files.is_empty()),
     })
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
-    // A file that root reads may be closed to another user, and it is opened after the start.
+    // The files are opened after the change of the user, who may not be permitted to read files of root.
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
     // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
     let exports =
@@ -57,7 +57,7 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
         arguments.export.iter().any(|target| target.starts_with("tcp:") || target.starts_with("tls:"));
     let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
     let written = directory.as_deref().or_else(|| exports.first().map(PathBuf::as_path));
-    let user = become_user(arguments.user.user.as_deref(), written, reads_files);
+    let user = choose_user(arguments.user.user.as_deref(), written, reads_files);
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::DIRECTORY);
     // The directories: other programs replace the files in them.
@@ -165,7 +165,7 @@ fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
     let of_calibration =
         packetrig_probe_cli::calibration_file().and_then(|file| Some(file.parent()?.to_owned()));
-    // If a directory cannot be made, no file will be in it either.
+    // If a directory cannot be created, it will contain no file, so it is left out.
     let later = [Some(of_taps), of_calibration].into_iter().flatten();
     let later = later.filter(|directory| private_files::create_directories(directory).is_ok());
     let elsewhere = places.flows.iter().flat_map(|directory| linked_tables(directory));
@@ -221,7 +221,7 @@ fn create_directory(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> 
     Ok(Some(directory.to_owned()))
 }
 
-fn become_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -> BecomeUser {
+fn choose_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -> BecomeUser {
     match (named, written) {
         (Some(name), _) => BecomeUser::Named(name.to_owned()),
         (None, Some(path)) => BecomeUser::OwnerOf(path.to_owned()),
@@ -235,11 +235,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn root_becomes_whom_the_files_allow() {
+    fn root_changes_to_user_that_files_allow() {
         let out = Path::new("records");
-        assert_eq!(become_user(None, None, false), BecomeUser::Nobody);
-        assert_eq!(become_user(None, Some(out), true), BecomeUser::OwnerOf(out.to_owned()));
-        assert_eq!(become_user(Some("flow"), Some(out), false), BecomeUser::Named("flow".to_owned()));
-        assert!(matches!(become_user(None, None, true), BecomeUser::Stay(_)));
+        assert_eq!(choose_user(None, None, false), BecomeUser::Nobody);
+        assert_eq!(choose_user(None, Some(out), true), BecomeUser::OwnerOf(out.to_owned()));
+        assert_eq!(choose_user(Some("flow"), Some(out), false), BecomeUser::Named("flow".to_owned()));
+        assert!(matches!(choose_user(None, None, true), BecomeUser::Stay(_)));
     }
 }

@@ -107,7 +107,7 @@ fn every_help_page_is_as_committed() {
 }
 
 #[test]
-fn wrong_use_is_a_remark_with_code_2() {
+fn usage_error_is_reported_with_code_2() {
     let uses: [(&str, &[&str]); 21] = [
         ("usage-nothing", &[]),
         ("usage-unknown-command", &["rum"]),
@@ -170,14 +170,14 @@ fn closed_pipe_ends_printing_without_error() {
 }
 
 #[test]
-fn a_full_disk_is_said() {
+fn full_disk_is_reported() {
     let ended = runner::packetrig_into_file(&["doctor", "lo"], "/dev/full");
     assert_eq!(ended.code, 4);
     assert!(ended.remarks.contains("cannot write results"), "{}", ended.remarks);
 }
 
 #[test]
-fn doctor_without_rights_still_tells_the_facts() {
+fn doctor_without_rights_shows_facts() {
     let ended = packetrig(&["doctor", "lo", "--json"]);
     assert_eq!(ended.code, 0, "{}", ended.remarks);
     let json: serde_json::Value = serde_json::from_str(&ended.results).unwrap();
@@ -216,7 +216,7 @@ fn plan_check_lists_every_problem_with_path() {
 }
 
 #[test]
-fn problems_come_as_json_when_asked() {
+fn plan_problems_are_printed_as_json() {
     let ended = packetrig_with_input(&["plan", "check", "-", "--json"], b"flows: 7\nflaws: 1\n");
     assert_eq!(ended.code, 3);
     let json: serde_json::Value = serde_json::from_str(&ended.results).unwrap();
@@ -252,7 +252,7 @@ fn hostile_plan_input_is_refused_without_panic() {
 }
 
 #[test]
-fn explain_says_what_would_be_sent() {
+fn explain_lists_frames_that_would_be_sent() {
     let file = plan(SMALL_PLAN);
     let ended = packetrig(&["plan", "explain", file.path().to_str().unwrap()]);
     assert_eq!((ended.code, ended.remarks.as_str()), (0, ""));
@@ -319,7 +319,7 @@ fn unwritable_home_error_names_store_flag() {
 }
 
 #[test]
-fn looking_at_past_runs_creates_nothing() {
+fn listing_past_runs_creates_no_files() {
     let home = tempfile::tempdir().unwrap();
     for home in [home.path().to_str().unwrap(), READ_ONLY_HOME] {
         let listed = packetrig_at_home(home, &["report"]);
@@ -334,7 +334,7 @@ fn looking_at_past_runs_creates_nothing() {
 }
 
 #[test]
-fn a_plan_that_cannot_run_is_not_printed() {
+fn invalid_plan_is_not_printed() {
     let file = plan(&SMALL_PLAN.replace("pps: 1000", "ppps: 1000"));
     // The user typed the one and wrote the other.
     let from_file = ["run", file.path().to_str().unwrap(), "--print-plan"];
@@ -416,7 +416,7 @@ fn fleet_up_without_server_creates_no_fleet() {
 }
 
 #[test]
-fn an_unknown_run_is_a_users_mistake() {
+fn unknown_run_is_usage_error() {
     let home = tempfile::tempdir().unwrap();
     let place = home.path().to_str().unwrap();
     for action in ["show", "path"] {
@@ -427,7 +427,7 @@ fn an_unknown_run_is_a_users_mistake() {
 }
 
 #[test]
-fn faults_cannot_be_ordered_from_a_kernel_bridge() {
+fn kernel_bridge_refuses_faults() {
     let ended = packetrig(&["demo", "--faults", "drop=1"]);
     assert_eq!((ended.code, ended.results.as_str()), (2, ""));
     golden::compare("usage-demo-faults-of-bridge", &ended.remarks);
@@ -446,7 +446,7 @@ fn missing_fleet_is_reported_by_every_command() {
 }
 
 #[test]
-fn watching_nobody_says_how_to_start_somebody() {
+fn watch_without_server_explains_how_to_start_one() {
     // Nobody listens on the port for discarding.
     for server in ["127.0.0.1:9", "http://127.0.0.1:9"] {
         let ended = packetrig(&["watch", server]);

@@ -56,7 +56,7 @@ impl FromStr for SearchResolution {
 
     /// Parses `0.1%` of the range, or `1000` frames per second.
     fn from_str(text: &str) -> Result<Self, BisectionPlanError> {
-        // `nan` and `inf` parse as numbers, but no search ends at such a distance.
+        // `nan` and `inf` parse as numbers, but with such a resolution no search would end.
         let number =
             |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value > 0.0 && value.is_finite());
         let resolution = match text.trim().strip_suffix('%') {
@@ -150,7 +150,7 @@ impl TestMethod for BisectionMethod {
     }
 
     fn on_result(&mut self, result: &TrialResult) {
-        // A load may be far beyond the rig. The search then stays below what the rig has sent.
+        // The rig may be unable to send the load. The search then stays below the load that the rig has sent.
         self.bisection.on_load_result(result);
     }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     /// Makes a trial as a sender whose busy machine delays it at the end.
-    fn perform_slowly(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
+    fn perform_with_delayed_end(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
         let load = Load::new(order.load.frames_per_second() * 0.95);
         let result = device.perform_trial(&TrialOrder { load, ..order.clone() });
         let late = result.sent / 20;
@@ -249,7 +249,7 @@ mod tests {
         while let Some(order) = session.next_order() {
             let is_slow = order.load > Load::new(5.37e6);
             session.on_result(&if is_slow {
-                perform_slowly(&mut device, &order)
+                perform_with_delayed_end(&mut device, &order)
             } else {
                 device.perform_trial(&order)
             });

@@ -28,7 +28,7 @@ fn maximum_is_tried_first_and_passing_ends_bisection() {
 }
 
 #[test]
-fn a_burst_is_found_to_the_frame() {
+fn bisection_finds_burst_to_the_frame() {
     for limit in [0, 1, 37, 998, 999] {
         let found = search(frames(1000), limit);
         assert_eq!(found.lower, (limit > 0).then_some(limit));

@@ -44,10 +44,10 @@ impl Comparison {
         };
         let criterion = format!("{}: {name} worse by at most {most}", describe_load(load));
         let Some(compared) = load.measures.iter().find(|compared| compared.measure == limit.measure) else {
-            return JudgedCriterion::unknown(criterion, "no pair measured it");
+            return JudgedCriterion::unknown(criterion, "no pair of trials measured it");
         };
         match compared.confidence_95 {
-            // An interval exists from two pairs on. It decides only with as many pairs as a finding needs.
+            // An interval exists for two pairs or more, but it decides only if there are enough pairs for a finding.
             Some(interval) if compared.finding != DifferenceFinding::TooFewPairs => {
                 let most = match limit.limit {
                     WorseningLimit::Absolute(most) => most,
@@ -59,7 +59,7 @@ impl Comparison {
                 let judged = advise_if_undecided(judged, compared, most);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 // A comparison that was interrupted does not pass.
-                judged.only_if_all(made, self.options.pairs)
+                judged.require_all_trials(made, self.options.pairs)
             }
             _ => JudgedCriterion::unknown(
                 criterion,
@@ -75,7 +75,7 @@ impl Comparison {
         let missing = (self.options.pairs as usize).saturating_sub(load.pairs.len());
         let of = describe_load(load);
         if missing > 0 {
-            return Some(format!("{of}: {missing} pairs were not made"));
+            return Some(format!("{of}: {missing} pairs of trials were not made"));
         }
         (load.unusable_pairs > 0)
             .then(|| format!("{of}: the rig could not sustain {} pairs", load.unusable_pairs))
@@ -110,7 +110,7 @@ fn advise_if_undecided(judged: JudgedCriterion, compared: &MeasureComparison, mo
     if judged.verdict != MethodVerdict::Unknown {
         return judged;
     }
-    // The difference at which the second device is worse by exactly the limit.
+    // This is the difference at which the second device is worse by exactly the limit.
     let limit = if compared.measure.is_better_if_greater() { -most } else { most };
     let advice = match count_to_exclude(&compared.difference, limit) {
         Some(pairs) => format!("about {pairs} pairs like these would decide it (--pairs {pairs})"),

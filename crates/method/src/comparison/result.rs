@@ -13,7 +13,7 @@ pub struct ComparisonResult {
     pub loads: Vec<LoadComparison>,
 }
 
-/// Both devices at one load.
+/// Results of both devices at one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadComparison {
     pub load: ComparedLoad,
@@ -31,7 +31,7 @@ pub struct ComparedPair {
     pub devices: [TrialMeasures; 2],
 }
 
-/// Measures that a comparison keeps of a trial.
+/// The measures of a trial that a comparison uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialMeasures {
     pub loss_percent: f64,
@@ -139,10 +139,10 @@ pub(super) fn summarise_comparison(comparison: &Comparison) -> ComparisonResult 
 /// Returns the complete pairs of a load.
 fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
     let mut pairs = Vec::new();
-    // A single trial at the end is half a pair, which proves nothing.
+    // A single trial at the end is ignored, because it is only half a pair.
     for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
         // Both trials of a chunk have the same pair and load. Only their devices differ.
-        if let Some(place) = comparison.place_of_trial(index * 2).filter(|place| place.load == load) {
+        if let Some(place) = comparison.locate_trial(index * 2).filter(|place| place.load == load) {
             let [first, second] = [&trials[0], &trials[1]].map(Clone::clone);
             let devices = if place.device == 0 { [first, second] } else { [second, first] };
             pairs.push(ComparedPair { began_with: place.device, devices });
@@ -153,7 +153,7 @@ fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
 
 fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison {
     let usable: Vec<&ComparedPair> = pairs.iter().filter(|pair| pair.is_usable()).collect();
-    // A measure that no usable pair has gets no row: not every trial measures a latency.
+    // A measure without any usable pair gets no row. For example, not every trial measures a latency.
     let measures = ComparedMeasure::ALL.into_iter().filter_map(|measure| compare_measure(measure, &usable));
     LoadComparison {
         load,
@@ -165,7 +165,7 @@ fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison 
 
 fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<MeasureComparison> {
     // A difference needs both values. A pair in which one trial measured no latency does not count for it.
-    let values: Vec<[f64; 2]> = pairs.iter().filter_map(|pair| read_pair(measure, pair)).collect();
+    let values: Vec<[f64; 2]> = pairs.iter().filter_map(|pair| pair_values(measure, pair)).collect();
     let of = |select: fn(&[f64; 2]) -> f64| {
         SampleStatistics::from_values(&values.iter().map(select).collect::<Vec<_>>())
     };
@@ -182,7 +182,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
 }
 
 /// Returns the measure's values of both devices.
-fn read_pair(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
+fn pair_values(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
     let [first, second] = &pair.devices;
     Some([measure.value_in(first)?, measure.value_in(second)?])
 }

@@ -46,7 +46,7 @@ fn comparison_finds_difference_only_for_lossier_device() {
 }
 
 #[test]
-fn four_pairs_are_too_few() {
+fn four_pairs_give_no_finding() {
     let mut devices = [SimulatedDevice::new(90_000.0, 0), SimulatedDevice::new(80_000.0, 0)];
     let method = run(&options(4, 3), &mut devices);
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::TooFewPairs);

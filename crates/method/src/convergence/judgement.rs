@@ -28,7 +28,7 @@ impl Convergence {
                 let judged = JudgedCriterion::at_most(criterion, range, to_milliseconds(most), "ms");
                 // The repetitions that measured nothing may have been slower.
                 let count = u32::try_from(measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
-                judged.only_if_all(count, self.options.repetitions)
+                judged.require_all_trials(count, self.options.repetitions)
             }
             _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
         }

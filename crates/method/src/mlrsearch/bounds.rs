@@ -34,13 +34,13 @@ impl LoadTrials {
 
     /// Classifies the load for a goal.
     pub fn classify_for_goal(&self, goal: &Goal) -> BoundClass {
-        self.classify_for_target(&Target::of_goal(goal, 0))
+        self.classify_for_target(&Target::from_goal(goal, 0))
     }
 
     /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial time
     /// does not exceed.
     pub fn conditional_share(&self, goal: &Goal) -> f64 {
-        1.0 - self.conditional_loss(&Target::of_goal(goal, 0))
+        1.0 - self.compute_conditional_loss(&Target::from_goal(goal, 0))
     }
 
     pub(super) fn classify_for_target(&self, target: &Target) -> BoundClass {
@@ -62,7 +62,7 @@ impl LoadTrials {
             ) != BoundClass::Upper
     }
 
-    fn conditional_loss(&self, target: &Target) -> f64 {
+    fn compute_conditional_loss(&self, target: &Target) -> f64 {
         let mut long: Vec<LoadTrial> =
             self.0.iter().copied().filter(|trial| trial.seconds >= target.trial).collect();
         // The best trials fill the guaranteed share of the trial time first: the conditional throughput of RFC 9971.
@@ -78,7 +78,7 @@ impl LoadTrials {
             ratio = equal.first().map(|trial| trial.loss_ratio);
             remaining -= equal.iter().fold(0.0, |sum, trial| sum + trial.seconds);
         }
-        // Time that was not tried counts as lost.
+        // Trial time that is still missing counts as lost.
         if remaining > 0.0 { 1.0 } else { ratio.unwrap_or(1.0) }
     }
 }
@@ -118,9 +118,9 @@ fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
     // As long as trial time is missing, `whole` includes it.
     let whole = (sums.good_long + bad).max(target.sum);
     let allowed = whole * target.exceed_ratio;
-    // As if all missing time were good.
+    // This is the class if all missing trial time were good.
     let can_be_lower = bad <= allowed;
-    // As if all missing time were bad.
+    // This is the class if all missing trial time were bad.
     let must_be_lower = whole - sums.good_long <= allowed;
     match (can_be_lower, must_be_lower) {
         (true, true) => BoundClass::Lower,
@@ -161,7 +161,7 @@ impl TrialsByLoad {
         bounds
     }
 
-    pub(super) fn conditional_loss(&self, load: i64, target: &Target) -> f64 {
-        self.trials_at(load).map_or(1.0, |trials| trials.conditional_loss(target))
+    pub(super) fn compute_conditional_loss(&self, load: i64, target: &Target) -> f64 {
+        self.trials_at(load).map_or(1.0, |trials| trials.compute_conditional_loss(target))
     }
 }

@@ -1,4 +1,4 @@
-//! Estimates the trials that a search still needs: plays it to its end against assumed devices.
+//! Estimates the trials that a search still needs: simulates the rest of the search with assumed devices.
 
 use super::MlrSearch;
 use super::bounds::{BoundClass, LoadTrials};
@@ -7,7 +7,7 @@ use crate::{CostRange, RehearsedCost};
 
 /// Number of limits of assumed devices, spread over the range that is still possible.
 const LIMITS: i64 = 5;
-/// A search that needs more trials is not played further.
+/// Maximum number of trials of a simulated search.
 const MAX_TRIALS: u32 = 20_000;
 
 /// Variation of an assumed device's trials.
@@ -27,13 +27,13 @@ impl MlrSearch {
         let mut to_go: Option<CostRange> = None;
         // Limits outside the known bounds are left out, so the estimate gets narrower with every trial.
         for limit in self.possible_limits() {
-            let least = self.play_search(limit, AssumedDevice::Steady);
-            let most = self.play_search(limit, AssumedDevice::Wavering);
+            let least = self.rehearse_search(limit, AssumedDevice::Steady);
+            let most = self.rehearse_search(limit, AssumedDevice::Wavering);
             let known = to_go.unwrap_or(CostRange { least, most: least });
             to_go = Some(CostRange {
-                least: least_of(known.least, least),
+                least: lower_cost_of(known.least, least),
                 // The steady device may need more trials than the wavering one, so both count.
-                most: greatest_of(greatest_of(known.most, least), most),
+                most: higher_cost_of(higher_cost_of(known.most, least), most),
             });
         }
         to_go.unwrap_or_default()
@@ -54,8 +54,8 @@ impl MlrSearch {
         (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
     }
 
-    fn play_search(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
-        // On a copy, so that the running search stays where it is.
+    fn rehearse_search(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
+        // The simulation uses a copy, so that the running search does not change.
         let mut search = self.clone();
         let mut trials = 0;
         let mut seconds = 0.0;
@@ -97,7 +97,7 @@ fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64
 }
 
 /// The fewest trials of both, and the shortest time.
-fn least_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
+fn lower_cost_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     RehearsedCost {
         // The fewest trials and the shortest time may come from different devices.
         trials: one.trials.min(other.trials),
@@ -107,7 +107,7 @@ fn least_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
 }
 
 /// The most trials of both, and the longest time.
-fn greatest_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
+fn higher_cost_of(one: RehearsedCost, other: RehearsedCost) -> RehearsedCost {
     RehearsedCost {
         trials: one.trials.max(other.trials),
         sending: one.sending.max(other.sending),

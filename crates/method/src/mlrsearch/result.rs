@@ -32,9 +32,9 @@ pub struct GoalResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GoalIrregularity {
-    /// The lowest load is too high.
+    /// Even the lowest load is too high for the goal.
     NoLowerBound,
-    /// The highest load is carried.
+    /// The device carries the highest load.
     NoUpperBound,
 }
 
@@ -60,7 +60,10 @@ impl MlrSearch {
             goal,
             lower_bound: bounds.lower.map(load),
             conditional_throughput: bounds.lower.map(|index| {
-                Load::new(self.scale().load_at(index) * (1.0 - self.trials().conditional_loss(index, target)))
+                Load::new(
+                    self.scale().load_at(index)
+                        * (1.0 - self.trials().compute_conditional_loss(index, target)),
+                )
             }),
             upper_bound: bounds.upper.map(load),
             // Before the end, a missing bound may still be found.

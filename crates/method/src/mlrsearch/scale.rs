@@ -22,7 +22,7 @@ pub(super) struct LoadScale {
 impl LoadScale {
     /// Makes a scale on which every width is nearly a whole number of units; `None` if there is none.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
-        // Not the logarithm of the quotient: the reference library subtracts, and the two may round differently.
+        // The logarithms are subtracted, as in the reference library: the logarithm of the quotient may round differently.
         let whole = max.ln() - min.ln();
         // `-ln(1 - width)`: the logarithmic distance of two loads whose difference is this share of the upper one.
         let logs: Vec<f64> = widths.iter().map(|width| -(-width).ln_1p()).collect();
@@ -158,22 +158,22 @@ pub(super) struct KnownBounds {
 }
 
 impl KnownBounds {
-    /// True if a trial at a load can teach nothing more at this width.
-    pub(super) fn is_worthless(self, load: i64, width: i64) -> bool {
+    /// True if a trial at a load would give no new information: the load is outside the bounds, or the bounds are close enough.
+    pub(super) fn is_load_uninformative(self, load: i64, width: i64) -> bool {
         let is_narrow = matches!((self.lower, self.upper), (Some(low), Some(high)) if high - low <= width);
         is_narrow || self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high)
     }
 
-    /// Moves a load away from the bounds by the width. `None` if no load is worth a trial.
-    pub(super) fn keep_away(self, load: i64, width: i64, top: i64) -> Option<i64> {
-        // Callers take steps of any size, with saturation. Only here do they return to the scale.
+    /// Moves a load so that it is at least the width away from both bounds. `None` if no trial is useful.
+    pub(super) fn move_away_from_bounds(self, load: i64, width: i64, top: i64) -> Option<i64> {
+        // Callers may pass loads beyond the scale; they are clamped only here.
         let load = load.clamp(0, top);
         if self.lower.is_some_and(|low| load <= low) || self.upper.is_some_and(|high| load >= high) {
             return None;
         }
         let low = self.lower.unwrap_or(0);
         let high = self.upper.unwrap_or(top);
-        // An end that is no bound was not tried: the load may become that end.
+        // An end of the range that is not a bound was not tried yet, so the load may be that end.
         let low_end = self.lower.is_none().then_some(low);
         let high_end = self.upper.is_none().then_some(high);
         if high - low <= width {
@@ -183,7 +183,7 @@ impl KnownBounds {
         let mut soft_high = high - width;
         // The interval is narrower than two widths, so no load is a full width away from both ends.
         if soft_low > soft_high {
-            soft_low = split_point(low, high, width);
+            soft_low = choose_split_point(low, high, width);
             soft_high = soft_low;
         }
         if load < soft_low {
@@ -196,16 +196,20 @@ impl KnownBounds {
     }
 }
 
-/// Returns the place to split an interval that is wider than `width`. One part is the width times a power of two, as near to
+/// Returns the load at which to split an interval wider than `width`. One part is the width times a power of two, as near to
 /// half as possible, and the smaller part is the low one.
-pub(super) fn split_point(low: i64, high: i64, width: i64) -> i64 {
+pub(super) fn choose_split_point(low: i64, high: i64, width: i64) -> i64 {
     let whole = high - low;
     if whole == 2 * width {
         return low + width;
     }
     if whole < 2 * width {
         // Halved widths keep the parts in powers of two. An odd width has no half, so the plain middle must do.
-        return if width % 2 == 0 && width > 1 { split_point(low, high, width / 2) } else { low + whole / 2 };
+        return if width % 2 == 0 && width > 1 {
+            choose_split_point(low, high, width / 2)
+        } else {
+            low + whole / 2
+        };
     }
     // A width of 0 would stay 0 however often it is doubled.
     let mut part = width.max(1);

@@ -4,7 +4,7 @@ use super::bounds::TrialsByLoad;
 use super::scale::{KnownBounds, LoadScale};
 use super::selector::{Nomination, SearchView, Selector};
 use super::start::{StartStage, StartStep, StartTarget};
-use super::targets::{Target, chain_targets};
+use super::targets::{Target, build_targets};
 use super::{Goal, GoalError};
 use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -34,13 +34,13 @@ pub struct MlrOptions {
 pub enum MlrOptionsError {
     #[error("the search has no goal; name one, for example ndr")]
     NoGoal,
-    #[error("the goal {0} is there twice; leave one out")]
+    #[error("the goal {0} is named twice; name it once")]
     SameGoal(Goal),
     #[error(transparent)]
     Goal(#[from] GoalError),
     #[error("the lowest load, {min}, must be above 0 and below the highest, {max}")]
     Range { min: Load, max: Load },
-    #[error("the widths of the goals have no common unit; choose widths that are less different")]
+    #[error("the widths of the goals differ too much for a common scale; choose more similar widths")]
     Widths,
 }
 
@@ -78,7 +78,7 @@ impl MlrSearch {
         let [min, max] = [options.min, options.max].map(Load::frames_per_second);
         let widths: Vec<f64> = options.goals.iter().map(|goal| goal.width).collect();
         let scale = LoadScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
-        let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| chain_targets(goal, &scale)).collect();
+        let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| build_targets(goal, &scale)).collect();
         let start = StartTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
         // The search begins at the maximum: the load that the device forwards there shows where to go on.
         let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
@@ -122,10 +122,10 @@ impl MlrSearch {
                 // The step of the trial counts for all goals. It grows only if the trial did not find the bound
                 // that it was made for.
                 self.step = nomination.step;
-                if let Some(step) = self.selectors[selector].note_trial(nomination.load, &self.trials) {
+                if let Some(step) = self.selectors[selector].record_trial(nomination.load, &self.trials) {
                     self.step = step;
                 }
-                self.choose_nomination();
+                self.choose_next_trial();
             }
             SearchPhase::Over => {}
         }
@@ -135,19 +135,19 @@ impl MlrSearch {
         self.step = high - low;
         let start = KnownBounds { lower: Some(low), upper: Some(high) };
         for selector in &mut self.selectors {
-            selector.start_at(start);
+            selector.set_start_bounds(start);
         }
-        self.choose_nomination();
+        self.choose_next_trial();
     }
 
     /// Lets all goals nominate a load and chooses the next trial.
-    fn choose_nomination(&mut self) {
+    fn choose_next_trial(&mut self) {
         let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
         let mut chosen: Option<(Nomination, usize)> = None;
         // Every selector nominates, also those that are not chosen: a nomination moves it through its targets.
         for (index, selector) in self.selectors.iter_mut().enumerate() {
             let Some(nomination) = selector.nominate_load(view) else {
-                // The goal has no further load to try, and no lower bound: the lowest load is too high for it.
+                // This goal has no load left to try and no lower bound: even the lowest load is too high for it.
                 if self.options.fail_fast
                     && view.trials.relevant_bounds(selector.final_target()).lower.is_none()
                 {
@@ -157,7 +157,7 @@ impl MlrSearch {
                 continue;
             };
             // Of equal nominations the first stays, so ties go to the goal that the options name first.
-            if chosen.is_none_or(|(best, _)| nomination.is_before(&best, view.top)) {
+            if chosen.is_none_or(|(best, _)| nomination.has_precedence_over(&best, view.top)) {
                 chosen = Some((nomination, index));
             }
         }
@@ -214,7 +214,7 @@ impl TestMethod for MlrSearch {
     reason = "a cast saturates; seconds are not negative"
 )]
 pub(super) fn to_nanos(seconds: f64) -> Nanos {
-    // Rounded, not cut: a float may be a little below the whole nanosecond that it stands for.
+    // The value is rounded, not truncated: a float may be slightly below the whole nanosecond that it represents.
     Nanos::new((seconds * 1e9).round() as u64)
 }
 

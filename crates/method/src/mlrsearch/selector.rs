@@ -1,7 +1,7 @@
 //! Selects the load that a goal tries next.
 
 use super::bounds::TrialsByLoad;
-use super::scale::{KnownBounds, split_point};
+use super::scale::{KnownBounds, choose_split_point};
 use super::targets::Target;
 use std::cmp::Ordering;
 
@@ -16,21 +16,21 @@ pub(super) struct Nomination {
 
 impl Nomination {
     /// True if this nomination goes first: the smaller load, then the longer trial, then the larger step.
-    pub(super) fn is_before(&self, other: &Self, top: i64) -> bool {
-        // Steps beyond the whole range are equal.
+    pub(super) fn has_precedence_over(&self, other: &Self, top: i64) -> bool {
+        // Steps larger than the whole range have the same effect, so they compare as equal.
         let steps = other.step.min(top).cmp(&self.step.min(top));
         self.load.cmp(&other.load).then(other.seconds.total_cmp(&self.seconds)).then(steps) == Ordering::Less
     }
 }
 
-/// A bound that an extending step does not look for. If the trial finds this bound again, steps grow.
+/// The kind of bound that a step beyond the known range should not find. If the trial is such a bound again, the steps grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MissedBound {
     Lower,
     Upper,
 }
 
-/// The way of one goal through its targets.
+/// Progress of one goal through its targets.
 #[derive(Clone, Debug)]
 pub(super) struct Selector {
     /// The targets of the goal, from coarse to fine.
@@ -59,8 +59,8 @@ impl Selector {
         Self { targets, stage: 0, start: KnownBounds::default(), step: 0, grows_at: None, is_done: false }
     }
 
-    /// Takes the loads of the first trials.
-    pub(super) fn start_at(&mut self, start: KnownBounds) {
+    /// Sets the bounds that the first trials found.
+    pub(super) fn set_start_bounds(&mut self, start: KnownBounds) {
         self.start = start;
         self.restart_step();
     }
@@ -102,13 +102,13 @@ impl Selector {
     }
 
     /// Records that its nomination was tried. Returns the new step of the whole search if that grows.
-    pub(super) fn note_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
+    pub(super) fn record_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
         let bounds = trials.relevant_bounds(self.current_target());
         let bound = match self.grows_at? {
             MissedBound::Lower => bounds.lower,
             MissedBound::Upper => bounds.upper,
         };
-        // The trial became the bound that the step was to leave behind, so the limit is further away than thought.
+        // The step should have passed this kind of bound, but the trial is such a bound again: the limit is further away.
         (bound == Some(load)).then(|| {
             self.step = self.step.saturating_mul(self.current_target().expansion);
             self.step
@@ -117,7 +117,7 @@ impl Selector {
 
     fn restart_step(&mut self) {
         let distance = match self.start {
-            // The first trials, or the coarser target, were this far apart.
+            // This is the distance between the bounds of the first trials or of the coarser target.
             KnownBounds { lower: Some(low), upper: Some(high) } => high - low,
             _ => 0,
         };
@@ -142,7 +142,7 @@ impl Selector {
         // The start loads are tried before, so one of the bounds is known here.
         match (bounds.lower, bounds.upper) {
             (None, Some(high)) => {
-                // Saturation does no harm: `keep_away` clamps the load to the scale.
+                // Saturation does no harm: `move_away_from_bounds` clamps the load to the scale.
                 self.extend_range(bounds, high.saturating_sub(step), MissedBound::Upper, view)
             }
             (Some(low), None) => {
@@ -161,13 +161,13 @@ impl Selector {
             KnownBounds { lower: Some(low), upper: Some(high) }
                 if width < high - low && high - low <= 2 * width =>
             {
-                Some(split_point(low, high, width))
+                Some(choose_split_point(low, high, width))
             }
             _ => None,
         };
         // The middle first: if it is a bound, one of the two ends needs no trial for this target.
         let loads = [half, self.start.lower, self.start.upper];
-        loads.into_iter().flatten().find(|load| !bounds.is_worthless(*load, width))
+        loads.into_iter().flatten().find(|load| !bounds.is_load_uninformative(*load, width))
     }
 
     /// Takes a step beyond the only known bound.
@@ -180,8 +180,8 @@ impl Selector {
     ) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         // Without a load beyond the bound, the end of the range is reached, and so is the target.
-        let load = bounds.keep_away(wanted, width, view.top)?;
-        if bounds.is_worthless(load, width) {
+        let load = bounds.move_away_from_bounds(wanted, width, view.top)?;
+        if bounds.is_load_uninformative(load, width) {
             return None;
         }
         self.grows_at = Some(missed);
@@ -192,19 +192,19 @@ impl Selector {
     fn bisect_range(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         let bounds = KnownBounds { lower: Some(low), upper: Some(high) };
-        let middle = split_point(low, high, width);
+        let middle = choose_split_point(low, high, width);
         let step = self.step.max(view.step);
-        let down = bounds.keep_away(high.saturating_sub(step), width, view.top);
+        let down = bounds.move_away_from_bounds(high.saturating_sub(step), width, view.top);
         if down.is_some_and(|load| load > middle && self.start.upper.is_some_and(|start| load < start)) {
             self.grows_at = Some(MissedBound::Upper);
             return down.map(|load| (load, step));
         }
-        let up = bounds.keep_away(low.saturating_add(step), width, view.top);
+        let up = bounds.move_away_from_bounds(low.saturating_add(step), width, view.top);
         if up.is_some_and(|load| load < middle && self.start.lower.is_some_and(|start| load > start)) {
             self.grows_at = Some(MissedBound::Lower);
             return up.map(|load| (load, step));
         }
-        if bounds.is_worthless(middle, width) {
+        if bounds.is_load_uninformative(middle, width) {
             return None;
         }
         let half = (middle - low).min(high - middle);
@@ -222,7 +222,7 @@ mod tests {
         let target =
             Target { loss_ratio: 0.0, exceed_ratio: 0.0, width: 10, trial: 1.0, sum: 1.0, expansion: 2 };
         let mut selector = Selector::new(vec![target]);
-        selector.start_at(KnownBounds { lower: Some(100), upper: Some(110) });
+        selector.set_start_bounds(KnownBounds { lower: Some(100), upper: Some(110) });
         let mut trials = TrialsByLoad::default();
         trials.add_trial(100, 1.0, 0.0, false);
         trials.add_trial(110, 1.0, 0.5, false);

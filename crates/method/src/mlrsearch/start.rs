@@ -57,22 +57,27 @@ impl StartTarget {
         let carried = scale.index_of(forwarded * (1.0 / (1.0 - self.loss_ratio)));
         let top = scale.top_index();
         match stage {
-            // The maximum is carried, so there is no overload to learn from: the search stays at the top.
+            // The device carries the maximum load, so there was no overload: the search starts at the maximum.
             StartStage::Max if carried >= top => StartStep::Ready(load, load),
             StartStage::Max => {
                 let below = KnownBounds { lower: None, upper: Some(top) };
-                continue_at(below.keep_away(carried, self.width, top), StartStage::Forwarded, load)
+                continue_with_trial(
+                    below.move_away_from_bounds(carried, self.width, top),
+                    StartStage::Forwarded,
+                    load,
+                )
             }
             StartStage::Forwarded => {
                 // If the forwarded load still loses too much, go down again to what it forwarded now. If not, one
                 // width up: the loss is expected just above.
                 let second = if loss_ratio > self.loss_ratio {
-                    KnownBounds { lower: None, upper: Some(load) }.keep_away(carried, self.width, top)
+                    KnownBounds { lower: None, upper: Some(load) }
+                        .move_away_from_bounds(carried, self.width, top)
                 } else {
                     let between = KnownBounds { lower: Some(load), upper: Some(top) };
-                    between.keep_away(load + self.width, self.width, top)
+                    between.move_away_from_bounds(load + self.width, self.width, top)
                 };
-                continue_at(second, StartStage::Second { first: load }, load)
+                continue_with_trial(second, StartStage::Second { first: load }, load)
             }
             StartStage::Second { first } => StartStep::Ready(first.min(load), first.max(load)),
         }
@@ -80,7 +85,7 @@ impl StartTarget {
 }
 
 /// Makes a trial at `next`; without one, the search starts at the last trial's load.
-fn continue_at(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
+fn continue_with_trial(next: Option<i64>, stage: StartStage, load: i64) -> StartStep {
     match next {
         Some(load) => StartStep::Trial { stage, load },
         None => StartStep::Ready(load, load),

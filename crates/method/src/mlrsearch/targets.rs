@@ -19,7 +19,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Returns the target that is the goal itself.
-    pub(super) fn of_goal(goal: &Goal, width: i64) -> Self {
+    pub(super) fn from_goal(goal: &Goal, width: i64) -> Self {
         Self {
             loss_ratio: goal.loss_ratio,
             exceed_ratio: goal.exceed_ratio,
@@ -32,8 +32,8 @@ impl Target {
 }
 
 /// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
-pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
-    let last = Target::of_goal(goal, scale.units_of_width(goal.width));
+pub(super) fn build_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
+    let last = Target::from_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
     let count = goal.preceding_targets;
     // Without preceding targets the factor is not used. The 1 only avoids a division by 0.

@@ -140,7 +140,7 @@ fn upper_bound_needing_rig_trials_is_rig_caused() {
     // One of two bad trials is enough for an upper bound.
     let mut trials = LoadTrials::default();
     trials.add_trial(60.0, 0.1, true);
-    let target = targets::Target::of_goal(&Goal::RFC2544, 1);
+    let target = targets::Target::from_goal(&Goal::RFC2544, 1);
     assert!(trials.is_upper_by_rig(&target));
     trials.add_trial(60.0, 0.1, false);
     assert!(!trials.is_upper_by_rig(&target));
@@ -172,7 +172,7 @@ fn options_that_cannot_be_searched_are_refused() {
 }
 
 #[test]
-fn time_to_go_shrinks_to_nothing() {
+fn mlr_remaining_cost_shrinks_to_zero() {
     let mut method = search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6);
     let mut device = SimulatedDevice::new(5.37e6, 0);
     let (mut estimates, mut lengths) = (Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ fn reread(trials: &[journal::JournalEntry]) -> Vec<journal::JournalEntry> {
     for entry in trials {
         text += &journal::to_json_line(entry).unwrap();
     }
-    journal::read_journal::<String>(&text).unwrap().trials
+    journal::parse_journal::<String>(&text).unwrap().trials
 }
 
 proptest! {

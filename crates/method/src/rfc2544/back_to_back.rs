@@ -100,7 +100,7 @@ impl BurstSearches {
 
     fn describe_invalid(&self, bursts: Option<SampleStatistics>) -> Option<String> {
         let longest = self.options.max;
-        // The last search stands for all: the next one begins only after a search that the device limited.
+        // Checking the last search suffices: the next search begins only if the device set the bound of the one before.
         let cause = self.searches.last()?.limited_by;
         match cause {
             BoundCause::Rig => {

@@ -1,6 +1,6 @@
 //! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing.
 
-use super::{FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, rig_fault, timed_order};
+use super::{FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, rig_fault};
 use crate::{Load, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos, Ratio};
 
@@ -31,7 +31,7 @@ impl FrameLossTrials {
     fn next_percent(&self) -> Option<f64> {
         // Computed from the number of points each time: with repeated subtraction, rounding errors would add up.
         let percent = self.points.len() as f64 * -self.step_percent + 100.0;
-        // With steps that are no whole number, the last share may miss 0 by a rounding error.
+        // With fractional steps, rounding errors can make the last share slightly different from 0.
         (!self.is_complete() && percent > self.step_percent * 1e-6).then_some(percent)
     }
 
@@ -42,7 +42,7 @@ impl FrameLossTrials {
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
         let load = self.maximum.scale_by(self.next_percent()? / 100.0);
-        Some(timed_order(TrialPurpose::LossRate, self.size, load, self.time))
+        Some(build_timed_order(TrialPurpose::LossRate, self.size, load, self.time))
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {

@@ -14,15 +14,15 @@ impl Rfc2544 {
         let criteria = self.result.sizes.iter().flat_map(|row| self.judge_size(row));
         let reset =
             self.options.criteria.maximum_reset_ns.map(|most| judge_reset(self.result.reset.as_ref(), most));
-        let open = self.next_order().is_some().then(|| "the benchmark is not over".to_owned());
+        let open = self.next_order().is_some().then(|| "the benchmark is not complete".to_owned());
         let unknown = self.result.sizes.iter().flat_map(describe_unknown);
-        let unknown = unknown.chain(not_measured("reset", self.result.reset.as_ref())).chain(open);
+        let unknown = unknown.chain(describe_unmeasured("reset", self.result.reset.as_ref())).chain(open);
         MethodJudgement::new(criteria.chain(reset).collect(), unknown.collect())
     }
 
     fn judge_size(&self, row: &SizeBenchmark) -> Vec<JudgedCriterion> {
         let criteria = &self.options.criteria;
-        // A limit for a test that nobody requested is judged, too: without a value it must not look kept.
+        // A limit for a test that was not requested is judged, too: without a value it must not look as if it were met.
         let floors = criteria.minimum_throughput.iter().filter_map(|floor| judge_throughput(row, floor));
         let latency = criteria.maximum_latency_ns.map(|most| judge_latency(row, most));
         let recovery = criteria.maximum_recovery_ns.map(|most| judge_recovery(row, most));
@@ -80,7 +80,7 @@ fn judge_latency(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let range = ValueRange { low: (mean.mean - bound).max(0.0) / 1e3, high: (mean.mean + bound) / 1e3 };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e3, "us");
     // A benchmark that was interrupted does not pass.
-    judged.only_if_all(mean.count, latency.repetitions)
+    judged.require_all_trials(mean.count, latency.repetitions)
 }
 
 fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
@@ -99,11 +99,11 @@ fn judge_recovery(row: &SizeBenchmark, most: Nanos) -> JudgedCriterion {
     let Some(mean) = recovery.recovery_ns else {
         return JudgedCriterion::unknown(criterion, "no trial measured it");
     };
-    // One trial without recovery leaves the mean without an upper bound.
+    // If one trial has no recovery, the mean has no upper bound.
     let high = if recovery.all_recovered() { mean.mean / 1e6 } else { f64::INFINITY };
     let range = ValueRange { low: mean.mean / 1e6, high };
     let judged = JudgedCriterion::at_most(criterion, range, most.as_u64() as f64 / 1e6, "ms");
-    judged.only_if_all(mean.count, recovery.repetitions)
+    judged.require_all_trials(mean.count, recovery.repetitions)
 }
 
 fn judge_reset(outcome: Option<&PartOutcome<ResetTime>>, most: Nanos) -> JudgedCriterion {
@@ -149,10 +149,10 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
         row.back_to_back.as_ref().and_then(PartOutcome::measured_value).and_then(|part| part.invalid.clone());
     let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
     let faults = faults.map(|(what, count)| format!("{size} {what}: {count} trials did not measure it"));
-    let parts = not_measured(&format!("{size} latency"), row.latency.as_ref())
+    let parts = describe_unmeasured(&format!("{size} latency"), row.latency.as_ref())
         .into_iter()
-        .chain(not_measured(&format!("{size} back-to-back"), row.back_to_back.as_ref()))
-        .chain(not_measured(&format!("{size} recovery"), row.recovery.as_ref()));
+        .chain(describe_unmeasured(&format!("{size} back-to-back"), row.back_to_back.as_ref()))
+        .chain(describe_unmeasured(&format!("{size} recovery"), row.recovery.as_ref()));
     let invalid = invalid.map(|reason| format!("{size} back-to-back: {reason}"));
     throughput.into_iter().chain(parts).chain(invalid).chain(faults).collect()
 }
@@ -169,7 +169,7 @@ fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
     [("latency", samples.count()), ("frame loss", points.count()), ("recovery", unknown.count())]
 }
 
-fn not_measured<T>(what: &str, part: Option<&PartOutcome<T>>) -> Option<String> {
+fn describe_unmeasured<T>(what: &str, part: Option<&PartOutcome<T>>) -> Option<String> {
     match part {
         Some(PartOutcome::NotMeasured { reason }) => Some(format!("{what}: {reason}")),
         _ => None,

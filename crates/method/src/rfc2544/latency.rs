@@ -3,7 +3,7 @@
 use super::{
     LatencyBenchmark, LatencyDefinition, LatencySample, Rfc2544Options, SizeBenchmark, ThroughputBasis,
 };
-use super::{rig_fault, timed_order};
+use super::{build_timed_order, rig_fault};
 use crate::line_rate::transmission_time;
 use crate::{SampleStatistics, TrialLatency, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -39,7 +39,8 @@ impl LatencyTrials {
     }
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
-        let order = timed_order(TrialPurpose::Latency, self.size, self.basis.frames_per_second, self.time);
+        let order =
+            build_timed_order(TrialPurpose::Latency, self.size, self.basis.frames_per_second, self.time);
         (self.samples.len() < self.repetitions as usize).then_some(order)
     }
 
@@ -57,24 +58,32 @@ impl LatencyTrials {
         self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
     }
 
-    fn by_definition(&self, measured: Nanos) -> Nanos {
+    fn subtract_definition_time(&self, measured: Nanos) -> Nanos {
         // A device that forwards before it has the whole frame may be quicker than the frame on the line.
         // Its latency by this definition is 0.
         measured.saturating_sub(self.subtracted)
     }
 
     pub(super) fn to_benchmark(&self) -> LatencyBenchmark {
-        let means: Vec<f64> =
-            self.usable_latencies().map(|latency| self.by_definition(latency.mean).as_u64() as f64).collect();
+        let means: Vec<f64> = self
+            .usable_latencies()
+            .map(|latency| self.subtract_definition_time(latency.mean).as_u64() as f64)
+            .collect();
         LatencyBenchmark {
             basis: self.basis,
             definition: self.definition,
             subtracted_ns: self.subtracted,
             mean_latency_ns: SampleStatistics::from_values(&means),
-            min_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.min)).min(),
+            min_latency_ns: self
+                .usable_latencies()
+                .map(|latency| self.subtract_definition_time(latency.min))
+                .min(),
             // Extremes are over all frames of all trials. The mean is over the means, as RFC 2544, 26.2 wants it.
-            max_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.max)).max(),
-            // The greatest bound holds for every trial, so it also holds for their mean.
+            max_latency_ns: self
+                .usable_latencies()
+                .map(|latency| self.subtract_definition_time(latency.max))
+                .max(),
+            // The largest error bound is valid for every trial, so it is also valid for the mean of all trials.
             bound_ns: self.usable_latencies().map(|latency| latency.bound).max(),
             samples: self.samples.clone(),
             repetitions: self.repetitions,

@@ -1,7 +1,7 @@
 //! Options of a benchmark by RFC 2544.
 
 use super::criteria::Rfc2544Criteria;
-use crate::any_method::{OptionProblem, first_problem};
+use crate::any_method::{OptionProblem, find_first_problem};
 use crate::{Load, TrialOrder, TrialPurpose, TrialWaits, line_rate::theoretical_load};
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
@@ -111,7 +111,7 @@ pub struct Rfc2544Repetitions {
 }
 
 impl Rfc2544Durations {
-    /// The durations of RFC 2544 and RFC 9004.
+    /// Returns the durations that RFC 2544 and RFC 9004 require.
     pub const STANDARD: Self = Self {
         // RFC 2544, 24: a search may use shorter trials, but the final ones take at least 60 s.
         search_trial_ns: Nanos::from_secs(10),
@@ -128,7 +128,7 @@ impl Rfc2544Durations {
         waits: TrialWaits::RFC2544,
     };
 
-    /// Durations of seconds. The results are not those of RFC 2544.
+    /// Returns durations of a few seconds. The results then do not conform to RFC 2544.
     pub const QUICK: Self = Self {
         search_trial_ns: Nanos::from_secs(1),
         final_trial_ns: Nanos::from_secs(2),
@@ -199,14 +199,14 @@ impl Rfc2544Options {
         let repetitions =
             [self.repetitions.latency, self.repetitions.back_to_back, self.repetitions.recovery];
         // With the least step, a curve has ten thousand points.
-        first_problem(&[
+        find_first_problem(&[
             (self.line_bits_per_second.bits_per_second() == 0, "line_bits_per_second", "must be above 0"),
             (self.frame_sizes_bytes.is_empty(), "frame_sizes_bytes", "must name at least one size"),
             (self.tests.is_empty(), "tests", "must name at least one test"),
             (times.contains(&Nanos::ZERO), "durations", "must not be 0"),
             (
                 // A reset after the last frame costs no frame, so the outage would look like 0.
-                self.makes(Rfc2544Test::Reset) && durations.reset_at_ns >= durations.reset_trial_ns,
+                self.includes_test(Rfc2544Test::Reset) && durations.reset_at_ns >= durations.reset_trial_ns,
                 "durations",
                 "must have a reset_trial_ns that is longer than reset_at_ns",
             ),
@@ -236,7 +236,7 @@ impl Rfc2544Options {
     }
 
     /// True if the benchmark makes this test: it was requested, or it is the throughput, which another test needs.
-    pub(super) fn makes(&self, test: Rfc2544Test) -> bool {
+    pub(super) fn includes_test(&self, test: Rfc2544Test) -> bool {
         let is_needed =
             test == Rfc2544Test::Throughput && self.tests.iter().any(|test| test.needs_throughput());
         is_needed || self.tests.contains(&test)
@@ -268,8 +268,8 @@ impl Rfc2544Options {
         }
     }
 
-    /// Lists the points in which trials are shorter or fewer than the RFCs require. If there are any, the results are not
-    /// those of RFC 2544.
+    /// Lists where trials are shorter or fewer than the RFCs require. If the list is not empty, the results do not
+    /// conform to RFC 2544.
     pub fn find_shortfalls(&self) -> Vec<String> {
         let asked = &self.durations;
         let full = &Rfc2544Durations::STANDARD;
@@ -281,7 +281,8 @@ impl Rfc2544Options {
             (Rfc2544Test::BackToBack, "the longest burst", asked.longest_burst_ns, Nanos::from_secs(2)),
             (Rfc2544Test::Recovery, "the overload", asked.recovery_overload_ns, full.recovery_overload_ns),
         ];
-        let short = times.into_iter().filter(|(test, _, asked, full)| self.makes(*test) && asked < full);
+        let short =
+            times.into_iter().filter(|(test, _, asked, full)| self.includes_test(*test) && asked < full);
         let mut shortfalls: Vec<String> =
             short.map(|(_, what, asked, full)| format!("{what}: {asked}, not {full}")).collect();
         // RFC 2544, 26.2: at least 20 repetitions.
@@ -293,7 +294,7 @@ impl Rfc2544Options {
             shortfalls.push(format!("frame loss: steps of {} %, not 10 %", self.loss_step_percent));
         }
         shortfalls.extend(self.describe_cap());
-        shortfalls.extend(self.short_waits());
+        shortfalls.extend(self.describe_short_waits());
         shortfalls
     }
 
@@ -306,7 +307,7 @@ impl Rfc2544Options {
         Some(format!("loads of {size}: up to {most}, not {theoretical}"))
     }
 
-    fn short_waits(&self) -> Option<String> {
+    fn describe_short_waits(&self) -> Option<String> {
         let waits = self.durations.waits;
         let full = TrialWaits::RFC2544;
         // RFC 2544, 23 asks for each of the waits, so a single short one is a shortfall.

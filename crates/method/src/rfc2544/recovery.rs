@@ -2,7 +2,7 @@
 //! still lost.
 
 use super::{RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
-use super::{rig_fault, timed_order};
+use super::{build_timed_order, rig_fault};
 use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
@@ -44,16 +44,16 @@ impl RecoveryTrials {
     }
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
-        let order = timed_order(TrialPurpose::Recovery, self.size, self.overload, self.overload_time);
+        let order = build_timed_order(TrialPurpose::Recovery, self.size, self.overload, self.overload_time);
         let order = TrialOrder { then: Some(self.after), ..order };
         (self.trials.len() < self.repetitions as usize).then_some(order)
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
-        self.trials.push(self.read_trial(result));
+        self.trials.push(self.evaluate_trial(result));
     }
 
-    fn read_trial(&self, result: &TrialResult) -> RecoveryTrial {
+    fn evaluate_trial(&self, result: &TrialResult) -> RecoveryTrial {
         // Each stream has a row at the overload. The rows at the lower load follow after all of those.
         let (overload, after) = result.streams.split_at(result.streams.len() / 2);
         let overload_lost_frames = overload.iter().map(|stream| stream.lost.most).sum();
@@ -70,15 +70,15 @@ impl RecoveryTrials {
             return trial;
         }
         if after.is_empty() || overload.len() != after.len() {
-            let note = "the streams of the lower load are not told apart".to_owned();
+            let note = "the trial has no separate results of the streams at the lower load".to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         }
-        self.read_last_loss(after, trial)
+        self.evaluate_last_loss(after, trial)
     }
 
-    fn read_last_loss(&self, after: &[StreamTrial], trial: RecoveryTrial) -> RecoveryTrial {
+    fn evaluate_last_loss(&self, after: &[StreamTrial], trial: RecoveryTrial) -> RecoveryTrial {
         if trial.after_lost_frames == 0 {
-            // The RFC wants an overload. If none was reached, a recovery of 0 means little, and the note says so.
+            // The RFC requires an overload. If no frame was lost, there was none, and the note says that a recovery time of 0 means little.
             let note = (trial.overload_lost_frames == 0).then(|| "the overload lost no frame".to_owned());
             return RecoveryTrial { recovery_ns: Some(Nanos::ZERO), is_recovered: true, note, ..trial };
         }
@@ -89,7 +89,7 @@ impl RecoveryTrials {
             let note = "it is not known when the last frame was lost".to_owned();
             return RecoveryTrial { note: Some(note), ..trial };
         };
-        // Divided first: multiplied first, a very long time would overflow.
+        // The division comes first: multiplying a very long time first would overflow.
         let end = self.after.time.as_u64() / 100 * END_PERCENT;
         let is_recovered = last.as_u64() < end;
         let note =

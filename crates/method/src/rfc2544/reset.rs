@@ -1,6 +1,8 @@
 //! Reset (RFC 2544, 26.6): measures how long the device forwards nothing when it is reset under its throughput.
 
-use super::{PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, rig_fault, timed_order};
+use super::{
+    PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, build_timed_order, rig_fault,
+};
 use crate::rounding::time_of_frames;
 use crate::session::REPEATS;
 use crate::{TimeRange, TrialEvent, TrialOrder, TrialPurpose, TrialResult};
@@ -22,7 +24,7 @@ pub(super) struct ResetTrial {
     time: Nanos,
     event: TrialEvent,
     limit: Option<Nanos>,
-    /// Number of times that the trial was made again because it left the limit open.
+    /// Number of times that the trial was repeated because its bounds did not decide the criterion.
     repeated: u32,
     outcome: Option<PartOutcome<ResetTime>>,
 }
@@ -41,7 +43,8 @@ impl ResetTrial {
     }
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
-        let order = timed_order(TrialPurpose::Reset, self.size, self.basis.frames_per_second, self.time);
+        let order =
+            build_timed_order(TrialPurpose::Reset, self.size, self.basis.frames_per_second, self.time);
         self.outcome.is_none().then_some(TrialOrder { event: Some(self.event), ..order })
     }
 
@@ -52,7 +55,7 @@ impl ResetTrial {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
-            (Some(event_at), None) => PartOutcome::Measured(self.read_reset(result, event_at)),
+            (Some(event_at), None) => PartOutcome::Measured(self.evaluate_reset(result, event_at)),
         };
         // A device that does not come back has no upper bound in a repeated trial, either.
         let is_open = outcome
@@ -66,17 +69,18 @@ impl ResetTrial {
         self.outcome = Some(outcome);
     }
 
-    fn read_reset(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
+    fn evaluate_reset(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
         let streams = &result.streams;
         let last_loss = streams.iter().filter_map(|stream| stream.last_loss).max();
         let is_back = last_loss.is_none_or(|last| last.as_u64() < self.time.as_u64() / 100 * END_PERCENT);
         let outage = streams.iter().filter_map(|stream| stream.longest_outage).max();
         // An outage has no end without an arrival after it. The lost frames then show its least length.
-        let outage_ns = outage.filter(|_| is_back).or_else(|| self.outage_by_frames(result)).max(outage);
+        let outage_ns =
+            outage.filter(|_| is_back).or_else(|| self.estimate_outage_from_losses(result)).max(outage);
         let outage_ns = outage_ns.unwrap_or(Nanos::ZERO);
         let least = streams.iter().filter_map(|stream| stream.least_longest_outage).max();
         ResetTime {
-            // Without an end, the outage so far is the least itself. A least above the most is impossible.
+            // Without an end, the lower bound is the outage so far. A lower bound above the upper bound would be invalid.
             least_outage_ns: least.filter(|_| is_back).unwrap_or(outage_ns).min(outage_ns),
             frame_size_bytes: self.size,
             basis: self.basis,
@@ -87,8 +91,8 @@ impl ResetTrial {
         }
     }
 
-    fn outage_by_frames(&self, result: &TrialResult) -> Option<Nanos> {
-        // Only frames that are lost for certain: the result is the least length of the outage.
+    fn estimate_outage_from_losses(&self, result: &TrialResult) -> Option<Nanos> {
+        // Only certain losses count, because the result is a lower bound of the outage.
         let of_streams =
             result.streams.iter().filter_map(|stream| time_of_frames(stream.lost.least, stream.rate));
         let rate = self.basis.frames_per_second.frames_per_second();

@@ -36,16 +36,16 @@ pub struct SizeBenchmark {
     pub recovery: Option<PartOutcome<RecoveryBenchmark>>,
 }
 
-/// Outcome of a part.
+/// Outcome of a test with one frame size.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "status", rename_all = "kebab-case")]
 pub enum PartOutcome<T> {
     Measured(T),
-    /// The device has no such value.
+    /// The test does not apply to this device.
     NotApplicable {
         reason: String,
     },
-    /// The device has such a value, but it could not be measured.
+    /// The test applies, but its value could not be measured.
     NotMeasured {
         reason: String,
     },

@@ -344,7 +344,7 @@ fn zero_throughput_fails_and_leaves_latency_unmeasured() {
 }
 
 /// All tests with all criteria.
-fn everything() -> Rfc2544Options {
+fn all_tests_and_criteria() -> Rfc2544Options {
     let mut options = quick(&Rfc2544Test::ALL, &[64, 1518]);
     let floor = ThroughputFloor::PercentOfLine(90.0);
     options.criteria = Rfc2544Criteria {
@@ -364,7 +364,7 @@ fn rig_limited_result_is_unknown_and_names_load() {
         outage: Some(Nanos::from_secs(1)),
         ..SimulatedDevice::new(1e9, 0)
     };
-    let method = run_device(&everything(), &device);
+    let method = run_device(&all_tests_and_criteria(), &device);
     let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
     let bounds = method.result_so_far().sizes[0].throughput.as_ref().unwrap();
@@ -395,7 +395,7 @@ fn a_benchmark_that_was_interrupted_does_not_pass() {
 
 /// Runs a method with the journal of its first `cut` trials, then with the device.
 fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544 {
-    let read_back = journal::read_journal::<Rfc2544Options>(journal_text).unwrap();
+    let read_back = journal::parse_journal::<Rfc2544Options>(journal_text).unwrap();
     let mut session = MethodSession::new(Rfc2544::new(read_back.head));
     for entry in &read_back.trials {
         session.replay_trial(&entry.order, &entry.result).unwrap();
@@ -430,7 +430,7 @@ proptest! {
     fn rfc2544_run_resumes_from_any_journal_cut(
         limit in 1e3..2e6f64, buffer in 0u64..5000, cut_percent in 0usize..=100, rig_limit in 1e4..3e6f64,
     ) {
-        let options = everything();
+        let options = all_tests_and_criteria();
         let device = SimulatedDevice {
             rig_limit,
             latency: Some(Nanos::from_micros(10)),
@@ -455,7 +455,7 @@ proptest! {
     }
 
     #[test]
-    fn losses_in_doubt_are_never_the_devices(limit in 2e4..1.4e6f64, doubtful_percent in 0u64..60, seed in any::<u64>()) {
+    fn doubtful_losses_never_fail_device(limit in 2e4..1.4e6f64, doubtful_percent in 0u64..60, seed in any::<u64>()) {
         let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
         let floor = ThroughputFloor::FramesPerSecond(Load::new(limit * 0.95));
         options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
@@ -471,7 +471,7 @@ proptest! {
 
     #[test]
     fn rig_limit_alone_never_fails_a_device(rig_limit in 1e3..1.2e6f64, buffer in 0u64..1000) {
-        let mut options = everything();
+        let mut options = all_tests_and_criteria();
         options.criteria.maximum_reset_ns = None;
         let device = SimulatedDevice { rig_limit, ..SimulatedDevice::new(1e9, buffer) };
         let judgement = run_device(&options, &device).judge_result();

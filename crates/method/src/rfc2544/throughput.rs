@@ -4,7 +4,7 @@
 //! must then pass in trials of full length. If it does not, the search goes down in growing steps and bisects again, in full
 //! length.
 
-use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, rig_fault, timed_order};
+use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, rig_fault};
 use crate::bisection::{Bisection, BisectionOptions};
 use crate::{BoundCause, Load, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
@@ -15,7 +15,7 @@ pub(super) struct ThroughputSearch {
     guide: Bisection<f64>,
     guide_time: Nanos,
     final_time: Nanos,
-    /// Loads that the user requires. Each is tried itself if it lies between the bounds.
+    /// Loads of the user's criteria. Each is tried if it lies between the bounds.
     floors: Vec<f64>,
     /// The highest load that passed a trial of full length.
     carried: Option<f64>,
@@ -47,7 +47,7 @@ impl ThroughputSearch {
                 maximum.frames_per_second(),
                 resolution,
             )),
-            // A guide longer than the final trials would cost time and prove nothing more.
+            // Guiding trials longer than the final ones would take more time and prove nothing more.
             guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
             final_time: options.durations.final_trial_ns,
             floors: floors.collect(),
@@ -66,7 +66,7 @@ impl ThroughputSearch {
     }
 
     fn make_order(&self, load: f64, time: Nanos) -> TrialOrder {
-        timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
+        build_timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
     }
 
     fn next_final_load(&self) -> Option<f64> {
@@ -79,7 +79,7 @@ impl ThroughputSearch {
         if upper - carried > reach.resolution && carried < middle && middle < upper {
             return Some(middle);
         }
-        // A floor between the bounds would be neither carried nor refuted. One trial at it decides.
+        // A required load between the bounds is neither proven nor refuted. One trial at this load decides.
         self.floors.iter().copied().find(|floor| carried < *floor && *floor < upper)
     }
 
@@ -91,7 +91,7 @@ impl ThroughputSearch {
             None => Some(found),
             Some(failed) if failed.load > self.guide.search_reach().resolution => {
                 let resolution = self.guide.search_reach().resolution;
-                // The lowest load is the resolution: below it, the search could not tell a load from none.
+                // The lowest load equals the resolution: the search cannot distinguish a smaller load from none.
                 Some((failed.load - self.step.max(resolution)).max(resolution))
             }
             Some(_) => None,

@@ -1,6 +1,6 @@
 //! The tables of a comparison.
 
-use super::{ResultTable, format_decimals, optional_cell, rate_cell, size_cell};
+use super::{ResultTable, format_decimals, format_optional_cell, format_rate_cell, format_size_cell};
 use crate::comparison::{
     ComparedMeasure, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
 };
@@ -66,15 +66,15 @@ fn describe_measure(load: &LoadComparison, row: &MeasureComparison) -> Vec<Strin
         DifferenceFinding::TooFewPairs => "too few pairs",
     };
     vec![
-        optional_cell(load.load.frame_size_bytes, size_cell),
-        rate_cell(load.load.frames_per_second),
+        format_optional_cell(load.load.frame_size_bytes, format_size_cell),
+        format_rate_cell(load.load.frames_per_second),
         row.measure.name().to_owned(),
         row.measure.unit().to_owned(),
         show(row.first.mean),
         show(row.second.mean),
         show(row.difference.mean),
-        optional_cell(row.confidence_95, |interval| show(interval.low)),
-        optional_cell(row.confidence_95, |interval| show(interval.high)),
+        format_optional_cell(row.confidence_95, |interval| show(interval.low)),
+        format_optional_cell(row.confidence_95, |interval| show(interval.high)),
         row.difference.count.to_string(),
         finding.to_owned(),
     ]

@@ -1,6 +1,6 @@
 //! The tables of convergence.
 
-use super::{ResultTable, format_decimals, format_milliseconds, optional_cell};
+use super::{ResultTable, format_decimals, format_milliseconds, format_optional_cell};
 use crate::SampleStatistics;
 use crate::convergence::{ConvergenceOutcome, ConvergenceResult, ConvergenceTrial, StreamConnectivity};
 
@@ -36,7 +36,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
             least,
             mean,
             greatest,
-            optional_cell(stream.longest_outage_ns, |outages| format_decimals(outages.max / 1e6, 3)),
+            format_optional_cell(stream.longest_outage_ns, |outages| format_decimals(outages.max / 1e6, 3)),
         ]);
     }
     if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
@@ -90,14 +90,14 @@ fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity)
     };
     vec![
         number.to_string(),
-        optional_cell(trial.event_at_ns, format_milliseconds),
+        format_optional_cell(trial.event_at_ns, format_milliseconds),
         row.stream.clone(),
         row.sent_frames.to_string(),
         row.most_lost_frames.to_string(),
-        optional_cell(row.least_loss_of_connectivity_ns, format_milliseconds),
-        optional_cell(row.loss_of_connectivity_ns, format_milliseconds),
-        optional_cell(row.least_longest_outage_ns, format_milliseconds),
-        optional_cell(row.longest_outage_ns, format_milliseconds),
+        format_optional_cell(row.least_loss_of_connectivity_ns, format_milliseconds),
+        format_optional_cell(row.loss_of_connectivity_ns, format_milliseconds),
+        format_optional_cell(row.least_longest_outage_ns, format_milliseconds),
+        format_optional_cell(row.longest_outage_ns, format_milliseconds),
         outcome,
     ]
 }

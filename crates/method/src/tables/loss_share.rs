@@ -1,6 +1,6 @@
 //! The table of the shares of runs with loss.
 
-use super::{ResultTable, format_decimals, optional_cell, rate_cell};
+use super::{ResultTable, format_decimals, format_optional_cell, format_rate_cell};
 use crate::loss_share::LossShareResult;
 
 pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> {
@@ -21,12 +21,12 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
     );
     for rate in &result.rates {
         table.push_row(vec![
-            rate_cell(rate.frames_per_second),
+            format_rate_cell(rate.frames_per_second),
             rate.runs.to_string(),
             rate.runs_with_loss.to_string(),
-            optional_cell(rate.share_with_loss, percent_cell),
-            optional_cell(rate.confidence_95, |interval| percent_cell(interval.low)),
-            optional_cell(rate.confidence_95, |interval| percent_cell(interval.high)),
+            format_optional_cell(rate.share_with_loss, format_percent_cell),
+            format_optional_cell(rate.confidence_95, |interval| format_percent_cell(interval.low)),
+            format_optional_cell(rate.confidence_95, |interval| format_percent_cell(interval.high)),
             rate.lost_frames.to_string(),
             format_decimals(rate.worst_run_loss_percent, 4),
             rate.unknown_runs.to_string(),
@@ -39,6 +39,6 @@ pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> 
 }
 
 /// Shows a share from 0 to 1 in percent.
-fn percent_cell(share: f64) -> String {
+fn format_percent_cell(share: f64) -> String {
     format_decimals(share * 100.0, 1)
 }

@@ -1,8 +1,8 @@
 //! The tables of RFC 2544 and RFC 9004.
 
 use super::{
-    ResultTable, format_decimals, format_microseconds, format_milliseconds, optional_cell, rate_cell,
-    size_cell,
+    ResultTable, format_decimals, format_microseconds, format_milliseconds, format_optional_cell,
+    format_rate_cell, format_size_cell,
 };
 use crate::line_rate::{megabits_per_second, percent_of};
 use crate::rfc2544::{
@@ -23,14 +23,17 @@ pub(super) fn tabulate_rfc2544(result: &Rfc2544Result) -> Vec<ResultTable> {
         tabulate_reset(result),
     ];
     let tables = tables.into_iter().filter_map(ResultTable::unless_empty);
-    tables.map(|table| mark_shortfalls(table, &result.shortfalls)).collect()
+    tables.map(|table| add_shortfall_notes(table, &result.shortfalls)).collect()
 }
 
 /// Marks tables of short trials, so that nobody takes them for a benchmark by the RFC.
-fn mark_shortfalls(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
+fn add_shortfall_notes(mut table: ResultTable, shortfalls: &[String]) -> ResultTable {
     if !shortfalls.is_empty() {
         table.title += ", not conformant";
-        table.notes.push(format!("No result of RFC 2544, which asks for more: {}.", shortfalls.join("; ")));
+        table.notes.push(format!(
+            "This is not a result of RFC 2544, which requires more: {}.",
+            shortfalls.join("; ")
+        ));
     }
     table
 }
@@ -63,12 +66,12 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
             BoundCause::Range => "highest load",
         };
         table.push_row(vec![
-            size_cell(size),
-            rate_cell(theoretical),
-            optional_cell(carried, rate_cell),
-            optional_cell(carried, |load| format_decimals(megabits_per_second(load, size), 3)),
-            optional_cell(carried, |load| format_decimals(percent_of(load, theoretical), 3)),
-            optional_cell(bounds.lost_at_frames_per_second, rate_cell),
+            format_size_cell(size),
+            format_rate_cell(theoretical),
+            format_optional_cell(carried, format_rate_cell),
+            format_optional_cell(carried, |load| format_decimals(megabits_per_second(load, size), 3)),
+            format_optional_cell(carried, |load| format_decimals(percent_of(load, theoretical), 3)),
+            format_optional_cell(bounds.lost_at_frames_per_second, format_rate_cell),
             bounds.trials.to_string(),
             limit.to_owned(),
         ]);
@@ -98,8 +101,8 @@ fn tabulate_latency(result: &Rfc2544Result) -> ResultTable {
     for row in &result.sizes {
         if let Some(latency) = measured_or_note(row.frame_size_bytes, row.latency.as_ref(), &mut table.notes)
         {
-            note_basis(row.frame_size_bytes, latency.basis, &mut table.notes);
-            note_unheld(row.frame_size_bytes, latency, &mut table.notes);
+            add_basis_note(row.frame_size_bytes, latency.basis, &mut table.notes);
+            add_uncounted_trials_note(row.frame_size_bytes, latency, &mut table.notes);
             table.push_row(describe_latency(row.frame_size_bytes, latency));
         }
     }
@@ -112,20 +115,22 @@ fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> 
         LatencyDefinition::StoreAndForward => "last bit in to first bit out",
     };
     vec![
-        size_cell(size),
-        rate_cell(latency.basis.frames_per_second),
-        optional_cell(latency.mean_latency_ns, |means| format_decimals(means.mean / 1e3, 3)),
-        optional_cell(latency.mean_latency_ns, |means| format_decimals(means.standard_deviation / 1e3, 3)),
-        optional_cell(latency.min_latency_ns, format_microseconds),
-        optional_cell(latency.max_latency_ns, format_microseconds),
-        optional_cell(latency.bound_ns, format_microseconds),
+        format_size_cell(size),
+        format_rate_cell(latency.basis.frames_per_second),
+        format_optional_cell(latency.mean_latency_ns, |means| format_decimals(means.mean / 1e3, 3)),
+        format_optional_cell(latency.mean_latency_ns, |means| {
+            format_decimals(means.standard_deviation / 1e3, 3)
+        }),
+        format_optional_cell(latency.min_latency_ns, format_microseconds),
+        format_optional_cell(latency.max_latency_ns, format_microseconds),
+        format_optional_cell(latency.bound_ns, format_microseconds),
         format!("{} of {}", latency.counted_trials(), latency.repetitions),
         definition.to_owned(),
     ]
 }
 
 /// Adds a note about trials that were made and do not count.
-fn note_unheld(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<String>) {
+fn add_uncounted_trials_note(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<String>) {
     let unheld = latency.samples.len() - latency.counted_trials();
     if unheld > 0 {
         let trials = latency.samples.len();
@@ -157,12 +162,12 @@ fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {
         let latency = row.latency.as_ref().and_then(PartOutcome::measured_value);
         for (sample, number) in latency.iter().flat_map(|latency| &latency.samples).zip(1..) {
             let time = |read: fn(&TrialLatency) -> _| {
-                optional_cell(sample.latency.as_ref().map(read), format_microseconds)
+                format_optional_cell(sample.latency.as_ref().map(read), format_microseconds)
             };
             table.push_row(vec![
-                size_cell(row.frame_size_bytes),
+                format_size_cell(row.frame_size_bytes),
                 i32::to_string(&number),
-                optional_cell(sample.latency, |latency| latency.frames.to_string()),
+                format_optional_cell(sample.latency, |latency| latency.frames.to_string()),
                 time(|latency| latency.min),
                 time(|latency| latency.mean),
                 time(|latency| latency.p50),
@@ -170,7 +175,7 @@ fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {
                 time(|latency| latency.max),
                 time(|latency| latency.bound),
                 sample.lost_frames.to_string(),
-                optional_cell(sample.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+                format_optional_cell(sample.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
             ]);
         }
     }
@@ -197,19 +202,21 @@ fn tabulate_frame_loss(result: &Rfc2544Result) -> ResultTable {
         let Some(curve) = &row.frame_loss else { continue };
         if !curve.is_complete {
             let size = row.frame_size_bytes;
-            table.notes.push(format!("{size}: partial, no two successive trials without loss."));
+            table
+                .notes
+                .push(format!("{size}: the curve is partial: no two successive trials were without loss."));
         }
         for point in &curve.points {
             table.push_row(vec![
-                size_cell(row.frame_size_bytes),
+                format_size_cell(row.frame_size_bytes),
                 format_decimals(point.percent_of_maximum, 2),
-                rate_cell(point.frames_per_second),
+                format_rate_cell(point.frames_per_second),
                 point.sent_frames.to_string(),
                 point.received_frames.to_string(),
                 point.unsent_frames.to_string(),
                 format_decimals(point.least_loss_percent, 4),
                 format_decimals(point.most_loss_percent, 4),
-                optional_cell(point.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+                format_optional_cell(point.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
             ]);
         }
     }
@@ -237,7 +244,7 @@ fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
         if let Some(part) =
             measured_or_note(row.frame_size_bytes, row.back_to_back.as_ref(), &mut table.notes)
         {
-            note_basis(row.frame_size_bytes, part.basis, &mut table.notes);
+            add_basis_note(row.frame_size_bytes, part.basis, &mut table.notes);
             let invalid = part.invalid.iter();
             table
                 .notes
@@ -248,22 +255,22 @@ fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
     table
 }
 
-fn microseconds_cell(ns: f64) -> String {
+fn format_microseconds_cell(ns: f64) -> String {
     format_decimals(ns / 1e3, 3)
 }
 
 fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
     vec![
-        size_cell(row.frame_size_bytes),
-        rate_cell(part.burst_frames_per_second),
-        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.mean, 1)),
-        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.min, 0)),
-        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.max, 0)),
-        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.standard_deviation, 1)),
+        format_size_cell(row.frame_size_bytes),
+        format_rate_cell(part.burst_frames_per_second),
+        format_optional_cell(part.burst_frames, |bursts| format_decimals(bursts.mean, 1)),
+        format_optional_cell(part.burst_frames, |bursts| format_decimals(bursts.min, 0)),
+        format_optional_cell(part.burst_frames, |bursts| format_decimals(bursts.max, 0)),
+        format_optional_cell(part.burst_frames, |bursts| format_decimals(bursts.standard_deviation, 1)),
         format!("{} of {}", part.searches.len(), part.repetitions),
         part.step_frames.to_string(),
-        optional_cell(part.implied_buffer_time_ns, microseconds_cell),
-        optional_cell(part.corrected_buffer_time_ns, microseconds_cell),
+        format_optional_cell(part.implied_buffer_time_ns, format_microseconds_cell),
+        format_optional_cell(part.corrected_buffer_time_ns, format_microseconds_cell),
     ]
 }
 
@@ -285,7 +292,7 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
     for row in &result.sizes {
         let size = row.frame_size_bytes;
         if let Some(part) = measured_or_note(size, row.recovery.as_ref(), &mut table.notes) {
-            note_basis(size, part.basis, &mut table.notes);
+            add_basis_note(size, part.basis, &mut table.notes);
             let mean = part.recovery_ns.iter();
             let mean = mean.map(|times| {
                 format!("{size}: average {} ms of {}.", format_decimals(times.mean / 1e6, 3), times.count)
@@ -300,11 +307,11 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
 fn add_recovery_trials(table: &mut ResultTable, size: FrameSize, part: &RecoveryBenchmark) {
     for (trial, number) in part.trials.iter().zip(1..) {
         table.push_row(vec![
-            size_cell(size),
+            format_size_cell(size),
             i32::to_string(&number),
-            rate_cell(part.overload_frames_per_second),
-            rate_cell(part.after_frames_per_second),
-            optional_cell(trial.recovery_ns, format_milliseconds),
+            format_rate_cell(part.overload_frames_per_second),
+            format_rate_cell(part.after_frames_per_second),
+            format_optional_cell(trial.recovery_ns, format_milliseconds),
             trial.overload_lost_frames.to_string(),
             trial.after_lost_frames.to_string(),
             trial.note.clone().unwrap_or_default(),
@@ -329,13 +336,13 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
     // The reset is made with the smallest size. A note about a missing result needs that size, too.
     let smallest = result.sizes.iter().map(|row| row.frame_size_bytes).min().unwrap_or(FrameSize::MIN);
     if let Some(reset) = measured_or_note(smallest, result.reset.as_ref(), &mut table.notes) {
-        note_basis(smallest, reset.basis, &mut table.notes);
+        add_basis_note(smallest, reset.basis, &mut table.notes);
         let note = if reset.is_back { "" } else { "frames were lost until the end of the trial" };
         // An outage without an end has no upper bound.
         let most = if reset.is_back { format_milliseconds(reset.outage_ns) } else { String::new() };
         table.push_row(vec![
-            size_cell(reset.frame_size_bytes),
-            rate_cell(reset.basis.frames_per_second),
+            format_size_cell(reset.frame_size_bytes),
+            format_rate_cell(reset.basis.frames_per_second),
             format_milliseconds(reset.event_at_ns),
             format_milliseconds(reset.least_outage_ns),
             most,
@@ -360,7 +367,7 @@ fn measured_or_note<'a, T>(
     None
 }
 
-fn note_basis(size: FrameSize, basis: ThroughputBasis, notes: &mut Vec<String>) {
+fn add_basis_note(size: FrameSize, basis: ThroughputBasis, notes: &mut Vec<String>) {
     if !basis.is_throughput {
         let load = basis.frames_per_second;
         notes

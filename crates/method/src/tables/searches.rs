@@ -1,6 +1,6 @@
 //! The tables of the searches for one load.
 
-use super::{ResultTable, optional_cell, rate_cell};
+use super::{ResultTable, format_optional_cell, format_rate_cell};
 use crate::bisection::BisectionResult;
 use crate::{BoundCause, Load, MlrsearchResult};
 
@@ -36,6 +36,6 @@ fn describe_bounds(goal: String, bounds: [Option<Load>; 3], cause: BoundCause, i
         BoundCause::Rig => "rig: device not limited up to this",
         BoundCause::Range => "highest load",
     };
-    let [lower, conditional, upper] = bounds.map(|bound| optional_cell(bound, rate_cell));
+    let [lower, conditional, upper] = bounds.map(|bound| format_optional_cell(bound, format_rate_cell));
     vec![goal, lower, conditional, upper, limit.to_owned()]
 }

@@ -1,6 +1,6 @@
 //! The loads of a result, sender by sender: with several senders, every load elsewhere is their sum.
 
-use super::{ResultTable, format_decimals, optional_cell, rate_cell, size_cell};
+use super::{ResultTable, format_decimals, format_optional_cell, format_rate_cell, format_size_cell};
 use crate::{Load, MethodOptions, MethodReport, MethodResult};
 use packetrig_units::FrameSize;
 
@@ -22,15 +22,15 @@ pub(super) fn tabulate_senders(report: &MethodReport) -> ResultTable {
         "In sum [frames/s]",
     ];
     let mut table = ResultTable::new("senders", "Load of each sender", &headings);
-    for NamedLoad { name, size, load } in named_loads(report) {
+    for NamedLoad { name, size, load } in list_named_loads(report) {
         for sender in &report.senders {
             table.push_row(vec![
-                optional_cell(size, size_cell),
+                format_optional_cell(size, format_size_cell),
                 name.clone(),
                 sender.name.clone(),
                 format_decimals(sender.share * 100.0, 2),
-                optional_cell(load, |load| rate_cell(load.scale_by(sender.share))),
-                optional_cell(load, rate_cell),
+                format_optional_cell(load, |load| format_rate_cell(load.scale_by(sender.share))),
+                format_optional_cell(load, format_rate_cell),
             ]);
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn tabulate_senders(report: &MethodReport) -> ResultTable {
     table
 }
 
-fn named_loads(report: &MethodReport) -> Vec<NamedLoad> {
+fn list_named_loads(report: &MethodReport) -> Vec<NamedLoad> {
     let named = |name: &str, load: Option<Load>| NamedLoad { name: name.to_owned(), size: None, load };
     match (&report.result, &report.options) {
         (MethodResult::Rfc2544(result), _) => {

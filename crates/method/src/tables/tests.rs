@@ -157,7 +157,7 @@ fn reports_are_read_back_from_their_json() {
 }
 
 #[test]
-fn trials_are_logged_with_what_became_of_them() {
+fn trial_table_shows_outcome_of_each_trial() {
     let options = &all_methods()[3];
     let (mut method, mut device) = (options.start_method().unwrap(), device());
     let mut trials = Vec::new();

@@ -16,10 +16,10 @@ const BOTTOM: f64 = 40.0;
 const PLOT_WIDTH: f64 = WIDTH - LEFT - RIGHT;
 const PLOT_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
 
-/// Maximum number of columns of a series: about one for each unit of the plot's width.
+/// Maximum number of columns of a series. The plot is about this many SVG units wide.
 pub const MAX_COLUMNS: usize = 320;
 
-/// The quantity of an axis. Times show their unit at each mark, all others in the name of the axis.
+/// The quantity of an axis. Tick labels of times include the unit; other quantities have it in the name of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisUnit {
     Seconds,
@@ -33,9 +33,9 @@ pub enum AxisUnit {
 }
 
 impl AxisUnit {
-    pub(super) fn mark_text(self, value: f64) -> String {
+    pub(super) fn format_tick_value(self, value: f64) -> String {
         match self {
-            Self::Time => quantity::format_time(whole_nanos(value)),
+            Self::Time => quantity::format_time(round_to_nanos(value)),
             Self::Seconds => format!("{} s", quantity::format_decimals(value, 3)),
             Self::Percent => format!("{} %", quantity::format_decimals(value, 4)),
             Self::Frames | Self::FramesPerSecond | Self::Bytes | Self::Number => {
@@ -44,8 +44,8 @@ impl AxisUnit {
         }
     }
 
-    /// True if only whole values have a meaning.
-    const fn is_whole(self) -> bool {
+    /// True if the quantity has only whole values, such as a number of frames.
+    const fn has_only_whole_values(self) -> bool {
         matches!(self, Self::Frames | Self::Number)
     }
 
@@ -68,16 +68,16 @@ impl AxisUnit {
     clippy::cast_sign_loss,
     reason = "marks of an axis are positive and saturate"
 )]
-fn whole_nanos(value: f64) -> Nanos {
-    // Rounded: marks are multiples of a step as floats, and may lie just below the whole number.
+fn round_to_nanos(value: f64) -> Nanos {
+    // Tick values are multiples of a float step, so they may lie just below the whole number: rounding corrects that.
     Nanos::new(value.round() as u64)
 }
 
 impl Axis {
-    fn axis_ticks(&self, wanted: usize) -> Vec<Tick> {
-        let mut ticks = self.scale.round_ticks(wanted);
-        if self.unit.is_whole() {
-            // The tolerance allows for rounding errors of the marks.
+    fn choose_axis_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let mut ticks = self.scale.choose_round_ticks(wanted);
+        if self.unit.has_only_whole_values() {
+            // The tolerance accepts ticks that rounding errors moved away from a whole number.
             ticks.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
         }
         ticks
@@ -92,18 +92,18 @@ pub struct Axis {
     pub scale: Scale,
 }
 
-/// The meaning of a mark besides its position, shown by its shape.
+/// The meaning of a mark in a chart. Each meaning has its own shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkShape {
     /// No mark: only the line through it.
     Hidden,
     /// A plain value.
     Dot,
-    /// Carried without loss: a ring.
+    /// The device carried the load without loss: a ring.
     Carried,
     /// Frames were lost: a cross.
     Lost,
-    /// The rig could not sustain it: a square.
+    /// The rig could not sustain the load: a square.
     Rig,
 }
 
@@ -116,7 +116,7 @@ pub struct ChartPoint {
     pub text: String,
 }
 
-/// A line of a chart. `style` from 1 to 5 is a colour together with a dash.
+/// A line of a chart. `style` is a number from 1 to 5 that selects a colour and a dash pattern.
 #[derive(Clone, Debug)]
 pub enum ChartLine {
     /// Values over time, one column after the other from 0.
@@ -155,7 +155,7 @@ pub struct NamedValue {
 /// A chart with its axes, lines, bars and marks.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// A description for readers that see no picture.
+    /// A description of the chart for screen readers.
     pub description: String,
     pub x: Axis,
     pub y: Axis,
@@ -200,22 +200,22 @@ impl Chart {
         self.draw_axes(&mut svg);
         self.draw_bars(&mut svg);
         self.lines.iter().for_each(|line| self.draw_line(&mut svg, line));
-        self.draw_values(&mut svg);
+        self.draw_value_lines(&mut svg);
         svg.close_element("svg");
         svg
     }
 
-    fn x_at(&self, value: f64) -> f64 {
+    fn x_coordinate_of(&self, value: f64) -> f64 {
         LEFT + self.x.scale.position_of(value) * PLOT_WIDTH
     }
 
-    fn y_at(&self, value: f64) -> f64 {
+    fn y_coordinate_of(&self, value: f64) -> f64 {
         TOP + (1.0 - self.y.scale.position_of(value)) * PLOT_HEIGHT
     }
 
     fn draw_axes(&self, svg: &mut Markup) {
-        let y_ticks = self.y.axis_ticks(4);
-        let x_ticks = self.fitting_x_ticks();
+        let y_ticks = self.y.choose_axis_ticks(4);
+        let x_ticks = self.choose_fitting_x_ticks();
         let mut grid = FormattedText::default();
         for tick in &y_ticks {
             let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT);
@@ -232,7 +232,7 @@ impl Chart {
             svg.add_element(
                 "text",
                 &[("x", &format_coordinate(LEFT - 6.0)), ("y", &y)],
-                &self.y.unit.mark_text(tick.value),
+                &self.y.unit.format_tick_value(tick.value),
             );
         }
         svg.close_element("g");
@@ -242,7 +242,7 @@ impl Chart {
             svg.add_element(
                 "text",
                 &[("x", &x), ("y", &format_coordinate(base + 16.0))],
-                &self.x.unit.mark_text(tick.value),
+                &self.x.unit.format_tick_value(tick.value),
             );
         }
         svg.close_element("g");
@@ -252,13 +252,14 @@ impl Chart {
         svg.add_element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
     }
 
-    /// Marks whose texts do not touch each other.
-    fn fitting_x_ticks(&self) -> Vec<Tick> {
+    /// Returns the largest number of ticks whose labels do not overlap.
+    fn choose_fitting_x_ticks(&self) -> Vec<Tick> {
         // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
-            let ticks = self.x.axis_ticks(wanted);
+            let ticks = self.x.choose_axis_ticks(wanted);
             // A character of a mark is about 6.6 units wide.
-            let needed = |tick: &Tick| self.x.unit.mark_text(tick.value).chars().count() as f64 * 6.6 + 10.0;
+            let needed =
+                |tick: &Tick| self.x.unit.format_tick_value(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
                 // Texts are centred at their marks, so half of each lies between the two.
@@ -268,8 +269,8 @@ impl Chart {
                 return ticks;
             }
         }
-        // Only the ends of a short logarithmic axis have room.
-        let ticks = self.x.axis_ticks(2);
+        // On a short logarithmic axis, only the labels of the two ends fit.
+        let ticks = self.x.choose_axis_ticks(2);
         ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
     }
 
@@ -277,13 +278,14 @@ impl Chart {
         match line {
             ChartLine::Series { name, style, columns } => self.draw_series(svg, name, *style, columns),
             ChartLine::Level { name, style, value } => {
-                let path = format!("M{LEFT} {}h{PLOT_WIDTH}", format_coordinate(self.y_at(*value)));
+                let path =
+                    format!("M{LEFT} {}h{PLOT_WIDTH}", format_coordinate(self.y_coordinate_of(*value)));
                 svg.open_element("path", &[("class", &format!("line line-{style} level")), ("d", &path)]);
                 svg.add_element("title", &[], name).close_element("path");
             }
             ChartLine::Points { style, points, is_joined, has_steps } => {
                 if *is_joined {
-                    let path = self.joined_path(points, *has_steps);
+                    let path = self.build_line_path(points, *has_steps);
                     svg.empty_element(
                         "path",
                         &[("class", &format!("line line-{style}")), ("d", path.as_str())],
@@ -296,13 +298,16 @@ impl Chart {
         }
     }
 
-    fn joined_path(&self, points: &[ChartPoint], has_steps: bool) -> FormattedText {
+    fn build_line_path(&self, points: &[ChartPoint], has_steps: bool) -> FormattedText {
         let mut path = FormattedText::default();
         for (index, point) in points.iter().enumerate() {
-            let (x, y) = (format_coordinate(self.x_at(point.x)), format_coordinate(self.y_at(point.y)));
+            let (x, y) = (
+                format_coordinate(self.x_coordinate_of(point.x)),
+                format_coordinate(self.y_coordinate_of(point.y)),
+            );
             match (index, has_steps) {
                 (0, _) => path.add_part(format_args!("M{x} {y}")),
-                // Across first, then up or down: a bound holds until the trial that changes it.
+                // The step is horizontal first, then vertical, because a bound holds until the trial that changes it.
                 (_, true) => path.add_part(format_args!("H{x}V{y}")),
                 (_, false) => path.add_part(format_args!("L{x} {y}")),
             }
@@ -311,10 +316,10 @@ impl Chart {
     }
 
     fn draw_mark(&self, svg: &mut Markup, style: usize, point: &ChartPoint) {
-        let (x, y) = (self.x_at(point.x), self.y_at(point.y));
+        let (x, y) = (self.x_coordinate_of(point.x), self.y_coordinate_of(point.y));
         // Shapes differ, not only colours: the meaning must remain on paper and for people who see no colours.
         let path = match point.shape {
-            // The points only shape the line. A mark would look like a trial of its own.
+            // These points only define the line. A mark here would look like a trial.
             MarkShape::Hidden => return,
             MarkShape::Dot => {
                 format!(
@@ -360,12 +365,12 @@ impl Chart {
                 pen = None;
                 continue;
             };
-            let x = format_coordinate(self.x_at(index as f64 * width));
+            let x = format_coordinate(self.x_coordinate_of(index as f64 * width));
             let (low, high) = (
-                format_coordinate(self.y_at(column.low as f64)),
-                format_coordinate(self.y_at(column.high as f64)),
+                format_coordinate(self.y_coordinate_of(column.low as f64)),
+                format_coordinate(self.y_coordinate_of(column.high as f64)),
             );
-            // Zigzag: the line continues from the extreme at which the last column ended.
+            // The line is a zigzag: each column starts at the extreme at which the previous column ended.
             let (first, second) = if is_down { (&low, &high) } else { (&high, &low) };
             is_down = !is_down;
             match &pen {
@@ -383,13 +388,13 @@ impl Chart {
             // without a width.
             let is_last_of_run = columns.values.get(index + 1).is_none_or(Option::is_none);
             if is_last_of_run {
-                let end = format_coordinate(self.x_at((index + 1) as f64 * width));
+                let end = format_coordinate(self.x_coordinate_of((index + 1) as f64 * width));
                 path.add_part(format_args!("H{end}"));
             }
         }
         let class = format!("line line-{style}");
         // The script reads these values and not the path, whose coordinates are rounded to a tenth.
-        let low = columns.script_values(|column| column.low);
+        let low = columns.format_script_values(|column| column.low);
         let step = columns.step.to_string();
         let mut attributes = vec![
             ("class", class.as_str()),
@@ -398,7 +403,7 @@ impl Chart {
             ("data-step", &step),
             ("data-low", &low),
         ];
-        let high = columns.script_values(|column| column.high);
+        let high = columns.format_script_values(|column| column.high);
         // Without `data-high`, the page's script takes `data-low` for both.
         if !columns.is_flat() {
             attributes.push(("data-high", &high));
@@ -407,9 +412,9 @@ impl Chart {
     }
 
     fn draw_span(&self, svg: &mut Markup, span: &MarkedSpan) {
-        let x = self.x_at(span.from);
+        let x = self.x_coordinate_of(span.from);
         // Drawn with a minimum width: an outage of a microsecond must be visible.
-        let width = (self.x_at(span.until) - x).max(1.5);
+        let width = (self.x_coordinate_of(span.until) - x).max(1.5);
         let class = if span.is_partial { "partial" } else { "outage" };
         let (x, width) = (format_coordinate(x), format_coordinate(width));
         let (y, height) = (format_coordinate(TOP), format_coordinate(PLOT_HEIGHT));
@@ -434,9 +439,10 @@ impl Chart {
         let mut path = FormattedText::default();
         let mut list = FormattedText::default();
         for (index, bar) in self.bars.iter().enumerate() {
-            let (left, right) = (self.x_at(bar.from as f64), self.x_at(bar.below as f64));
+            let (left, right) =
+                (self.x_coordinate_of(bar.from as f64), self.x_coordinate_of(bar.below as f64));
             // Drawn with a minimum height: a single frame must be visible where the axis begins.
-            let height = (base - self.y_at(bar.frames as f64)).max(1.0);
+            let height = (base - self.y_coordinate_of(bar.frames as f64)).max(1.0);
             // On an axis of many decades, a bucket would be too thin to be seen.
             let width = (right - left).max(0.8);
             let [x, height, width] = [left, height, width].map(format_coordinate);
@@ -451,11 +457,11 @@ impl Chart {
         );
     }
 
-    fn draw_values(&self, svg: &mut Markup) {
+    fn draw_value_lines(&self, svg: &mut Markup) {
         // Names that would overlap go to the next of three rows.
         let mut ends = [f64::MIN; 3];
         for value in &self.values {
-            let x = self.x_at(value.value);
+            let x = self.x_coordinate_of(value.value);
             let width = value.name.chars().count() as f64 * 6.4 + 6.0;
             // A name that fits into no row overlaps in the last one.
             let row = ends.iter().position(|end| *end < x).unwrap_or(2);
@@ -511,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_of_a_microsecond_is_a_line() {
+    fn microsecond_outage_is_drawn_as_line() {
         let mut chart = chart();
         chart.spans.push(MarkedSpan {
             from: 1.0,

@@ -1,6 +1,6 @@
 //! Shortens series for drawing: keeps the least and the greatest value of each column, so that no extreme is lost.
 
-/// The least and the greatest value of some neighbouring samples.
+/// The smallest and the largest of several successive samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extremes {
     pub low: u64,
@@ -23,14 +23,14 @@ impl Columns {
         let step = samples.len().div_ceil(most.max(1)).max(1);
         let values = samples.chunks(step).map(|column| {
             let known = column.iter().flatten();
-            // `None` without a known sample: the column is a gap and not a zero.
+            // A column in which no sample was measured is a gap, not a zero.
             let low = known.clone().min()?;
             Some(Extremes { low: *low, high: *known.max()? })
         });
         Self { step, values: values.collect() }
     }
 
-    /// The greatest value of all columns.
+    /// The largest value of all columns.
     pub fn high(&self) -> Option<u64> {
         self.values.iter().flatten().map(|column| column.high).max()
     }
@@ -40,10 +40,10 @@ impl Columns {
     }
 
     /// The values for the page's script: `5 7*3 -` is 5, three times 7, and one value that was not measured.
-    pub(crate) fn script_values(&self, of: impl Fn(Extremes) -> u64) -> String {
+    pub(crate) fn format_script_values(&self, of: impl Fn(Extremes) -> u64) -> String {
         let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
         let mut text = String::with_capacity(values.len() * 4);
-        // Most series are constant for long, so counted runs make the page much shorter.
+        // Most series stay constant for long times, so run-length encoding makes the page much shorter.
         for equal in values.chunk_by(|one, next| one == next) {
             if !text.is_empty() {
                 text.push(' ');
@@ -74,13 +74,13 @@ mod tests {
     #[test]
     fn repeated_values_are_counted() {
         let columns = Columns::from_samples(&[Some(5), Some(7), Some(7), Some(7), None], 9);
-        assert_eq!(columns.script_values(|column| column.high), "5 7*3 -");
+        assert_eq!(columns.format_script_values(|column| column.high), "5 7*3 -");
         assert!(columns.is_flat());
     }
 
     proptest! {
         #[test]
-        fn no_extreme_is_lost(samples in prop::collection::vec(prop::option::of(0u64..1000), 1..700), most in 1usize..200) {
+        fn columns_keep_every_extreme(samples in prop::collection::vec(prop::option::of(0u64..1000), 1..700), most in 1usize..200) {
             let columns = Columns::from_samples(&samples, most);
             prop_assert!(columns.values.len() <= most);
             prop_assert_eq!(columns.high(), samples.iter().flatten().max().copied());

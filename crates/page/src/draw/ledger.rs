@@ -5,11 +5,11 @@
 
 use super::ledger_picture;
 use crate::markup::Markup;
-use crate::quantity::{format_count, format_percent, short_percent};
+use crate::quantity::{format_count, format_percent, format_short_percent};
 use packetrig_report::LossPlaces;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
 
-/// The place of a part of the flow.
+/// The part of the path that a station or a loss belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LedgerSide {
     Sender,
@@ -20,9 +20,9 @@ pub enum LedgerSide {
 /// The meaning of an exit for a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitKind {
-    /// The frame never arrived, or not as sent.
+    /// The frame did not arrive, or it arrived changed.
     Lost,
-    /// The frame is not an expected one: a copy, or another program's.
+    /// The frame was not expected: it is a copy, or it belongs to another program.
     SetAside,
 }
 
@@ -45,7 +45,7 @@ pub enum FlowBalance {
     NotChecked,
 }
 
-/// A station of the flow, with the ways out behind it.
+/// A station of the flow, with the losses between it and the next station.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerStage {
     pub account: LedgerAccount,
@@ -59,7 +59,7 @@ pub struct LedgerStage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerDiagram {
     pub stations: Vec<LedgerStage>,
-    /// Frames of other programs and copies, which join on the path.
+    /// Copies and frames of other programs, which join the flow on the path.
     pub joined: Vec<LossBranch>,
     pub planned: Option<u64>,
     pub expected: Option<u64>,
@@ -84,9 +84,9 @@ impl LedgerDiagram {
         let stations = STATIONS.iter().map(|(account, rule)| LedgerStage {
             account: *account,
             frames: ledger.get(*account),
-            exits: exits_of(*account, ledger, places),
+            exits: build_loss_branches(*account, ledger, places),
             // No rule leads across the path: what the device loses is a finding and no fault of the counters.
-            balance: rule.map_or(FlowBalance::Balanced, |rule| balance_of(rule, ledger, imbalances)),
+            balance: rule.map_or(FlowBalance::Balanced, |rule| check_flow_balance(rule, ledger, imbalances)),
         });
         let joined = [
             LedgerAccount::Foreign,
@@ -98,7 +98,7 @@ impl LedgerDiagram {
         // Losses stay in the picture with a zero, because their absence is a result.
         let joined = joined
             .iter()
-            .map(|account| exit_of_account(*account, ledger))
+            .map(|account| build_account_branch(*account, ledger))
             .filter(|exit| exit.frames.unwrap_or(0) > 0);
         Self {
             stations: stations.collect(),
@@ -132,13 +132,13 @@ impl LedgerDiagram {
     }
 
     /// A text like `12 (0.1 %)`, or that the value is not known.
-    pub(super) fn share_text(&self, frames: Option<u64>) -> String {
+    pub(super) fn describe_share(&self, frames: Option<u64>) -> String {
         match (frames, self.planned) {
             (None, _) => "not measured".to_owned(),
             (Some(0), _) => "0".to_owned(),
-            // A share needs a whole. Without planned frames the count stands alone.
+            // Without planned frames there is no percentage, so only the count is shown.
             (Some(frames), Some(planned)) if planned > 0 => {
-                format!("{} ({})", format_count(frames), short_percent(frames, planned))
+                format!("{} ({})", format_count(frames), format_short_percent(frames, planned))
             }
             (Some(frames), _) => format_count(frames),
         }
@@ -162,7 +162,7 @@ impl LedgerStage {
     }
 }
 
-fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<LossBranch> {
+fn build_loss_branches(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -> Vec<LossBranch> {
     use LedgerAccount as Account;
     let accounts: &[LedgerAccount] = match account {
         Account::Planned => &[Account::Unsent],
@@ -173,34 +173,34 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
         Account::Recognised => &[Account::Duplicate, Account::Stale, Account::Unnumbered],
         Account::OnWire => {
             let path = LossBranch { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
-            // Losses while a port was not in order or a link had no carrier: nobody knows whose they are.
+            // These frames were lost while a port was not in order or a link had no carrier, so their cause is unknown.
             let doubt =
                 LossBranch { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
             return vec![path, doubt];
         }
         _ => &[],
     };
-    accounts.iter().map(|account| exit_of_account(*account, ledger)).collect()
+    accounts.iter().map(|account| build_account_branch(*account, ledger)).collect()
 }
 
-fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> LossBranch {
+fn build_account_branch(account: LedgerAccount, ledger: &FrameLedger) -> LossBranch {
     use LedgerAccount as Account;
     let kind = match account {
-        // These frames were not planned, so leaving the flow is no loss of the test.
+        // These frames were not planned, so the test did not lose them.
         Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
         _ => ExitKind::Lost,
     };
     LossBranch { name: account_name(account), frames: ledger.get(account), kind }
 }
 
-fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
+fn check_flow_balance(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
     let rule = &RULES[rule];
     // A broken rule comes first: it is certain, even if a part of the run did not measure the rule.
     if let Some(broken) = imbalances.iter().find(|imbalance| imbalance.rule == rule.name) {
         return FlowBalance::Broken(broken.to_string());
     }
     let is_measured = rule.accounts().all(|account| ledger.get(account).is_some());
-    // The sum of several nodes can have every account although one node lacked some of them.
+    // The sum over several nodes can contain an account that one of the nodes did not measure.
     let is_unchecked = ledger.unchecked_rules().contains(&rule.name);
     if is_measured && !is_unchecked { FlowBalance::Balanced } else { FlowBalance::NotChecked }
 }
@@ -235,7 +235,7 @@ pub const fn account_name(account: LedgerAccount) -> &'static str {
 /// The meaning of an account, in a sentence.
 const fn account_meaning(account: LedgerAccount) -> &'static str {
     match account {
-        LedgerAccount::Planned => "The schedule asked for these by the time the sender stopped.",
+        LedgerAccount::Planned => "The schedule planned these frames until the sender stopped.",
         LedgerAccount::Unsent => "Planned, but the run ended before they were built.",
         LedgerAccount::Built => "Written into a send buffer.",
         LedgerAccount::Refused => "Built, but the kernel refused them.",
@@ -245,12 +245,12 @@ const fn account_meaning(account: LedgerAccount) -> &'static str {
         LedgerAccount::Arrived => "The receiving interface received them.",
         LedgerAccount::RingDropped => "Our receive ring was full: the rig lost them itself.",
         LedgerAccount::Seen => "The receiver of the rig saw them.",
-        LedgerAccount::Foreign => "Seen, but not frames of packetrig.",
+        LedgerAccount::Foreign => "Frames that the receiver saw and that are not from packetrig.",
         LedgerAccount::Protocol => "Seen: ARP, neighbour discovery or echo of emulated interfaces.",
-        LedgerAccount::OtherRuns => "Seen, but of another run.",
-        LedgerAccount::Misdelivered => "Of this run, at a port that does not expect them.",
-        LedgerAccount::Recognised => "Of this run, at a port that expects them.",
-        LedgerAccount::Counted => "Counted once each: what arrived.",
+        LedgerAccount::OtherRuns => "Frames of another run that the receiver saw.",
+        LedgerAccount::Misdelivered => "Frames of this run that arrived at a port that does not expect them.",
+        LedgerAccount::Recognised => "Frames of this run that arrived at a port that expects them.",
+        LedgerAccount::Counted => "Different frames that arrived, each counted once.",
         LedgerAccount::Duplicate => "Copies of frames that were counted.",
         LedgerAccount::Stale => "More than 65 536 frames late; they count as lost.",
         LedgerAccount::Unnumbered => "Known by their headers only, because the test tag was damaged.",
@@ -302,7 +302,7 @@ fn tabulate_rules(table: &mut Markup, ledger: &FrameLedger, imbalances: &[Ledger
     table.add_element("h3", &[], "Rules between accounts");
     table.open_element("ul", &[("class", "rules")]);
     for (index, rule) in RULES.iter().enumerate() {
-        let (sign, state) = match balance_of(index, ledger, imbalances) {
+        let (sign, state) = match check_flow_balance(index, ledger, imbalances) {
             FlowBalance::Balanced => ("✓", "holds".to_owned()),
             FlowBalance::Broken(how) => ("✗", how),
             FlowBalance::NotChecked => ("–", "not checked, because an account was not measured".to_owned()),
@@ -376,11 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn losses_stand_where_they_happened() {
+    fn losses_are_drawn_at_their_station() {
         let flow = flow();
         let path = &flow.stations[3].exits[0];
         assert_eq!((path.name, path.frames), ("lost on the path", Some(10)));
         assert_eq!(flow.joined.len(), 1);
-        assert_eq!(flow.share_text(Some(10)), "10 (1\u{202f}%)");
+        assert_eq!(flow.describe_share(Some(10)), "10 (1\u{202f}%)");
     }
 }

@@ -10,7 +10,7 @@ use crate::quantity::format_count;
 /// Width of the flow itself. It is the same everywhere: the drawing shows places, not shares.
 const TRUNK: f64 = 44.0;
 
-/// Width of an exit, by the power of ten of its frames.
+/// Width of the arrow of a loss. It grows with the power of ten of the number of frames.
 fn exit_width(frames: u64) -> f64 {
     match frames {
         0 => 0.0,
@@ -29,7 +29,7 @@ const ROW: f64 = 41.0;
 
 /// Draws the ledger from left to right.
 pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
-    // The station with most exits decides the height, as each exit has a row.
+    // Each loss has its own row, so the station with the most losses decides the height.
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW + rows as f64 * ROW + 8.0;
     let mut svg = Markup::new();
@@ -57,7 +57,7 @@ pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
             draw_wide_trunk(&mut svg, station, &flow.stations[index + 1], STATION_X[index], *next);
         }
     }
-    draw_wide_end(&mut svg, flow);
+    draw_wide_totals(&mut svg, flow);
     for (index, station) in flow.stations.iter().enumerate() {
         draw_wide_exits(&mut svg, flow, station, STATION_X[index]);
         draw_wide_station(&mut svg, station, STATION_X[index]);
@@ -102,11 +102,11 @@ fn draw_wide_trunk(svg: &mut Markup, from: &LedgerStage, to: &LedgerStage, x: f6
     let middle = x.midpoint(next) + 30.0;
     piece(x, middle - 8.0);
     piece(middle + 8.0, next);
-    draw_wide_break(svg, middle, rule);
+    draw_wide_imbalance(svg, middle, rule);
 }
 
 /// Marks a rule of the ledger that does not hold.
-fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
+fn draw_wide_imbalance(svg: &mut Markup, middle: f64, rule: &str) {
     let mark = format!(
         "M{} {}l12 12m0-12l-12 12",
         format_coordinate(middle - 6.0),
@@ -119,14 +119,14 @@ fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
     svg.add_element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
 }
 
-fn draw_wide_end(svg: &mut Markup, flow: &LedgerDiagram) {
+fn draw_wide_totals(svg: &mut Markup, flow: &LedgerDiagram) {
     let Some(last) = flow.stations.last() else { return };
     let x = STATION_X[STATION_X.len() - 1];
     let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
     let head = format!("M{x} {TRUNK_TOP}h44v-12l34 34l-34 34v-12h-44z");
     svg.empty_element("path", &[("class", class), ("d", &head)]);
     if let FlowBalance::Broken(rule) = &last.balance {
-        draw_wide_break(svg, x + 22.0, rule);
+        draw_wide_imbalance(svg, x + 22.0, rule);
     }
     // The two numbers stand below the arrow, where the last station has no exits.
     let lines = [
@@ -153,7 +153,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerDiagram) {
 }
 
 fn draw_wide_station(svg: &mut Markup, station: &LedgerStage, x: f64) {
-    // The line of a zone begins right of the trunk, which it must not cross.
+    // The border of a zone must not cross the trunk, so it begins on the right of it.
     let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
     let x = format_coordinate(x);
@@ -183,13 +183,13 @@ fn draw_wide_exits(svg: &mut Markup, flow: &LedgerDiagram, station: &LedgerStage
         svg.add_element("text", &[("class", "exit-name"), ("x", &x), ("y", &first)], exit.name);
         svg.add_element(
             "text",
-            &[("class", count_class(exit)), ("x", &x), ("y", &second)],
-            &flow.share_text(exit.frames),
+            &[("class", choose_count_class(exit)), ("x", &x), ("y", &second)],
+            &flow.describe_share(exit.frames),
         );
     }
 }
 
-fn count_class(exit: &LossBranch) -> &'static str {
+fn choose_count_class(exit: &LossBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit-count unknown",
         (Some(0), _) => "exit-count none",
@@ -198,7 +198,7 @@ fn count_class(exit: &LossBranch) -> &'static str {
     }
 }
 
-fn exit_class(exit: &LossBranch) -> &'static str {
+fn choose_exit_class(exit: &LossBranch) -> &'static str {
     match (exit.frames, exit.kind) {
         (None, _) => "exit exit-unknown",
         (Some(0), _) => "exit exit-none",
@@ -208,7 +208,7 @@ fn exit_class(exit: &LossBranch) -> &'static str {
 }
 
 fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
-    let class = exit_class(exit);
+    let class = choose_exit_class(exit);
     // A thin line without a head for zero and for unknown: the place exists, and nothing left there as far as
     // known.
     let width = exit.frames.map_or(0.0, exit_width);
@@ -296,7 +296,7 @@ pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
             }
         }
         if let FlowBalance::Broken(_) = &station.balance {
-            y = draw_narrow_break(&mut body, y);
+            y = draw_narrow_imbalance(&mut body, y);
         }
     }
     let mut svg = Markup::new();
@@ -314,7 +314,7 @@ pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
     svg
 }
 
-fn narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
+fn draw_narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
     let class = if is_unknown { "trunk trunk-unknown" } else { "trunk" };
     let [x, y, width, height] = [TRUNK_X, y, NARROW_TRUNK, height].map(format_coordinate);
     svg.empty_element(
@@ -325,7 +325,7 @@ fn narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
 
 fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f64 {
     if has_trunk {
-        narrow_trunk(svg, y, ZONE_HEIGHT, false);
+        draw_narrow_trunk(svg, y, ZONE_HEIGHT, false);
     }
     let line = format!(
         "M{} {}H{NARROW}",
@@ -345,7 +345,7 @@ fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f6
 fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last: bool) -> f64 {
     let is_unknown = station.frames.is_none();
     let middle = y + STATION_HEIGHT / 2.0;
-    narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
+    draw_narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
     if is_last {
         let (left, base) = (TRUNK_X - 8.0, format_coordinate(y + STATION_HEIGHT));
         let head = format!("M{left} {base}h{}l-{} 18z", NARROW_TRUNK + 16.0, NARROW_TRUNK / 2.0 + 8.0);
@@ -375,10 +375,10 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
 
 fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y: f64) -> f64 {
     // The trunk goes on beside the exits, so that the rows of one column are one flow.
-    narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = TRUNK_X + NARROW_TRUNK;
-    let class = exit_class(exit);
+    let class = choose_exit_class(exit);
     let width = exit.frames.map_or(0.0, exit_width);
     let path = format!("M{} {}H{}", edge - 6.0, format_coordinate(middle), edge + 20.0);
     if width > 0.0 {
@@ -402,17 +402,17 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y
     }
     let base = format_coordinate(middle + 5.0);
     svg.add_element("text", &[("class", "exit-name"), ("x", "86"), ("y", &base)], exit.name);
-    let class = format!("{} end", count_class(exit));
+    let class = format!("{} end", choose_count_class(exit));
     svg.add_element(
         "text",
         &[("class", &class), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
-        &flow.share_text(exit.frames),
+        &flow.describe_share(exit.frames),
     );
     y + EXIT_HEIGHT
 }
 
 fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
-    narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
     // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);
     let edge = TRUNK_X + NARROW_TRUNK;
@@ -433,7 +433,7 @@ fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
     y + EXIT_HEIGHT
 }
 
-fn draw_narrow_break(svg: &mut Markup, y: f64) -> f64 {
+fn draw_narrow_imbalance(svg: &mut Markup, y: f64) -> f64 {
     let mark = format!("M{} {}l12 12m0-12l-12 12", TRUNK_X + 9.0, format_coordinate(y + 6.0));
     svg.empty_element("path", &[("class", "broken"), ("d", &mark)]);
     svg.add_element(

@@ -49,22 +49,26 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     svg
 }
 
-fn x_position(scale: &Scale, value: f64) -> f64 {
+fn x_coordinate_of(scale: &Scale, value: f64) -> f64 {
     LEFT + scale.position_of(value) * (WIDTH - LEFT - RIGHT)
 }
 
 fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
-    let ticks = scale.round_ticks(5);
+    let ticks = scale.choose_round_ticks(5);
     svg.open_element("g", &[("class", "x-marks")]);
     let mut free_from = f64::NEG_INFINITY;
     for tick in &ticks {
-        let x = x_position(scale, tick.value);
+        let x = x_coordinate_of(scale, tick.value);
         let line = format!("M{} {TOP}V{}", format_coordinate(x), format_coordinate(base));
         svg.empty_element("path", &[("class", "grid"), ("d", &line)]);
         // Marks that are too close to each other have a line but no text.
         if x >= free_from {
             let (x_text, y) = (format_coordinate(x), format_coordinate(base + 15.0));
-            svg.add_element("text", &[("x", &x_text), ("y", &y)], &AxisUnit::Time.mark_text(tick.value));
+            svg.add_element(
+                "text",
+                &[("x", &x_text), ("y", &y)],
+                &AxisUnit::Time.format_tick_value(tick.value),
+            );
             free_from = x + MARK_DISTANCE;
         }
     }
@@ -73,7 +77,7 @@ fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
 
 fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
     let [min, p50, p99, max] = [range.min_ns, range.p50_ns, range.p99_ns, range.max_ns]
-        .map(|value| format_coordinate(x_position(scale, value as f64)));
+        .map(|value| format_coordinate(x_coordinate_of(scale, value as f64)));
     let line = format_coordinate(y);
     // SVG 1.1: the title must be the first child of its group, or some browsers do not show it.
     svg.open_element("g", &[]).add_element("title", &[], &range.describe_range());

@@ -1,6 +1,6 @@
 //! Converts values to positions, and finds the marks of axes.
 
-/// The distribution of values over an axis.
+/// The mapping from values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     low: f64,
@@ -20,7 +20,7 @@ impl Scale {
     /// A scale from 0 to the next round number above `high`: another start would exaggerate noise.
     pub fn from_zero(high: f64) -> Self {
         // The step is found by a logarithm, so the value must be above zero.
-        let step = round_step(high.max(1e-9), 4.0);
+        let step = choose_round_step(high.max(1e-9), 4.0);
         let high = (high / step).ceil() * step;
         // A length of zero would divide by zero in `position_of`.
         Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, is_log: false }
@@ -43,7 +43,7 @@ impl Scale {
     }
 
     /// A logarithmic scale exactly from `low` to `high`.
-    pub fn log_exactly(low: f64, high: f64) -> Self {
+    pub fn log_from_bounds(low: f64, high: f64) -> Self {
         // A logarithmic axis has no zero.
         let low = low.max(1e-9);
         Self { low, high: high.max(low * 1.001), is_log: true }
@@ -56,18 +56,18 @@ impl Scale {
         } else {
             (value - self.low) / (self.high - self.low)
         };
-        // A value beyond the axis stays inside the plot: it must neither vanish nor cover other parts of the
+        // A value beyond the axis is drawn at its end: it must neither disappear nor cover other parts of the
         // page.
         part.clamp(0.0, 1.0)
     }
 
     /// Round values along the axis, about `wanted` of them.
-    pub fn round_ticks(&self, wanted: usize) -> Vec<Tick> {
-        if self.is_log { self.log_ticks(wanted) } else { self.linear_ticks(wanted) }
+    pub fn choose_round_ticks(&self, wanted: usize) -> Vec<Tick> {
+        if self.is_log { self.compute_log_ticks(wanted) } else { self.compute_linear_ticks(wanted) }
     }
 
-    fn linear_ticks(&self, wanted: usize) -> Vec<Tick> {
-        let step = round_step(self.high - self.low, wanted.max(1) as f64);
+    fn compute_linear_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let step = choose_round_step(self.high - self.low, wanted.max(1) as f64);
         let first = (self.low / step).ceil();
         // Multiples of the step from their index, and not by adding: rounding errors must not grow along the
         // axis. The bound ends the list whatever the step is.
@@ -80,7 +80,7 @@ impl Scale {
     }
 
     /// Powers of ten; on a short axis also 2 and 5 times these.
-    fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
+    fn compute_log_ticks(&self, wanted: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
         // An axis of one or two decades would have hardly any marks with powers of ten alone.
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
@@ -90,7 +90,7 @@ impl Scale {
         // Numbers of 64 bits span 20 decades, and the smallest start of an axis adds nine.
         let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
         let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
-        // Powers computed as floats may miss the ends of the axis by a rounding error.
+        // Rounding errors can move a computed power of ten just outside the axis.
         let inside = values.filter(|value| *value >= self.low * 0.999 && *value <= self.high * 1.001);
         inside.map(|value| self.tick_at(value)).collect()
     }
@@ -113,7 +113,7 @@ impl Scale {
 }
 
 /// A step of 1, 2, 2.5 or 5 times a power of ten, so that about `wanted` steps cover `span`.
-fn round_step(span: f64, wanted: f64) -> f64 {
+fn choose_round_step(span: f64, wanted: f64) -> f64 {
     let raw = span / wanted;
     let power = 10f64.powf(raw.log10().floor());
     let factor = match raw / power {
@@ -133,7 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(scale: Scale, wanted: usize) -> Vec<f64> {
-        scale.round_ticks(wanted).iter().map(|tick| tick.value).collect()
+        scale.choose_round_ticks(wanted).iter().map(|tick| tick.value).collect()
     }
 
     #[test]
@@ -156,7 +156,7 @@ mod tests {
             for scale in [Scale::from_zero(high), Scale::log_from_decades(high / 1e3, high)] {
                 let (low, other) = (scale.position_of(a.min(b)), scale.position_of(a.max(b)));
                 prop_assert!((0.0..=1.0).contains(&low) && low <= other && other <= 1.0);
-                prop_assert!(scale.round_ticks(5).len() <= 16);
+                prop_assert!(scale.choose_round_ticks(5).len() <= 16);
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use packetrig_stats::caveat::CaveatKind;
 
-/// The meaning of the doubt for the result.
-pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
+/// Returns how the caveat affects the result.
+pub(super) const fn caveat_meaning(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => {
             "The machine or the link is too slow for the plan: the device got less than it should have got."
@@ -12,14 +12,14 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
         CaveatKind::SentLate => {
             "Other work on the processors delayed the sender; bursts may have been denser than planned."
         }
-        CaveatKind::ReceiverLost => "The rig lost frames itself, so a loss is no fact about the device.",
+        CaveatKind::ReceiverLost => "The rig itself lost frames, so a loss says nothing about the device.",
         CaveatKind::Unbalanced => {
-            "Counts that must add up do not: another program may use the port, or a counter of the driver is wrong."
+            "Counts that must add up do not add up: another program may use the port, or a counter of the driver is wrong."
         }
         CaveatKind::NotMeasured => "A counter is missing, so the value named is absent or an estimate.",
         CaveatKind::ForeignFrames => "There was other traffic on the link. It is not counted.",
         CaveatKind::Untagged => {
-            "These frames have no room for the test tag; their contents were compared instead."
+            "These frames are too short for the test tag; their contents were compared instead."
         }
         CaveatKind::Recording => "The capture file that was replayed was not sent as it is.",
         CaveatKind::NoSendTime => {
@@ -34,34 +34,40 @@ pub(super) const fn meaning_of(kind: CaveatKind) -> &'static str {
             "The path is slower than the receivers waited: late frames may have counted as lost."
         }
         CaveatKind::NotQuiet => "The interface may send or change frames by itself.",
-        CaveatKind::NearLimit => "The load is within a tenth of what this rig can do: a loss may be its own.",
+        CaveatKind::NearLimit => {
+            "The load is within 10 % of the limit of this rig, so the rig itself may have lost frames."
+        }
         CaveatKind::NothingMeasured => "Nothing arrived, or nothing ran.",
         CaveatKind::StoodStill => {
             "The program or its virtual machine was paused: times around the pause are not valid."
         }
-        CaveatKind::CameLate => "A node was cut off at the end of the run and delivered later.",
+        CaveatKind::CameLate => {
+            "A node lost its connection at the end of the run and delivered its results later."
+        }
         CaveatKind::EngineFailed => {
-            "The program that sent did something wrong: what it sent is not known for certain."
+            "The engine that sent the frames failed, so it is not certain which frames it sent."
         }
         CaveatKind::PortFailed => {
-            "The interface could not be used to the end of the run. What was counted by then is in this report."
+            "The interface failed during the run. The report has the counts up to the failure."
         }
         CaveatKind::TapLost => {
-            "A tap on this machine lost frames itself: losses at that time may be its, not the device's."
+            "A tap on this machine lost frames: the tap, not the device, may have caused losses at that time."
         }
-        CaveatKind::BegunAgain => "Some nodes were told too late to start, so the plan was begun again.",
+        CaveatKind::BegunAgain => {
+            "The start command reached some nodes too late, so the run was started again."
+        }
     }
 }
 
-/// The remedy for its user.
-pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
+/// Returns what the user can do about the caveat.
+pub(super) const fn caveat_remedy(kind: CaveatKind) -> &'static str {
     match kind {
         CaveatKind::SenderShort => "Lower the rate, or use another back end.",
         CaveatKind::LeaseEnded => "Repair the control network and run again.",
         CaveatKind::SentLate => "Stop other work, or lower the rate.",
         CaveatKind::ReceiverLost => "Lower the rate, use back end xdp, or another machine for the receiver.",
         CaveatKind::Unbalanced => "Close other programs at the port; try back end packet.",
-        CaveatKind::NotMeasured => "Nothing; it explains the gap.",
+        CaveatKind::NotMeasured => "You need not do anything; this note explains the missing value.",
         CaveatKind::ForeignFrames => "Find its sender if there should be none.",
         CaveatKind::Untagged => "Send longer frames.",
         CaveatKind::Recording => "Copy the file to a place where nobody writes it.",
@@ -74,9 +80,9 @@ pub(super) const fn remedy_of(kind: CaveatKind) -> &'static str {
         CaveatKind::NearLimit => "Lower the rate, or use a faster back end.",
         CaveatKind::NothingMeasured => "Add metrics and a receiver to the plan.",
         CaveatKind::StoodStill => "Run again; do not suspend the machine.",
-        CaveatKind::CameLate => "Nothing; its results are in this report now.",
+        CaveatKind::CameLate => "You need not do anything; its results are now in this report.",
         CaveatKind::EngineFailed => "Run the engine by hand, or use another one.",
-        CaveatKind::PortFailed => "Check what deleted or took the interface, and run again.",
+        CaveatKind::PortFailed => "Find out what deleted the interface or took it away, and run again.",
         CaveatKind::TapLost => "Run again without the tap if it is not on the path, or use its back end xdp.",
         CaveatKind::BegunAgain => {
             "Nothing. If it happens often, the nodes or the network between them are too busy."

@@ -1,13 +1,13 @@
 //! Doubts of a run, each with its meaning and a remedy.
 
-use super::caveat_words::{meaning_of, remedy_of};
+use super::caveat_words::{caveat_meaning, caveat_remedy};
 use super::elements::{Cell, Sign, number_column, prose_column, tabulate_rows, word_column};
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
-/// Subjects that one row names.
+/// Maximum number of subjects that a row lists by name.
 const MAX_NAMED: usize = 8;
-/// Rows of the table.
+/// Maximum number of rows of the table.
 const MAX_ROWS: usize = 100;
 
 /// Equal doubts about several streams, ports or nodes.
@@ -18,11 +18,11 @@ struct CaveatGroup<'a> {
 
 pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
     if caveats.is_empty() {
-        page.add_element("p", &[], "None: packetrig states no doubt about this result.");
+        page.add_element("p", &[], "packetrig has no doubt about this result.");
         return;
     }
     page.open_element("p", &[])
-        .add_text("A caveat is a doubt that packetrig states about its own measurement. ");
+        .add_text("A caveat is a doubt that packetrig has about its own measurement. ");
     page.add_text("“No PASS” means that the run cannot pass while it stands; a “note” explains a value.")
         .close_element("p");
     let groups = group_caveats(caveats);
@@ -71,8 +71,8 @@ impl CaveatGroup<'_> {
             weight,
             Cell::text(self.describe_subjects()),
             Cell::text(self.first.text.clone()),
-            Cell::text(meaning_of(self.first.doubt)),
-            Cell::text(remedy_of(self.first.doubt)),
+            Cell::text(caveat_meaning(self.first.doubt)),
+            Cell::text(caveat_remedy(self.first.doubt)),
             Cell::count(self.subjects.len() as u64),
         ]
     }

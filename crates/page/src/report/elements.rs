@@ -81,7 +81,7 @@ impl Cell {
         Self { is_absent: true, ..Self::default() }
     }
 
-    pub(super) fn or_absent(cell: Option<Self>) -> Self {
+    pub(super) fn from_optional(cell: Option<Self>) -> Self {
         cell.unwrap_or_else(Self::absent)
     }
 }
@@ -207,7 +207,7 @@ impl Figure {
     }
 
     pub(super) fn frame_count(name: &'static str, value: Option<u64>) -> Self {
-        let text = value.map(|value| quantity::count_with_unit(value, "frame"));
+        let text = value.map(|value| quantity::format_count_with_unit(value, "frame"));
         Self { name, text, value, addition: String::new() }
     }
 
@@ -245,7 +245,7 @@ pub(super) fn write_figure_list(page: &mut Markup, figures: &[Figure]) {
 /// Writes a time of day: UTC, to which the page's script adds the local time.
 pub(super) fn write_wall_time(page: &mut Markup, wall_ns: u64) {
     let text = quantity::format_utc(wall_ns);
-    match quantity::utc_machine(wall_ns) {
+    match quantity::format_iso_utc(wall_ns) {
         Some(machine) => page.add_element("time", &[("datetime", &machine)], &text),
         // `time` needs a date that machines read, and this value has none.
         None => page.add_text(&text),

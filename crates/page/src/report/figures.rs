@@ -13,7 +13,7 @@ pub(super) struct LegendEntry {
 }
 
 impl LegendEntry {
-    pub(super) fn of_columns(
+    pub(super) fn from_columns(
         name: &str,
         style: usize,
         columns: &Columns,
@@ -67,7 +67,7 @@ pub(super) fn write_figure(
 }
 
 /// Writes the reason for an absent chart in its place.
-pub(super) fn write_absent(page: &mut Markup, title: &str, reason: &str) {
+pub(super) fn write_absent_figure(page: &mut Markup, title: &str, reason: &str) {
     // The place stays: a chart that is simply missing would look like a fault of the page.
     page.open_element("figure", &[("class", "absent-figure")]).add_element("h4", &[], title);
     page.open_element("p", &[("class", "absent")])

@@ -10,7 +10,7 @@ use packetrig_method::tables::{ResultTable, tabulate_trials};
 use packetrig_method::{MethodReport, MethodVerdict};
 use packetrig_stats::port::PortInfo;
 
-/// Length of text above which a column counts as sentences.
+/// A column with a longer text is laid out as prose.
 const PROSE: usize = 24;
 /// Maximum number of trials in the table.
 const MAX_TRIALS: usize = 500;
@@ -46,7 +46,7 @@ const FILES: [(&str, &str); 5] = [
 /// Renders the page of a method as one complete HTML file.
 pub fn render_method(page: MethodPage<'_>) -> String {
     let mut parts = PageParts::default();
-    // The verdict first, then what it rests on, then what is needed to do it again.
+    // The order of the page: the verdict, the evidence for it, and the facts that are needed to repeat the test.
     parts.add_section("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
     parts.add_section("charts", "Charts", "Charts", |part| {
         method_charts::write_charts(part, page.report, page.trials);
@@ -56,28 +56,28 @@ pub fn render_method(page: MethodPage<'_>) -> String {
     parts.add_section("caveats", "Caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
     parts.add_section("setup", "Environment", "Environment", |part| write_setup(part, page));
     parts.add_section("plan", "Plan", "Options, plan and files", |part| write_plan(part, page));
-    let title = format!("{}: {} – packetrig", page.verdict, method_heading(page));
-    shell::render_page(&title, &page_head(page), &parts, page.version)
+    let title = format!("{}: {} – packetrig", page.verdict, format_method_heading(page));
+    shell::render_page(&title, &build_page_head(page), &parts, page.version)
 }
 
-fn method_heading(page: MethodPage<'_>) -> String {
+fn format_method_heading(page: MethodPage<'_>) -> String {
     let method = page.report.options.name();
     if page.name.is_empty() { format!("{method} {}", page.id) } else { format!("{} – {method}", page.name) }
 }
 
-fn page_head(page: MethodPage<'_>) -> Markup {
+fn build_page_head(page: MethodPage<'_>) -> Markup {
     let mut head = Markup::new();
-    head.open_element("div", &[("class", "head-line")]).add_element("h1", &[], &method_heading(page));
-    write_verdict_sign(&mut head, sign_of_word(page.verdict), page.verdict, false);
+    head.open_element("div", &[("class", "head-line")]).add_element("h1", &[], &format_method_heading(page));
+    write_verdict_sign(&mut head, choose_word_sign(page.verdict), page.verdict, false);
     head.close_element("div").open_element("p", &[("class", "muted")]);
     head.add_text("Test ").add_element("code", &[], page.id).add_text(", started ");
     write_wall_time(&mut head, page.started_wall_ns);
-    head.add_text(&format!(", {}", quantity::count_with_unit(page.trials.len() as u64, "trial")))
+    head.add_text(&format!(", {}", quantity::format_count_with_unit(page.trials.len() as u64, "trial")))
         .close_element("p");
     head
 }
 
-fn sign_of_word(word: &str) -> Sign {
+fn choose_word_sign(word: &str) -> Sign {
     match word {
         "PASS" => Sign::Pass,
         "FAIL" => Sign::Fail,
@@ -96,12 +96,12 @@ const fn sign_of(verdict: MethodVerdict) -> Sign {
 fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     let judgement = &page.report.judgement;
     part.open_element("p", &[("class", "verdict-line")]);
-    write_verdict_sign(part, sign_of_word(page.verdict), page.verdict, true);
+    write_verdict_sign(part, choose_word_sign(page.verdict), page.verdict, true);
     let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
-        (true, true) => "No criterion was asked for, and everything that was asked for is known.",
-        (true, false) => "Something that was asked for is not known.",
+        (true, true) => "The test has no criteria, and all requested values are known.",
+        (true, false) => "A requested value is not known.",
         (false, true) => "The worst criterion decides.",
-        (false, false) => "The worst criterion decides; something that was asked for is not known.",
+        (false, false) => "The worst criterion decides; a requested value is not known.",
     };
     part.add_text(" ").add_element("span", &[], meaning).close_element("p");
     if !page.report.is_complete {
@@ -146,7 +146,7 @@ fn write_results(part: &mut Markup, report: &MethodReport) {
 
 fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
     if trials.is_empty() {
-        part.add_element("p", &[("class", "absent")], "The journal has no trial.");
+        part.add_element("p", &[("class", "absent")], "The journal contains no trial.");
         return;
     }
     let all = tabulate_trials(trials);
@@ -174,7 +174,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
         .rows
         .iter()
         .take(most)
-        .map(|row| headings.iter().zip(row).map(|(heading, text)| table_cell(heading, text)).collect())
+        .map(|row| headings.iter().zip(row).map(|(heading, text)| build_table_cell(heading, text)).collect())
         .collect();
     tabulate_rows(part, &result.title, id, &headings, &rows);
 }
@@ -187,7 +187,7 @@ fn is_number_column(result: &ResultTable, column: usize) -> bool {
     cells.peek().is_some() && cells.all(|cell| cell.parse::<f64>().is_ok())
 }
 
-fn table_cell(heading: &Heading, text: &str) -> Cell {
+fn build_table_cell(heading: &Heading, text: &str) -> Cell {
     match (heading.is_number, text.is_empty()) {
         // The tables of a method write an absent value as an empty text.
         (_, true) => Cell::absent(),
@@ -196,7 +196,7 @@ fn table_cell(heading: &Heading, text: &str) -> Cell {
     }
 }
 
-/// Maximum number of doubts of trials on a page; their number follows those.
+/// Maximum number of caveats of trials on a page. The page also shows how many more there are.
 const MAX_CAVEATS: usize = 100;
 
 /// Writes the doubts of the trials; equal doubts of several trials are one line.
@@ -213,10 +213,10 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         }
     }
     if found.is_empty() {
-        part.add_element("p", &[], "None: no trial states a doubt about its result.");
+        part.add_element("p", &[], "No trial has a caveat.");
         return;
     }
-    part.add_element("p", &[], "A trial that the rig could not sustain is no fact about the device: it was made again, or its bound is the rig's.");
+    part.add_element("p", &[], "A trial that the rig could not sustain says nothing about the device: the trial was repeated, or its bound is marked as a bound of the rig.");
     part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(MAX_CAVEATS) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();
@@ -229,7 +229,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     }
     let rest = found.len().saturating_sub(MAX_CAVEATS);
     if rest > 0 {
-        let doubts = quantity::count_with_unit(rest as u64, "more doubt");
+        let doubts = quantity::format_count_with_unit(rest as u64, "more doubt");
         part.add_element("li", &[], &format!("Not shown: {doubts}."));
     }
     part.close_element("ul");
@@ -258,7 +258,7 @@ fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
 }
 
 fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
-    // Options without a JSON form are an error of the program, and no reason to lose the page.
+    // If the options cannot be written as JSON, that is a bug. The page is still complete without them.
     let options = serde_json::to_string_pretty(&page.report.options).unwrap_or_default();
     setup::write_plan(part, "The options of the method", &options);
     for (index, document) in page.documents.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Charts of a test method: the search with its bounds, throughput, loss curves, latency against load.
 
-use super::figures::{LegendEntry, write_absent, write_figure};
+use super::figures::{LegendEntry, write_absent_figure, write_figure};
 use crate::draw::chart::{Axis, AxisUnit, Chart, ChartLine, ChartPoint, MarkShape};
 use crate::draw::scale::Scale;
 use crate::markup::Markup;
@@ -27,7 +27,7 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[J
     }
     // Only trials of the search belong to its bounds: trials for latency or loss curves have loads of their
     // own.
-    let goals = accepted_losses(&report.options);
+    let goals = list_accepted_losses(&report.options);
     let searches: Vec<&JournalEntry> =
         trials.iter().filter(|entry| entry.order.purpose == TrialPurpose::Search).collect();
     for group in group_by_size(&searches) {
@@ -39,7 +39,7 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[J
         write_latency(page, &group);
     }
     if with_latency.is_empty() {
-        write_absent(page, "Latency against load", "no trial measured latency.");
+        write_absent_figure(page, "Latency against load", "no trial measured latency.");
     }
     page.close_element("div");
 }
@@ -73,7 +73,7 @@ struct AcceptedLoss {
     ratio: f64,
 }
 
-fn accepted_losses(options: &MethodOptions) -> Vec<AcceptedLoss> {
+fn list_accepted_losses(options: &MethodOptions) -> Vec<AcceptedLoss> {
     let one = |ratio: f64| vec![AcceptedLoss { name: String::new(), ratio }];
     match options {
         MethodOptions::Bisect(options) => one(options.search.accepted_loss),
@@ -86,8 +86,8 @@ fn accepted_losses(options: &MethodOptions) -> Vec<AcceptedLoss> {
     }
 }
 
-const fn shape_of(result: &TrialResult) -> MarkShape {
-    // First, because a fault of the rig that cost no frame does not weaken the result.
+const fn choose_mark_shape(result: &TrialResult) -> MarkShape {
+    // This check comes first: if no frame was lost, a fault of the rig does not matter.
     if result.is_without_loss() {
         MarkShape::Carried
     } else if result.rig_fault.is_some() {
@@ -100,7 +100,7 @@ const fn shape_of(result: &TrialResult) -> MarkShape {
 fn describe_trial(entry: &JournalEntry) -> String {
     let result = &entry.result;
     let outcome = match &result.rig_fault {
-        // The order is that of `shape_of`, so that the text and the mark agree.
+        // The order is that of `choose_mark_shape`, so that the text and the mark agree.
         _ if result.is_without_loss() => "carried without loss".to_owned(),
         Some(fault) => format!("the rig could not sustain it: {fault}"),
         None => {
@@ -116,12 +116,12 @@ fn describe_trial(entry: &JournalEntry) -> String {
     format!("Trial {}: {}, {outcome}", entry.number, entry.order.load)
 }
 
-fn named_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
+fn build_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
     Axis { name: name.to_owned(), unit, scale }
 }
 
 fn highest_load(trials: &[&JournalEntry]) -> f64 {
-    // At least 1: an axis needs a length also without trials.
+    // At least 1, so that the axis has a length even if there are no trials.
     trials.iter().map(|entry| entry.order.load.frames_per_second()).fold(1.0, f64::max)
 }
 
@@ -133,8 +133,8 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             group.name
         ),
         // Half a trial more than there are: the last mark would lie on the edge of the plot.
-        named_axis("trial of the search", AxisUnit::Number, Scale::from_bounds(0.0, count + 0.5)),
-        named_axis(
+        build_axis("trial of the search", AxisUnit::Number, Scale::from_bounds(0.0, count + 0.5)),
+        build_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
             Scale::from_zero(highest_load(&group.trials)),
@@ -143,7 +143,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
     let points = (1..).zip(&group.trials).map(|(number, entry)| ChartPoint {
         x: f64::from(number),
         y: entry.order.load.frames_per_second(),
-        shape: shape_of(&entry.result),
+        shape: choose_mark_shape(&entry.result),
         text: describe_trial(entry),
     });
     let points = points.collect();
@@ -151,14 +151,14 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
     // There are five styles: two for each of two goals, and one for the trials.
     for (index, goal) in goals.iter().take(2).enumerate() {
         let style = 1 + index * 2;
-        let carried = running_bounds(
+        let carried = compute_running_bounds(
             group,
             // A trial that sent nothing lost nothing, and proves nothing.
             |entry| entry.result.loss_share() <= goal.ratio && entry.result.sent > 0,
             f64::max,
         );
-        // A trial that the rig did not sustain is no fact about the device.
-        let failed = running_bounds(
+        // If the rig could not sustain a trial, the trial says nothing about the device.
+        let failed = compute_running_bounds(
             group,
             |entry| entry.result.loss_share() > goal.ratio && entry.result.rig_fault.is_none(),
             f64::min,
@@ -180,7 +180,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
 }
 
 /// The best load so far of the selected trials, as steps that start at the first one.
-fn running_bounds(
+fn compute_running_bounds(
     group: &TrialGroup<'_>,
     is_of_line: impl Fn(&JournalEntry) -> bool,
     best_of: fn(f64, f64) -> f64,
@@ -211,12 +211,12 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
         if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
     let mut chart = Chart::new(
         format!("Latency of the trials against their load, {}", group.name),
-        named_axis(
+        build_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
             Scale::from_zero(highest_load(&group.trials)),
         ),
-        named_axis(if is_log { "latency, log scale" } else { "latency" }, AxisUnit::Time, scale),
+        build_axis(if is_log { "latency, log scale" } else { "latency" }, AxisUnit::Time, scale),
     );
     let mut legend = Vec::new();
     type OfLatency = fn(&TrialLatency) -> Nanos;
@@ -272,8 +272,8 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
         sizes.iter().map(|size| size.theoretical_frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Throughput against frame size".to_owned(),
-        named_axis("frame size, B", AxisUnit::Bytes, Scale::from_zero(f64::from(largest))),
-        named_axis("throughput, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
+        build_axis("frame size, B", AxisUnit::Bytes, Scale::from_zero(f64::from(largest))),
+        build_axis("throughput, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
     );
     let point = |size: &SizeBenchmark, load: Load, shape, what: &str| ChartPoint {
         x: f64::from(size.frame_size_bytes.bytes()),
@@ -325,8 +325,8 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
     for part in curves.chunks(5) {
         let mut chart = Chart::new(
             "Frame loss against offered load".to_owned(),
-            named_axis("offered, % of the highest rate", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
-            named_axis("frame loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+            build_axis("offered, % of the highest rate", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+            build_axis("frame loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
         );
         let mut legend = Vec::new();
         for (index, (size, curve)) in part.iter().enumerate() {
@@ -370,8 +370,8 @@ fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
         result.rates.iter().map(|rate| rate.frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Share of runs that lost frames, against the rate".to_owned(),
-        named_axis("rate, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
-        named_axis("runs with loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+        build_axis("rate, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
+        build_axis("runs with loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
     );
     let line =
         |of: fn(&packetrig_method::loss_share::RateLossShare) -> Option<f64>, shape| -> Vec<ChartPoint> {
@@ -390,7 +390,7 @@ fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
             points.collect()
         };
     let lines = [
-        // The interval says how much the share of few runs is worth.
+        // With few runs the share is uncertain, so the confidence interval is drawn as well.
         ("measured", 1, line(|rate| rate.share_with_loss, MarkShape::Dot)),
         (
             "95 % interval, upper end",
@@ -427,8 +427,8 @@ fn write_convergence(page: &mut Markup, result: &ConvergenceResult) {
     let high = worst.iter().flatten().max().map_or(1, |time| time.as_u64());
     let mut chart = Chart::new(
         "Loss of connectivity of each trial".to_owned(),
-        named_axis("trial", AxisUnit::Number, Scale::from_bounds(0.0, worst.len() as f64 + 0.5)),
-        named_axis("loss of connectivity, worst stream", AxisUnit::Time, Scale::from_zero(high as f64)),
+        build_axis("trial", AxisUnit::Number, Scale::from_bounds(0.0, worst.len() as f64 + 0.5)),
+        build_axis("loss of connectivity, worst stream", AxisUnit::Time, Scale::from_zero(high as f64)),
     );
     let points = (1..).zip(&worst).filter_map(|(number, time)| {
         let time = (*time)?;

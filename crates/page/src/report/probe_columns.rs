@@ -67,7 +67,7 @@ fn bound_value(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>)
 pub(super) const COLUMNS: &[ProbeColumn] = &[
     probe_column(word_column("line"), |row| Some(Text(line_name(row.line)))),
     probe_column(word_column("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
-    probe_column(prose_column("outcome"), |row| Some(Text(row.outcome_words()))),
+    probe_column(prose_column("outcome"), |row| Some(Text(row.describe_outcome()))),
     probe_column(number_column("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
     probe_column(number_column("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
     probe_column(number_column("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
@@ -133,8 +133,12 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
     probe_column(number_column("release error p99", ""), |row| {
         time_value(row, |found| found.release_error, |times| times.p99_ns)
     }),
-    probe_column(word_column("from"), |row| Some(Text(end_name(&row.line.from, Some(&row.line.from_node))))),
-    probe_column(word_column("to"), |row| Some(Text(end_name(&row.line.to, row.line.to_node.as_deref())))),
+    probe_column(word_column("from"), |row| {
+        Some(Text(format_end_name(&row.line.from, Some(&row.line.from_node))))
+    }),
+    probe_column(word_column("to"), |row| {
+        Some(Text(format_end_name(&row.line.to, row.line.to_node.as_deref())))
+    }),
     probe_column(word_column("target"), |row| {
         let target = &row.line.target;
         (!target.is_empty()).then(|| Text(target.clone()))
@@ -146,7 +150,7 @@ fn bit_rate(bits_per_s: u64) -> String {
 }
 
 /// The name of an end, with its node if that has another name.
-fn end_name(port: &str, node: Option<&str>) -> String {
+fn format_end_name(port: &str, node: Option<&str>) -> String {
     match node {
         // Most ports of a mesh have the name of their node, which need not be read twice.
         Some(node) if node != port => format!("{port} ({node})"),

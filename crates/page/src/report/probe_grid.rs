@@ -20,7 +20,7 @@ const PRINTED_COLUMNS: usize = 24;
 
 /// Writes the grid, or the reason for its absence.
 pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
-    let ends = ends_of(probes);
+    let ends = list_line_ends(probes);
     if ends.len() > MAX_ENDS {
         let text = format!(
             "No grid: the probes have {} different ends, and a grid is drawn for at most {MAX_ENDS}. The list has all that is known.",
@@ -35,11 +35,11 @@ pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
     }
 }
 
-/// The ends of all lines, senders first and in the order of the plan, so a port has the same position in rows and columns.
-fn ends_of(probes: &ProbesReport) -> Vec<&str> {
+/// Lists the ends of all lines: senders first, in plan order, so that a port has the same position in rows and columns.
+fn list_line_ends(probes: &ProbesReport) -> Vec<&str> {
     let from = probes.lines.iter().map(|line| line.from.as_str());
     let to = probes.lines.iter().map(|line| line.to.as_str());
-    // The set only remembers; the order is that of the lines.
+    // The set only finds repetitions. The order is that of the lines.
     let mut known = HashSet::new();
     from.chain(to).filter(|end| known.insert(*end)).collect()
 }
@@ -75,7 +75,7 @@ impl<'a> ProbeGrid<'a> {
         page.open_element("div", &[("class", outer)]).add_element(
             "p",
             &[],
-            cell_meaning(&self.probes.method),
+            describe_cells(&self.probes.method),
         );
         if self.columns.len() > PRINTED_COLUMNS {
             let text = "The grid has too many columns for paper. The list has the same values.";
@@ -127,7 +127,7 @@ impl<'a> ProbeGrid<'a> {
             page.add_element("small", &[("class", "muted")], &line.target).add_text(" ");
         }
         match &line.found {
-            // A node that did not report is no failure of the path.
+            // If a node did not report, that does not mean that the path failed.
             None => write_verdict_sign(page, Sign::Unknown, "missing", false),
             Some(found) => match self.value_of(found) {
                 Ok(value) => {
@@ -138,7 +138,7 @@ impl<'a> ProbeGrid<'a> {
                 Err(word) => write_verdict_sign(page, self.sign_of(line), word, false),
             },
         }
-        for addition in line.found.iter().flat_map(|found| self.additional_facts(found)) {
+        for addition in line.found.iter().flat_map(|found| self.list_additional_facts(found)) {
             page.add_text(" ").add_element("small", &[], &addition);
         }
     }
@@ -166,13 +166,13 @@ impl<'a> ProbeGrid<'a> {
                 None if found.counts.answered == 0 => Err("no answer"),
                 None => Err("no rate"),
             },
-            "ping" => found.round_trip.map(median_text).ok_or_else(answer),
-            _ => found.delay_there.map(median_text).ok_or_else(answer),
+            "ping" => found.round_trip.map(format_median).ok_or_else(answer),
+            _ => found.delay_there.map(format_median).ok_or_else(answer),
         }
     }
 
     /// Short facts that follow the value.
-    fn additional_facts(&self, found: &ProbeFindings) -> Vec<String> {
+    fn list_additional_facts(&self, found: &ProbeFindings) -> Vec<String> {
         let counts = &found.counts;
         if counts.sent == 0 {
             return Vec::new();
@@ -189,12 +189,12 @@ impl<'a> ProbeGrid<'a> {
                     .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
             ),
             "ping" => {
-                additions.extend(loss_words(Some(unanswered_count(counts)), counts.sent));
+                additions.extend(describe_loss(Some(unanswered_count(counts)), counts.sent));
             }
             _ => {
-                additions.extend(found.delay_there.map(bound_words));
+                additions.extend(found.delay_there.map(describe_bound));
                 // Only the loss of this direction: the cell from column to row has the other one.
-                additions.extend(loss_words(found.lost_there, counts.sent));
+                additions.extend(describe_loss(found.lost_there, counts.sent));
             }
         }
         if found.end != ProbeLineEnd::Done {
@@ -204,14 +204,14 @@ impl<'a> ProbeGrid<'a> {
     }
 }
 
-/// Marks a pair that the plan does not have: it is no gap of the measurement.
+/// Marks a pair that the plan does not contain, so that it does not look like a missing measurement.
 fn write_unplanned(page: &mut Markup) {
     page.add_element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
     page.add_element("span", &[("class", "visually-hidden")], "not in the plan");
 }
 
 /// The meaning of the cells, as a sentence for readers.
-fn cell_meaning(method: &str) -> &'static str {
+fn describe_cells(method: &str) -> &'static str {
     match method {
         "send" => {
             "From row to column: probes that were sent. Nobody answers them. A dash: the plan does not have the pair."
@@ -228,20 +228,20 @@ fn cell_meaning(method: &str) -> &'static str {
     }
 }
 
-fn median_text(times: ProbeTimes) -> String {
-    quantity::short_delay(times.p50_ns)
+fn format_median(times: ProbeTimes) -> String {
+    quantity::format_short_delay(times.p50_ns)
 }
 
-fn bound_words(times: ProbeTimes) -> String {
-    format!("± {}", quantity::short_delay(i64::try_from(times.bound_ns).unwrap_or(i64::MAX)))
+fn describe_bound(times: ProbeTimes) -> String {
+    format!("± {}", quantity::format_short_delay(i64::try_from(times.bound_ns).unwrap_or(i64::MAX)))
 }
 
 /// The loss in words; `None` if nothing was lost. An unknown loss is named, because an empty text would look like no loss.
-fn loss_words(lost: Option<u64>, sent: u64) -> Option<String> {
+fn describe_loss(lost: Option<u64>, sent: u64) -> Option<String> {
     match lost {
         None => Some("loss unknown".to_owned()),
         Some(0) => None,
-        Some(lost) => Some(format!("{} lost", quantity::short_percent(lost, sent))),
+        Some(lost) => Some(format!("{} lost", quantity::format_short_percent(lost, sent))),
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
         RangePicture::from_lines(probes, "One-way delay there", |found| found.delay_there),
         RangePicture::from_lines(probes, "Round trip", |found| found.round_trip),
     ];
-    // A picture whose lines have no place on the axis remains for its note, which gives their number.
+    // If no line can be drawn on the axis, the picture stays, because its note says how many lines there are.
     let pictures: Vec<&RangePicture> = pictures.iter().filter(|picture| picture.total > 0).collect();
     if pictures.is_empty() {
         return;
@@ -73,13 +73,13 @@ impl RangePicture {
             page.append(&draw_ranges(&description, &self.ranges));
         }
         page.open_element("figcaption", &[]);
-        for note in self.picture_notes() {
+        for note in self.list_picture_notes() {
             page.add_element("p", &[("class", "note")], &note);
         }
         page.close_element("figcaption").close_element("figure");
     }
 
-    fn picture_notes(&self) -> Vec<String> {
+    fn list_picture_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.ranges.is_empty() {
             notes.push(
@@ -93,7 +93,7 @@ impl RangePicture {
             notes.push(format!("The {} slowest of {total} lines.", self.ranges.len()));
         }
         if self.without_place > 0 {
-            let lines = quantity::count_with_unit(self.without_place as u64, "line");
+            let lines = quantity::format_count_with_unit(self.without_place as u64, "line");
             notes.push(format!(
                 "Not drawn: {lines} with a time at or below zero, which this axis does not have."
             ));

@@ -28,7 +28,7 @@ pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
     probe_ranges::write_pictures(page, probes);
 }
 
-/// The request of the plan, in a sentence.
+/// Describes in one sentence which probes the plan requests.
 fn describe_request(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
         "send" => ("", "train", "one each"),
@@ -40,8 +40,8 @@ fn describe_request(probes: &ProbesReport) -> String {
     format!(
         "Method {}: {most}{} for each of {}, {pause} {}, frames of {}.",
         probes.method,
-        quantity::count_with_unit(probes.count.into(), what),
-        quantity::count_with_unit(probes.lines.len() as u64, "line"),
+        quantity::format_count_with_unit(probes.count.into(), what),
+        quantity::format_count_with_unit(probes.lines.len() as u64, "line"),
         quantity::format_time(probes.interval),
         quantity::format_bytes(probes.size.into())
     )
@@ -54,42 +54,42 @@ pub(super) fn line_name(line: &ProbeLineReport) -> String {
 
 /// Number of probes without a valid answer, including those that a host refused.
 pub(super) const fn unanswered_count(counts: &ProbeCounts) -> u64 {
-    // A refusal shows that a host on the path got the probe, but the target did not answer it.
+    // A refusal comes from a host that received the probe, but it is not an answer of the target.
     counts.lost.saturating_add(counts.refused)
 }
 
 /// The figures of all lines together.
-pub(super) fn probe_figures(probes: &ProbesReport) -> Vec<Figure> {
-    let sent = sum_found(probes, |found| found.counts.sent);
-    let mut figures = vec![lines_figure(probes), probes_figure("sent", sent)];
+pub(super) fn list_probe_figures(probes: &ProbesReport) -> Vec<Figure> {
+    let sent = sum_line_counts(probes, |found| found.counts.sent);
+    let mut figures = vec![build_lines_figure(probes), build_probes_figure("sent", sent)];
     if !probes.is_answered() {
         return figures;
     }
     // Without sent probes there is no share.
-    let lost = sum_found(probes, |found| unanswered_count(&found.counts)).filter(|_| sent > Some(0));
+    let lost = sum_line_counts(probes, |found| unanswered_count(&found.counts)).filter(|_| sent > Some(0));
     let share =
         lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::format_percent(lost, sent)));
     figures.extend([
-        probes_figure("answered", sum_found(probes, |found| found.counts.answered)),
-        probes_figure("lost or refused", lost).with_addition(share.unwrap_or_default()),
-        slowest_figure(probes),
+        build_probes_figure("answered", sum_line_counts(probes, |found| found.counts.answered)),
+        build_probes_figure("lost or refused", lost).with_addition(share.unwrap_or_default()),
+        build_slowest_figure(probes),
     ]);
     figures
 }
 
 /// Sum over all lines with a result; `None` if there are none.
-fn sum_found(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
+fn sum_line_counts(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
     let found = probes.lines.iter().filter_map(|line| line.found.as_ref());
     // `reduce` and not `sum`: without a line there is no sum, and zero would be a measured value.
     found.map(of).reduce(u64::saturating_add)
 }
 
-fn probes_figure(name: &'static str, value: Option<u64>) -> Figure {
-    let text = value.map(|value| quantity::count_with_unit(value, "probe"));
+fn build_probes_figure(name: &'static str, value: Option<u64>) -> Figure {
+    let text = value.map(|value| quantity::format_count_with_unit(value, "probe"));
     Figure { name, text, value, addition: String::new() }
 }
 
-fn slowest_figure(probes: &ProbesReport) -> Figure {
+fn build_slowest_figure(probes: &ProbesReport) -> Figure {
     let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns?, line)));
     // Lines with fewer than 100 answers have no p99, and do not take part.
     let slowest = timed.max_by_key(|(p99, _)| *p99);
@@ -101,7 +101,7 @@ fn slowest_figure(probes: &ProbesReport) -> Figure {
     }
 }
 
-fn lines_figure(probes: &ProbesReport) -> Figure {
+fn build_lines_figure(probes: &ProbesReport) -> Figure {
     let missing = probes.lines.iter().filter(|line| line.found.is_none()).count();
     let figure = Figure::new("lines", quantity::format_count(probes.lines.len() as u64));
     if missing > 0 {
@@ -132,7 +132,7 @@ impl<'a> ProbeRow<'a> {
     }
 
     /// The end of the line, and the reason for missing values.
-    pub(super) fn outcome_words(&self) -> String {
+    pub(super) fn describe_outcome(&self) -> String {
         let Some(found) = self.found else {
             let why = self.line.missing.as_deref().unwrap_or("the report does not say why");
             return format!("missing: {why}");
@@ -147,14 +147,16 @@ impl<'a> ProbeRow<'a> {
             // From the strongest reason to the weakest: each explains the values that are missing better than
             // the next.
             .or_else(|| no_rate?.why_not.clone())
-            .or_else(|| is_short.then(|| format!("{} not sent", quantity::count_with_unit(unsent, "probe"))))
+            .or_else(|| {
+                is_short.then(|| format!("{} not sent", quantity::format_count_with_unit(unsent, "probe")))
+            })
             .or_else(|| (self.is_answered && found.counts.answered == 0).then(|| "no answer".to_owned()))
             .unwrap_or_else(|| COMPLETE.to_owned())
     }
 
     /// Sort key for lists that are not complete: lines without a result, then without success, then the largest
     /// loss, then the slowest.
-    fn rank_badness(&self) -> impl Ord + use<> {
+    fn badness_sort_key(&self) -> impl Ord + use<> {
         let rank = match self.result {
             // Only the list contains the reason.
             _ if self.found.is_none() => 3,
@@ -185,7 +187,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     let mut label = "All lines".to_owned();
     if count > MAX_ROWS {
         // Sorted only if some are left out: a complete list keeps the order of the plan.
-        rows.sort_by_key(|row| Reverse(row.rank_badness()));
+        rows.sort_by_key(|row| Reverse(row.badness_sort_key()));
         rows.truncate(WORST_ROWS);
         label = format!("The {WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
         let order = "those that are missing, then those without success, those that lost the largest share, and the slowest";
@@ -225,7 +227,7 @@ impl ListColumn {
     }
 
     fn cell_at(&self, row: usize) -> Cell {
-        Cell::or_absent(self.values[row].as_ref().map(ProbeValue::to_cell))
+        Cell::from_optional(self.values[row].as_ref().map(ProbeValue::to_cell))
     }
 }
 

@@ -44,30 +44,37 @@ pub fn render_run(run: RunPage<'_>) -> String {
     // A plan has either flows or probes.
     if report.probes.is_none() {
         parts.add_section("streams", "Streams", "Streams", |page| streams::write_table(page, report));
-        parts.add_section("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+        parts.add_section("charts", "Charts", "Stream by stream", |page| {
+            streams::write_single_streams(page, report)
+        });
     }
     parts.add_section("caveats", "Caveats", "Caveats", |page| caveats::write_caveats(page, &report.caveats));
     parts.add_section("setup", "Environment", "Environment, calibration and clocks", |page| {
         setup::write_environment(page, report);
     });
     parts.add_section("plan", "Plan", "Plan and files", |page| write_plan_and_files(page, run));
-    shell::render_page(&page_title(report), &page_head(report), &parts, &report.packetrig_version)
+    shell::render_page(
+        &format_page_title(report),
+        &build_page_head(report),
+        &parts,
+        &report.packetrig_version,
+    )
 }
 
 /// The verdict comes first, because a tab or a list of files shows only the beginning.
-fn page_title(report: &RunReport) -> String {
+fn format_page_title(report: &RunReport) -> String {
     let name = if report.name.is_empty() { String::new() } else { format!("{} – ", report.name) };
     format!("{}: {name}run {} – packetrig", report.verdict.as_str(), report.run)
 }
 
-fn page_head(report: &RunReport) -> Markup {
+fn build_page_head(report: &RunReport) -> Markup {
     let mut head = Markup::new();
     head.open_element("div", &[("class", "head-line")]);
     let title = if report.name.is_empty() { format!("Run {}", report.run) } else { report.name.clone() };
     head.add_element("h1", &[], &title);
     write_verdict_sign(
         &mut head,
-        verdict_part::sign_of_verdict(&report.verdict),
+        verdict_part::choose_verdict_sign(&report.verdict),
         report.verdict.as_str(),
         false,
     );
@@ -81,9 +88,11 @@ fn page_head(report: &RunReport) -> Markup {
 fn write_ledger(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[])
         .add_text("Every frame from the plan to the count, from left to right or from top to bottom. ");
-    page.add_text("What leaves the flow is at the place where it left. Places are drawn, not shares: ");
-    page.add_text("an exit grows with the power of ten of its frames, so that a few lost frames are seen.")
-        .close_element("p");
+    page.add_text("Lost frames are shown where they were lost. The drawing shows where frames were lost, not how many: ");
+    page.add_text(
+        "the width of a loss grows with its power of ten, so that even a few lost frames are visible.",
+    )
+    .close_element("p");
     let flow = LedgerDiagram::from_ledger(&report.ledger, &report.imbalances, &report.lost);
     page.append(&flow.draw_figure());
     page.open_element("details", &[]).add_element(
@@ -96,7 +105,7 @@ fn write_ledger(page: &mut Markup, report: &RunReport) {
 
 fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     if run.document.is_empty() {
-        page.add_element("p", &[("class", "absent")], "The text of the plan is not at hand.");
+        page.add_element("p", &[("class", "absent")], "The text of the plan is not available.");
     } else {
         setup::write_plan(page, "The plan as it was run", run.document);
     }

@@ -66,7 +66,7 @@ fn write_facts(page: &mut Markup, report: &RunReport) {
     page.close_element("tbody").close_element("table").close_element("div");
 }
 
-const fn stamp_word(kind: StampKind) -> &'static str {
+const fn stamp_kind_name(kind: StampKind) -> &'static str {
     match kind {
         StampKind::Hardware => "hardware",
         StampKind::Driver => "driver",
@@ -92,7 +92,7 @@ fn write_ports(page: &mut Markup, ports: &[PortReport]) {
         number_column("seen", "frames"),
         prose_column("events"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(port_row).collect();
+    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(build_port_row).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
     write_hidden_row_count(page, ports.len(), "ports.csv");
 }
@@ -107,11 +107,11 @@ pub(super) fn write_port_infos(page: &mut Markup, ports: &[PortInfo]) {
         word_column("back end, and why"),
         word_column("stamps: send, arrival"),
     ];
-    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(info_cells).collect();
+    let rows: Vec<Vec<Cell>> = ports.iter().take(MAX_ROWS).map(build_port_info_cells).collect();
     tabulate_rows(page, "Ports", None, &headings, &rows);
 }
 
-fn info_cells(info: &PortInfo) -> Vec<Cell> {
+fn build_port_info_cells(info: &PortInfo) -> Vec<Cell> {
     let speed = info.speed.map(|speed| quantity::format_scaled(speed.bits_per_second() as f64, "bit/s"));
     vec![
         Cell::text(info.name.clone()),
@@ -120,7 +120,7 @@ fn info_cells(info: &PortInfo) -> Vec<Cell> {
         // Some drivers report no link speed, for example those of virtual interfaces.
         Cell::text(speed.unwrap_or_else(|| "not known".to_owned())),
         Cell::text(format!("{}: {}", info.back_end.name(), info.why)),
-        Cell::text(format!("{}, {}", stamp_word(info.tx_stamp), stamp_word(info.rx_stamp))),
+        Cell::text(format!("{}, {}", stamp_kind_name(info.tx_stamp), stamp_kind_name(info.rx_stamp))),
     ]
 }
 
@@ -135,7 +135,7 @@ fn write_hidden_row_count(page: &mut Markup, count: usize, file: &str) {
     }
 }
 
-fn port_row(port: &PortReport) -> Vec<Cell> {
+fn build_port_row(port: &PortReport) -> Vec<Cell> {
     let events: Vec<String> = port
         .events
         .iter()
@@ -144,7 +144,7 @@ fn port_row(port: &PortReport) -> Vec<Cell> {
             format!("{} from {} to {until}", event.description(), quantity::format_time(event.from))
         })
         .collect();
-    let mut cells = info_cells(&port.info);
+    let mut cells = build_port_info_cells(&port.info);
     // Ports of several nodes can have one name, so the node is added.
     cells[0] = Cell::text(port.full_name());
     cells.extend([
@@ -182,8 +182,8 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
                 Cell::text(limit.driver.clone()),
                 Cell::count(limit.size.into()),
                 Cell::count(limit.frames_per_second),
-                Cell::or_absent(limit.latency_floor.map(Cell::time)),
-                Cell::or_absent(limit.send_error_p99.map(Cell::time)),
+                Cell::from_optional(limit.latency_floor.map(Cell::time)),
+                Cell::from_optional(limit.send_error_p99.map(Cell::time)),
                 Cell::time(limit.clock_reading),
                 Cell::text(limit.kernel.clone()),
                 Cell::text(quantity::format_utc(limit.measured_wall_ns)),
@@ -196,7 +196,8 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
 fn write_machines(page: &mut Markup, report: &RunReport) {
     // Reports of earlier versions have no facts about machines.
     if report.nodes.iter().all(|node| node.machine.is_none()) {
-        let text = "No node said what it runs on: none reported, or the report is from an older version.";
+        let text =
+            "No node reported its machine: no node reported at all, or the report is from an older version.";
         page.add_element("p", &[("class", "absent")], text);
         return;
     }
@@ -207,27 +208,27 @@ fn write_machines(page: &mut Markup, report: &RunReport) {
         word_column("processor"),
         number_column("processors", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(machine_row).collect();
+    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(build_machine_row).collect();
     tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
     write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
 }
 
 /// A row for each node, even for one that did not report its machine.
-fn machine_row(node: &NodeReport) -> Vec<Cell> {
+fn build_machine_row(node: &NodeReport) -> Vec<Cell> {
     let machine = node.machine.as_ref();
     vec![
         Cell::text(node.node.clone()),
-        Cell::or_absent(machine.map(|machine| Cell::text(machine.kernel.clone()))),
-        Cell::or_absent(machine.map(|machine| Cell::text(machine.architecture.clone()))),
-        Cell::or_absent(machine.and_then(|machine| machine.processor.clone()).map(Cell::text)),
-        Cell::or_absent(
+        Cell::from_optional(machine.map(|machine| Cell::text(machine.kernel.clone()))),
+        Cell::from_optional(machine.map(|machine| Cell::text(machine.architecture.clone()))),
+        Cell::from_optional(machine.and_then(|machine| machine.processor.clone()).map(Cell::text)),
+        Cell::from_optional(
             machine.and_then(|machine| machine.processors).map(|count| Cell::count(count.into())),
         ),
     ]
 }
 
 fn write_clocks(page: &mut Markup, report: &RunReport) {
-    // A single node whose clock was compared is on another machine than its controller.
+    // If a single node has a clock comparison, it runs on another machine than its controller.
     if let [only] = report.nodes.as_slice()
         && only.clock.is_none()
     {
@@ -248,39 +249,39 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
         number_column("first frame late by", ""),
         number_column("error of that", ""),
     ];
-    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(node_row).collect();
+    let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MAX_ROWS).map(build_node_row).collect();
     tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
     write_hidden_row_count(page, report.nodes.len(), "nodes.csv");
     if let Some(skew) = &report.skew {
-        page.add_element("p", &[], &skew_words(skew));
+        page.add_element("p", &[], &describe_skew(skew));
     }
 }
 
-fn node_row(node: &NodeReport) -> Vec<Cell> {
+fn build_node_row(node: &NodeReport) -> Vec<Cell> {
     let start = node.start;
     vec![
         Cell::text(node.node.clone()),
         Cell::text(if node.reported { "yes" } else { "no" }),
-        Cell::or_absent(node.clock.map(|clock| Cell::text(clock.source.name()))),
-        Cell::or_absent(node.clock.and_then(|clock| clock.offset_ns).map(signed_cell)),
-        Cell::or_absent(node.clock.and_then(|clock| clock.bound).map(bound_cell)),
-        Cell::or_absent(start.and_then(|start| start.skew_ns).map(signed_cell)),
-        Cell::or_absent(start.and_then(|start| start.bound).map(bound_cell)),
+        Cell::from_optional(node.clock.map(|clock| Cell::text(clock.source.name()))),
+        Cell::from_optional(node.clock.and_then(|clock| clock.offset_ns).map(build_signed_cell)),
+        Cell::from_optional(node.clock.and_then(|clock| clock.bound).map(format_bound_cell)),
+        Cell::from_optional(start.and_then(|start| start.skew_ns).map(build_signed_cell)),
+        Cell::from_optional(start.and_then(|start| start.bound).map(format_bound_cell)),
     ]
 }
 
-fn signed_cell(ns: i64) -> Cell {
-    Cell::with_value(ns.to_string(), quantity::signed_time(ns))
+fn build_signed_cell(ns: i64) -> Cell {
+    Cell::with_value(ns.to_string(), quantity::format_signed_time(ns))
 }
 
-fn bound_cell(time: Nanos) -> Cell {
+fn format_bound_cell(time: Nanos) -> Cell {
     Cell::number(time.as_u64(), format!("± {}", quantity::format_time(time)))
 }
 
-fn skew_words(skew: &SkewReport) -> String {
+fn describe_skew(skew: &SkewReport) -> String {
     let spread = match skew.describe_spread(quantity::format_time) {
         Some(seen) => format!("Senders began {seen}."),
-        None => "How far apart senders began is not known.".to_owned(),
+        None => "The difference between the start times of the senders is not known.".to_owned(),
     };
     match skew.wanted.zip(skew.verdict) {
         Some((wanted, verdict)) => {
@@ -324,7 +325,7 @@ pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item =
 /// Writes a plan, folded.
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
     page.open_element("details", &[]).add_element("summary", &[], title);
-    // Slicing inside a character would panic.
+    // A slice that ends within a UTF-8 character would panic.
     let shown = &document[..document.floor_char_boundary(MAX_PLAN)];
     page.open_element("pre", &[("tabindex", "0")]).add_text(shown).close_element("pre");
     if shown.len() < document.len() {

@@ -36,7 +36,10 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
     page.add_own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
     // A `meta` element, because a file from the disk has no HTTP headers. It comes first: the policy holds only
     // for what follows it.
-    page.empty_element("meta", &[("http-equiv", "Content-Security-Policy"), ("content", &content_policy())]);
+    page.empty_element(
+        "meta",
+        &[("http-equiv", "Content-Security-Policy"), ("content", &build_content_policy())],
+    );
     page.empty_element("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     page.empty_element("meta", &[("name", "color-scheme"), ("content", "light dark")]);
     page.empty_element("meta", &[("name", "generator"), ("content", &format!("packetrig {version}"))]);
@@ -71,9 +74,9 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
 }
 
 /// The content security policy: allows only the page's own style and script.
-fn content_policy() -> String {
-    let style = content_hash(&[crate::STYLE, REPORT_STYLE]);
-    let script = content_hash(&[SCRIPT]);
+fn build_content_policy() -> String {
+    let style = hash_content(&[crate::STYLE, REPORT_STYLE]);
+    let script = hash_content(&[SCRIPT]);
     format!(
         // `default-src 'none'` refuses also files beside the page. The hashes allow exactly what this page
         // contains.
@@ -81,7 +84,7 @@ fn content_policy() -> String {
     )
 }
 
-fn content_hash(parts: &[&str]) -> String {
+fn hash_content(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part);

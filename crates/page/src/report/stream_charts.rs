@@ -1,7 +1,7 @@
 //! The details of one stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
 
 use super::elements::{Cell, Figure, number_column, tabulate_rows, word_column, write_figure_list};
-use super::figures::{LegendEntry, write_absent, write_figure};
+use super::figures::{LegendEntry, write_absent_figure, write_figure};
 use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MAX_COLUMNS, MarkedSpan, NamedValue};
 use crate::draw::columns::Columns;
 use crate::draw::scale::Scale;
@@ -14,13 +14,13 @@ use packetrig_units::Nanos;
 /// Maximum number of outages in the table of a stream.
 const MAX_OUTAGES: usize = 20;
 
-/// Columns of each series, so that a page with many streams stays below a megabyte.
-pub(super) fn columns_for(streams: usize) -> usize {
+/// Returns the number of columns of each series: the more streams, the fewer, so that the page stays below a megabyte.
+pub(super) fn columns_per_series(streams: usize) -> usize {
     (3_000 / streams.max(1)).clamp(45, MAX_COLUMNS)
 }
 
 pub(super) fn write_stream(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
-    write_figure_list(page, &stream_figures(stream));
+    write_figure_list(page, &list_stream_figures(stream));
     page.open_element("div", &[("class", "charts")]);
     let time = StreamTime::from_stream(stream, most);
     write_rate(page, stream, &time);
@@ -32,7 +32,7 @@ pub(super) fn write_stream(page: &mut Markup, stream: &StreamReport, report: &Ru
     write_ports(page, stream);
 }
 
-fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
+fn list_stream_figures(stream: &StreamReport) -> Vec<Figure> {
     let sent = stream.sent.as_ref();
     let received = stream.received.as_ref();
     let mut all = vec![
@@ -41,19 +41,22 @@ fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
         Figure::frame_count("lost", stream.loss.map(|loss| loss.lost)).with_addition(
             stream.loss.map_or_else(String::new, |loss| quantity::format_percent(loss.lost, loss.expected)),
         ),
-        text_figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
-        text_figure(
+        build_optional_figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
+        build_optional_figure(
             "rate sent",
             sent.and_then(|sent| sent.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
         ),
-        text_figure(
+        build_optional_figure(
             "rate received",
             received.and_then(|received| received.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
         ),
-        text_figure("jitter (RFC 3550)", stream.jitter.map(|jitter| quantity::format_time(jitter.rfc3550))),
+        build_optional_figure(
+            "jitter (RFC 3550)",
+            stream.jitter.map(|jitter| quantity::format_time(jitter.rfc3550)),
+        ),
     ];
     if let Some(latency) = stream.latency {
-        let p99 = latency.error.p99().map_or_else(|| "error not known".to_owned(), error_words);
+        let p99 = latency.error.p99().map_or_else(|| "error not known".to_owned(), describe_latency_error);
         all.push(Figure::new("latency min", quantity::format_time(latency.min)));
         all.push(Figure::new("latency mean", quantity::format_time(latency.mean)));
         all.push(Figure::new("latency p99", quantity::format_time(latency.p99)).with_addition(p99));
@@ -62,22 +65,22 @@ fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
     all
 }
 
-/// Words for the error of a latency: stamps can only make it longer.
-fn error_words(error: Nanos) -> String {
+/// Describes the error of a latency. Errors of time stamps can only make a latency look longer.
+fn describe_latency_error(error: Nanos) -> String {
     format!("up to {} too long", quantity::format_time(error))
 }
 
-const fn text_figure(name: &'static str, text: Option<String>) -> Figure {
+const fn build_optional_figure(name: &'static str, text: Option<String>) -> Figure {
     Figure { name, text, value: None, addition: String::new() }
 }
 
-const BEYOND: &str = "The run went on for longer than seconds are kept: later ones are only in the sums.";
+const BEYOND: &str = "The run lasted longer than the per-second series: later seconds are only in the sums.";
 
 /// The time axis that all charts of a stream share.
 struct StreamTime {
     seconds: usize,
     most: usize,
-    /// True if a series had no space for all seconds.
+    /// True if the run lasted longer than the series can hold.
     is_cut: bool,
     /// The second in which sending ended, which therefore contains fewer frames.
     partial: Option<(f64, f64)>,
@@ -117,7 +120,7 @@ impl StreamTime {
         Columns::from_samples(&whole, self.most)
     }
 
-    fn mark_partial(&self, chart: &mut Chart) {
+    fn mark_partial_second(&self, chart: &mut Chart) {
         if let Some((from, until)) = self.partial {
             let text = "Sending ended within this second, so it holds fewer frames.".to_owned();
             chart.spans.push(MarkedSpan { from, until, text, is_partial: true });
@@ -144,7 +147,11 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
     let most = [&sent, &received].into_iter().flatten().filter_map(Columns::high).max().unwrap_or(0);
     if sent.is_none() && received.is_none() {
-        return write_absent(page, "Rate", "neither end reported counts for each second.");
+        return write_absent_figure(
+            page,
+            "Rate",
+            "neither the sender nor a receiver reported counts for each second.",
+        );
     }
     let y = Axis {
         name: "rate, frames/s".to_owned(),
@@ -153,11 +160,11 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     };
     let description = format!("Rate of stream {} over time, in frames per second", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
-    time.mark_partial(&mut chart);
+    time.mark_partial_second(&mut chart);
     let mut legend = Vec::new();
     for (name, style, columns) in [("sent", 1, sent), ("received", 2, received)] {
         let Some(columns) = columns else { continue };
-        legend.push(LegendEntry::of_columns(name, style, &columns, &|rate| {
+        legend.push(LegendEntry::from_columns(name, style, &columns, &|rate| {
             format!("{} frames/s", quantity::format_count(rate))
         }));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
@@ -172,17 +179,20 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
 }
 
 /// Measured counts of one kind for each second.
-fn quality_of(stream: &StreamReport, of: impl Fn(&QualitySecond) -> Option<u64>) -> Vec<Option<u64>> {
+fn list_quality_counts(
+    stream: &StreamReport,
+    of: impl Fn(&QualitySecond) -> Option<u64>,
+) -> Vec<Option<u64>> {
     stream.received.iter().flat_map(|received| &received.quality.seconds).map(of).collect()
 }
 
 fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let Some(loss) = stream.loss else {
-        return write_absent(page, "Loss over time", loss_reason(stream));
+        return write_absent_figure(page, "Loss over time", explain_absent_loss(stream));
     };
-    let mut lost = quality_of(stream, |second| Some(second.lost));
+    let mut lost = list_quality_counts(stream, |second| Some(second.lost));
     if lost.is_empty() && loss.lost > 0 {
-        return write_absent(
+        return write_absent_figure(
             page,
             "Loss over time",
             "the report does not say in which second frames were lost.",
@@ -200,15 +210,15 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     let description = format!("Frames of stream {} lost in each second", stream.name);
     let mut chart = Chart::new(description, time.time_axis(), y);
     let outages = stream.outages.as_ref();
-    chart.spans.extend(outages.iter().flat_map(|outages| outage_spans(outages, time)));
-    let text = format!("{} in all", quantity::count_with_unit(loss.lost, "frame"));
+    chart.spans.extend(outages.iter().flat_map(|outages| build_outage_spans(outages, time)));
+    let text = format!("{} in all", quantity::format_count_with_unit(loss.lost, "frame"));
     let legend = [LegendEntry { name: "lost".to_owned(), style: 2, is_level: false, text }];
     chart.lines.push(ChartLine::Series { name: "lost".to_owned(), style: 2, columns });
-    let note = outages.map(outage_words);
+    let note = outages.map(describe_outages);
     write_figure(page, "Loss over time", &chart, &legend, note.as_deref());
 }
 
-const fn loss_reason(stream: &StreamReport) -> &'static str {
+const fn explain_absent_loss(stream: &StreamReport) -> &'static str {
     if !stream.measured {
         "the plan does not ask for metrics of this stream, so its frames carry no tag."
     } else if stream.sent.is_none() {
@@ -218,21 +228,21 @@ const fn loss_reason(stream: &StreamReport) -> &'static str {
     }
 }
 
-fn outage_words(outages: &OutageReport) -> String {
+fn describe_outages(outages: &OutageReport) -> String {
     match (outages.count, outages.longest) {
         (0, _) => "No outage.".to_owned(),
         (count, Some(longest)) => format!(
             "Triangles: outages. {} in all, the longest {}.",
-            quantity::count_with_unit(count, "outage"),
+            quantity::format_count_with_unit(count, "outage"),
             quantity::format_time(longest)
         ),
         (count, None) => {
-            format!("Triangles: outages. {} in all.", quantity::count_with_unit(count, "outage"))
+            format!("Triangles: outages. {} in all.", quantity::format_count_with_unit(count, "outage"))
         }
     }
 }
 
-fn outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
+fn build_outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
     let rows = outages.listed.iter().map(|row| {
         let from = row.begin.map_or(0.0, Nanos::as_secs_f64);
         let until = row.end.map_or(time.seconds as f64, Nanos::as_secs_f64);
@@ -241,7 +251,7 @@ fn outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
         let length = length.map_or_else(String::new, |length| format!(" within {length}"));
         let text = format!(
             "{} lost{length} at {}, from {:.3} s",
-            quantity::count_with_unit(row.frames, "frame"),
+            quantity::format_count_with_unit(row.frames, "frame"),
             row.port,
             from
         );
@@ -252,14 +262,15 @@ fn outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
 
 fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, report: &RunReport) {
     let Some(latency) = stream.latency else {
-        return write_absent(page, "Latency over time", &latency_reason(stream, report));
+        return write_absent_figure(page, "Latency over time", &explain_absent_latency(stream, report));
     };
-    let means = quality_of(stream, |second| second.delay_total_ns.checked_div(second.delayed));
-    let longest = quality_of(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
+    let means = list_quality_counts(stream, |second| second.delay_total_ns.checked_div(second.delayed));
+    let longest =
+        list_quality_counts(stream, |second| (second.delayed > 0).then(|| second.delay_max.as_u64()));
     if means.iter().all(Option::is_none) {
-        return write_absent(page, "Latency over time", "the report has no latency for each second.");
+        return write_absent_figure(page, "Latency over time", "the report has no latency for each second.");
     }
-    let [medians, p99s] = percentiles_over_time(stream);
+    let [medians, p99s] = list_second_percentiles(stream);
     let known = KnownPercentiles::from_seconds(&means, &medians);
     let mut lines = vec![("maximum of a second", 2, longest)];
     if known != KnownPercentiles::None {
@@ -270,7 +281,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     }
     let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.to_columns(&values)));
     let lines: Vec<_> = lines.collect();
-    // Clocks that differ little give delays of 0, which a logarithmic scale cannot show.
+    // A small clock difference can make a delay 0, which a logarithmic scale cannot show.
     let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).filter(|low| *low > 0).min();
     let low = low.unwrap_or(1);
     let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
@@ -285,18 +296,18 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let mut legend = Vec::new();
     for (name, style, columns) in lines {
         let text = &|ns| quantity::format_time(Nanos::new(ns));
-        legend.push(LegendEntry::of_columns(name, style, &columns, text));
+        legend.push(LegendEntry::from_columns(name, style, &columns, text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
     let kept = known.percentile_note();
     let note = match latency.error.p99() {
-        Some(error) => format!("Values may be {}. {kept}", error_words(error)),
+        Some(error) => format!("Values may be {}. {kept}", describe_latency_error(error)),
         None => kept.to_owned(),
     };
     write_figure(page, "Latency over time", &chart, &legend, Some(&note));
 }
 
-/// Extent to which the percentiles of seconds with delays are known.
+/// For which of the seconds with delays the percentiles are known.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum KnownPercentiles {
     All,
@@ -329,7 +340,7 @@ impl KnownPercentiles {
 }
 
 /// Measured median and 99th percentile of each second.
-fn percentiles_over_time(stream: &StreamReport) -> [Vec<Option<u64>>; 2] {
+fn list_second_percentiles(stream: &StreamReport) -> [Vec<Option<u64>>; 2] {
     let quality = stream.received.as_ref().map(|received| &received.quality);
     let seconds = quality.map_or(0, |quality| quality.percentiles.len());
     let both: Vec<_> = (0..seconds).map(|second| quality?.percentiles_of(second)).collect();
@@ -337,7 +348,7 @@ fn percentiles_over_time(stream: &StreamReport) -> [Vec<Option<u64>>; 2] {
     [p50, both.iter().map(|both| both.map(|(_, p99)| p99.as_u64())).collect()]
 }
 
-fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
+fn explain_absent_latency(stream: &StreamReport, report: &RunReport) -> String {
     let caveats = report.caveats.iter().filter(|caveat| {
         use packetrig_stats::caveat::CaveatKind;
         matches!(caveat.doubt, CaveatKind::NoSendTime | CaveatKind::Clock) && caveat.subject == stream.name
@@ -345,7 +356,7 @@ fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
     let reasons: Vec<&str> = caveats.map(|caveat| caveat.text.as_str()).collect();
     match reasons.first() {
         Some(reason) => format!("{reason}."),
-        None if !stream.measured => loss_reason(stream).to_owned(),
+        None if !stream.measured => explain_absent_loss(stream).to_owned(),
         None => "the plan does not ask for latency, or no frame that arrived carried a send time.".to_owned(),
     }
 }
@@ -353,7 +364,7 @@ fn latency_reason(stream: &StreamReport, report: &RunReport) -> String {
 fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let Some(latency) = stream.latency else { return };
     if stream.latency_histogram.is_empty() {
-        return write_absent(
+        return write_absent_figure(
             page,
             "Latency distribution",
             "this report was made by a version that did not keep it.",
@@ -366,7 +377,7 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let x = Axis {
         name: "latency, log scale".to_owned(),
         unit: AxisUnit::Time,
-        scale: Scale::log_exactly(first as f64 * 0.9, last as f64 * 1.1),
+        scale: Scale::log_from_bounds(first as f64 * 0.9, last as f64 * 1.1),
     };
     let y = Axis {
         name: "frames, log scale".to_owned(),
@@ -386,8 +397,11 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
         .iter()
         .map(|(name, value)| format!("{name} {}", quantity::format_time(*value)))
         .collect();
-    let note =
-        format!("{}. {} measured.", known.join(", "), quantity::count_with_unit(latency.count, "frame"));
+    let note = format!(
+        "{}. {} measured.",
+        known.join(", "),
+        quantity::format_count_with_unit(latency.count, "frame")
+    );
     write_figure(page, "Latency distribution", &chart, &[], Some(&note));
 }
 
@@ -432,8 +446,8 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
                 format!("{} to {}", quantity::format_count(row.first), quantity::format_count(row.last));
             vec![
                 Cell::text(row.port.clone()),
-                Cell::or_absent(row.begin.map(Cell::time)),
-                Cell::or_absent(row.end.map(Cell::time)),
+                Cell::from_optional(row.begin.map(Cell::time)),
+                Cell::from_optional(row.end.map(Cell::time)),
                 Cell::count(row.frames),
                 Cell::count(row.in_doubt),
                 Cell::text(numbers),
@@ -477,10 +491,10 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
             vec![
                 Cell::text(share.port.clone()),
                 Cell::count(share.received.frames),
-                Cell::or_absent(share.loss.map(|loss| Cell::count(loss.lost))),
-                Cell::or_absent(latency.map(|times| Cell::time(times.p50))),
-                Cell::or_absent(latency.map(|times| Cell::time(times.p99))),
-                Cell::or_absent(latency.map(|times| Cell::time(times.max))),
+                Cell::from_optional(share.loss.map(|loss| Cell::count(loss.lost))),
+                Cell::from_optional(latency.map(|times| Cell::time(times.p50))),
+                Cell::from_optional(latency.map(|times| Cell::time(times.p99))),
+                Cell::from_optional(latency.map(|times| Cell::time(times.max))),
             ]
         })
         .collect();

@@ -43,7 +43,7 @@ impl StreamColumn {
 
     /// The cell of this stream.
     pub(super) fn cell_of(&self, stream: &StreamReport) -> Cell {
-        Cell::or_absent(self.column.value_in(&stream).map(|value| self.show_value(&value)))
+        Cell::from_optional(self.column.value_in(&stream).map(|value| self.show_value(&value)))
     }
 
     fn show_value(&self, value: &CellValue) -> Cell {
@@ -59,9 +59,9 @@ impl StreamColumn {
             }
             (CellValue::Count(count), _) => Cell::count(*count),
             (CellValue::Share { part, whole, .. }, _) => {
-                Cell::with_value(share_value(*part, *whole), quantity::format_percent(*part, *whole))
+                Cell::with_value(format_share_value(*part, *whole), quantity::format_percent(*part, *whole))
             }
-            (value, _) => Cell::text(text_value(value)),
+            (value, _) => Cell::text(format_cell_value(value)),
         }
     }
 
@@ -71,13 +71,13 @@ impl StreamColumn {
             CellValue::Count(value) => StreamDatum::from_number(value),
             // A quotient would be rounded, and shares of a few frames in 10^9 would become equal when they are
             // sorted.
-            CellValue::Share { part, whole, .. } => StreamDatum::Text(share_value(part, whole)),
-            value => StreamDatum::Text(text_value(&value)),
+            CellValue::Share { part, whole, .. } => StreamDatum::Text(format_share_value(part, whole)),
+            value => StreamDatum::Text(format_cell_value(&value)),
         })
     }
 }
 
-fn text_value(value: &CellValue) -> String {
+fn format_cell_value(value: &CellValue) -> String {
     match value {
         // A line can break after a comma.
         CellValue::Names(names) => names.join(", "),
@@ -86,7 +86,7 @@ fn text_value(value: &CellValue) -> String {
 }
 
 /// The share as `part/whole`: exact, and the script can divide it.
-fn share_value(part: u64, whole: u64) -> String {
+fn format_share_value(part: u64, whole: u64) -> String {
     format!("{part}/{whole}")
 }
 

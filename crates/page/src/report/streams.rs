@@ -23,12 +23,12 @@ const WORST_CHARTS: usize = 16;
 const UNFOLDED: usize = 4;
 
 /// The streams, those with the worst results first.
-pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
+pub(super) fn sort_worst_first(report: &RunReport) -> Vec<&StreamReport> {
     let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
     streams.sort_by_key(|stream| {
-        // A stream that nobody reported comes first: its loss is unknown, and may be everything.
+        // A stream without a report comes first: its loss is unknown, and it may have lost every frame.
         let is_silent = stream.measured && stream.received.is_none();
-        // In billionths: a stream that lost all of few frames is worse than one that lost many of more.
+        // The share of lost frames counts, in billionths: 5 of 5 frames are worse than 1000 of 1 000 000.
         let lost = stream
             .loss
             .map_or(0, |loss| u128::from(loss.lost) * 1_000_000_000 / u128::from(loss.expected.max(1)));
@@ -56,7 +56,7 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         let rows: Vec<Vec<Cell>> = report.streams.iter().map(|stream| row(&stream)).collect();
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
-    let worst = worst_first(report);
+    let worst = sort_worst_first(report);
     // The script replaces this table with all streams. Without script it stays, and names the file with the
     // rest.
     page.open_element("div", &[("id", "streams-worst")]);
@@ -95,7 +95,7 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn
     page.add_element("caption", &[("class", "visually-hidden")], "All streams");
     write_table_head(page, headings);
     page.add_element("tbody", &[], "").close_element("table").close_element("div").close_element("div");
-    // By column: one list of equal kinds is shorter as JSON than an object for each stream.
+    // One JSON array for each column is shorter than one object for each stream.
     let values =
         columns.iter().map(|column| report.streams.iter().map(|stream| column.datum_of(stream)).collect());
     let forms = columns.iter().map(StreamColumn::form).collect();
@@ -103,12 +103,12 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, columns: &[StreamColumn
 }
 
 /// Writes charts and figures of single streams.
-pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
+pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
     let count = report.streams.len();
     let shown: Vec<&StreamReport> = if count <= MAX_CHARTS {
         report.streams.iter().collect()
     } else {
-        worst_first(report).into_iter().take(WORST_CHARTS).collect()
+        sort_worst_first(report).into_iter().take(WORST_CHARTS).collect()
     };
     if shown.len() < count {
         let text = format!(
@@ -119,7 +119,7 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
         page.add_element("a", &[("href", "series.csv")], "series.csv").add_text(" and ");
         page.add_element("a", &[("href", "quality.csv")], "quality.csv").add_text(".").close_element("p");
     }
-    let most_columns = stream_charts::columns_for(shown.len());
+    let most_columns = stream_charts::columns_per_series(shown.len());
     for (index, stream) in shown.iter().enumerate() {
         // The first one is always open, so that a reader sees what is folded in the others.
         let is_open = shown.len() <= UNFOLDED || index == 0;
@@ -129,14 +129,14 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
         }
         page.open_element("details", &attributes).open_element("summary", &[]);
         page.add_element("h3", &[], &stream.name).add_text(" ");
-        page.add_element("span", &[("class", "muted")], &in_short(stream)).close_element("summary");
+        page.add_element("span", &[("class", "muted")], &summarise_stream(stream)).close_element("summary");
         stream_charts::write_stream(page, stream, report, most_columns);
         page.close_element("details");
     }
 }
 
 /// The summary line of a folded stream.
-fn in_short(stream: &StreamReport) -> String {
+fn summarise_stream(stream: &StreamReport) -> String {
     let route = format!("{} → {}", stream.tx_port, stream.rx_ports.join(", "));
     let loss = match stream.loss {
         Some(loss) => {

@@ -13,7 +13,7 @@ use packetrig_report::{CriterionLine, CriterionResult, RunReport, RunVerdict, Su
 /// Maximum number of reasons that are shown unfolded.
 const REASONS: usize = 12;
 
-pub(super) const fn sign_of_verdict(verdict: &RunVerdict) -> Sign {
+pub(super) const fn choose_verdict_sign(verdict: &RunVerdict) -> Sign {
     match verdict {
         RunVerdict::Pass => Sign::Pass,
         RunVerdict::Fail(_) => Sign::Fail,
@@ -32,12 +32,14 @@ pub(super) const fn sign_of(result: CriterionResult) -> Sign {
 /// The meaning of the verdict, in a sentence.
 const fn verdict_meaning(verdict: &RunVerdict) -> &'static str {
     match verdict {
-        RunVerdict::Pass => "Every criterion is met, whatever the doubts of the measurement hide.",
+        RunVerdict::Pass => {
+            "Every criterion is met, even in the worst case of the measurement's uncertainty."
+        }
         RunVerdict::Fail(_) => {
-            "At least one criterion is not met, whatever the doubts of the measurement hide."
+            "At least one criterion is not met, even in the best case of the measurement's uncertainty."
         }
         RunVerdict::Inconclusive(_) => {
-            "The measurement cannot tell: its doubts are larger than the distance to a limit, or something is missing."
+            "The measurement does not decide: its uncertainty is larger than the distance to a limit, or a part is missing."
         }
     }
 }
@@ -45,13 +47,17 @@ const fn verdict_meaning(verdict: &RunVerdict) -> &'static str {
 /// Writes the verdict with its reasons, its figures and its criteria.
 pub(super) fn write_verdict(page: &mut Markup, report: &RunReport) {
     page.open_element("p", &[("class", "verdict-line")]);
-    write_verdict_sign(page, sign_of_verdict(&report.verdict), report.verdict.as_str(), true);
+    write_verdict_sign(page, choose_verdict_sign(&report.verdict), report.verdict.as_str(), true);
     page.add_text(" ").add_element("span", &[], verdict_meaning(&report.verdict)).close_element("p");
     write_reasons(page, report.verdict.reasons());
     write_figure_list(page, &run_figures(report));
     page.add_element("h3", &[("class", "after-figures")], "Criteria");
     if report.judged.is_empty() {
-        page.add_element("p", &[("class", "absent")], "No criterion could be judged: nothing was measured.");
+        page.add_element(
+            "p",
+            &[("class", "absent")],
+            "No criterion could be judged, because nothing was measured.",
+        );
         return;
     }
     write_criteria(page, &report.judged);
@@ -61,7 +67,7 @@ fn write_reasons(page: &mut Markup, reasons: &[String]) {
     if reasons.is_empty() {
         return;
     }
-    // Reasons are folded and not cut: each of them can be the one that the reader looks for.
+    // All reasons are on the page. Those beyond the limit are folded, because a reader may need any of them.
     let (shown, folded) = reasons.split_at(reasons.len().min(REASONS));
     write_list(page, shown);
     if !folded.is_empty() {
@@ -83,8 +89,8 @@ fn write_list(page: &mut Markup, lines: &[String]) {
 fn run_figures(report: &RunReport) -> Vec<Figure> {
     let mut figures = match &report.probes {
         // A plan has flows or probes, so figures of frames would all be missing for probes.
-        Some(probes) if report.streams.is_empty() => probes::probe_figures(probes),
-        _ => stream_figures(report),
+        Some(probes) if report.streams.is_empty() => probes::list_probe_figures(probes),
+        _ => list_stream_figures(report),
     };
     figures.push(Figure {
         name: "sending took",
@@ -92,14 +98,14 @@ fn run_figures(report: &RunReport) -> Vec<Figure> {
         value: None,
         addition: String::new(),
     });
-    figures.push(Figure::new("state", outcome_word(&report.outcome)));
+    figures.push(Figure::new("state", name_outcome(&report.outcome)));
     figures
 }
 
-fn stream_figures(report: &RunReport) -> Vec<Figure> {
+fn list_stream_figures(report: &RunReport) -> Vec<Figure> {
     let sum = |of: fn(&packetrig_report::StreamReport) -> Option<u64>| {
         let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
-        // Without a single report there is no sum: zero would be a measured value.
+        // Without any report the sum is unknown. A zero would look like a measured value.
         (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
     };
     let sent = sum(|stream| stream.sent.as_ref().map(|sent| sent.frames));
@@ -130,7 +136,7 @@ fn stream_figures(report: &RunReport) -> Vec<Figure> {
     ]
 }
 
-fn outcome_word(outcome: &RunOutcome) -> String {
+fn name_outcome(outcome: &RunOutcome) -> String {
     let state = outcome.state().to_string();
     if outcome.was_stopped() { format!("{state}, stopped by its user") } else { state }
 }
@@ -151,7 +157,7 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
                 Cell::verdict(sign_of(line.result), &line.result.to_string()),
                 Cell::text(line.limit.clone()),
                 Cell::text(line.subjects.first().map(describe_judgement).unwrap_or_default()),
-                Cell::number(line.judged as u64, judged_words(line)),
+                Cell::number(line.judged as u64, describe_judged_subjects(line)),
             ]
         })
         .collect();
@@ -166,7 +172,7 @@ fn describe_judgement(subject: &SubjectJudgement) -> String {
     format!("{}: {}", subject.subject, subject.measured)
 }
 
-fn judged_words(line: &CriterionLine) -> String {
+fn describe_judged_subjects(line: &CriterionLine) -> String {
     match (line.failed, line.unknown) {
         (0, 0) => quantity::format_count(line.judged as u64),
         (failed, 0) => format!("{}, {failed} failed", line.judged),
@@ -190,7 +196,7 @@ fn write_subjects(page: &mut Markup, line: &CriterionLine) {
     }
     page.close_element("ul");
     let named = line.subjects.len();
-    // A criterion that is met everywhere names its first subject.
+    // If every subject meets the criterion, the line shows only the first subject as an example.
     let deciding = (line.failed + line.unknown).max(1);
     if deciding > named {
         page.add_element(

@@ -6,7 +6,7 @@ use crate::{FrameLoss, LatencyReport, OutageRow, PortShare, RunReport, StreamRep
 use packetrig_stats::series::QualitySecond;
 use packetrig_units::Nanos;
 
-/// `receivers.csv`.
+/// The table of `receivers.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverTable;
 
@@ -113,7 +113,7 @@ fn latency_cell(row: &ReceiverRow<'_>, of: fn(LatencyReport) -> Nanos) -> Option
     row.share.latency.map(|times| of(times).into())
 }
 
-/// `outages.csv`.
+/// The table of `outages.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct OutageTable;
 
@@ -189,7 +189,7 @@ const OUTAGE_COLUMNS: &[OutageColumn] = &[
     ),
 ];
 
-/// `quality.csv`.
+/// The table of `quality.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct QualityTable;
 
@@ -199,7 +199,7 @@ pub struct QualityRow<'a> {
     stream: &'a StreamReport,
     second: u64,
     quality: QualitySecond,
-    /// Median and 99th percentile of the delays.
+    /// Median and 99th percentile of the delays in this second.
     percentiles: Option<(Nanos, Nanos)>,
 }
 

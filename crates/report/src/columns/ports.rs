@@ -5,7 +5,7 @@ use super::TerminalTable::{Counts, Every};
 use super::{ALWAYS_SHOWN, CellValue, ReportColumn, ReportTable, variant_name};
 use crate::{NodeReport, PortReport, RunReport};
 
-/// `ports.csv`.
+/// The table of `ports.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct PortTable;
 
@@ -113,7 +113,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     .on_terminal(Counts, 70, "received", ALWAYS_SHOWN),
 ];
 
-/// `nodes.csv`.
+/// The table of `nodes.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeTable;
 

@@ -34,7 +34,10 @@ fn time_cell(
     of(line.found.as_ref()?).and_then(|times| figure(&times)).map(CellValue::Signed)
 }
 
-fn bound_cell(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
+fn format_bound_cell(
+    line: &ProbeLineReport,
+    of: fn(&ProbeFindings) -> Option<ProbeTimes>,
+) -> Option<CellValue> {
     of(line.found.as_ref()?).map(|times| CellValue::Count(times.bound_ns))
 }
 
@@ -90,7 +93,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound_cell(row, |found| found.delay_there)
+        format_bound_cell(row, |found| found.delay_there)
     }),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
         time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns))
@@ -102,7 +105,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound_cell(row, |found| found.delay_back)
+        format_bound_cell(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
         time_cell(row, |found| found.round_trip, |times| Some(times.p50_ns))
@@ -114,7 +117,7 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound_cell(row, |found| found.round_trip)
+        format_bound_cell(row, |found| found.round_trip)
     }),
     ProbeColumn::new(
         "capacity_bits_per_s",

@@ -5,7 +5,7 @@ use super::{CellValue, ReportColumn, ReportTable};
 use crate::RunReport;
 use packetrig_stats::series::RateSeries;
 
-/// `series.csv`.
+/// The table of `series.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct SeriesTable;
 
@@ -37,21 +37,21 @@ impl ReportTable for SeriesTable {
         let mut rows = Vec::new();
         for stream in &report.streams {
             let subject = SeriesSubject { kind: "stream", name: &stream.name, direction: "tx", node: "" };
-            rows.extend(stream.sent.iter().flat_map(|sent| second_rows(subject, &sent.series)));
+            rows.extend(stream.sent.iter().flat_map(|sent| build_second_rows(subject, &sent.series)));
             let subject = SeriesSubject { direction: "rx", ..subject };
-            rows.extend(stream.received.iter().flat_map(|got| second_rows(subject, &got.series)));
+            rows.extend(stream.received.iter().flat_map(|got| build_second_rows(subject, &got.series)));
         }
         for port in &report.ports {
             let subject =
                 SeriesSubject { kind: "port", name: &port.info.name, direction: "tx", node: &port.node };
-            rows.extend(second_rows(subject, &port.tx_series));
-            rows.extend(second_rows(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
+            rows.extend(build_second_rows(subject, &port.tx_series));
+            rows.extend(build_second_rows(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
         }
         rows
     }
 }
 
-fn second_rows<'a>(
+fn build_second_rows<'a>(
     subject: SeriesSubject<'a>,
     series: &'a RateSeries,
 ) -> impl Iterator<Item = SeriesRow<'a>> {

@@ -13,7 +13,7 @@ use crate::{
 use packetrig_stats::jitter::JitterSummary;
 use packetrig_units::Nanos;
 
-/// `streams.csv`.
+/// The table of `streams.csv`.
 #[derive(Clone, Copy, Debug)]
 pub struct StreamTable;
 

@@ -2,13 +2,13 @@
 
 use super::{ReportColumn, ReportTable};
 
-/// Importance of a column that is never left out of a table.
+/// Rank of a column that is always shown, even in a narrow table.
 pub const ALWAYS_SHOWN: u8 = u8::MAX;
 
 /// A table on a terminal. Streams have several, because their columns do not fit side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TerminalTable {
-    /// The name of the row is in each table.
+    /// A column that all tables have, such as the name of the row.
     Every,
     Counts,
     Sending,

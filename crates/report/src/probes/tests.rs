@@ -245,6 +245,6 @@ fn probe_rows_about_other_nodes_are_ignored() {
     let stranger = NodeResult { probes: None, ..result("a") };
     assert_eq!(
         row(&whole(vec![stranger]), "a -> b").missing.as_deref(),
-        Some("node a reported nothing about it")
+        Some("node a reported nothing about this line")
     );
 }

@@ -33,7 +33,7 @@ fn astray(frames: u64, to_groups: u64, numbers: u64) -> MisdeliveredFrames {
 
 /// Counts that no row contradicts may still be as large as their types allow.
 #[test]
-fn the_largest_counts_end_no_controller() {
+fn largest_counts_cause_no_panic() {
     let mut hostile = node(&[1001]);
     hostile.send[0].counts.bytes = u64::MAX;
     hostile.receive.push(hostile.receive[0].clone());

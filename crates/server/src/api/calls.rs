@@ -120,16 +120,16 @@ impl ApiCall {
 
 /// A request of a client.
 pub(crate) trait RequestSource {
-    /// Reads it.
-    fn settle_request(&self) -> SettledRequest;
+    /// Decodes and normalises the request, and lists all problems of its shape.
+    fn normalise_request(&self) -> NormalisedRequest;
 
     /// The document as the client wrote it, in one form of JSON; `None` if it cannot be read.
     fn original_document(&self) -> Option<String>;
 }
 
-/// A request as it was read: its settled document, and all problems of its shape.
+/// A decoded request: its normalised document, and all problems of its shape.
 #[derive(Debug)]
-pub(crate) struct SettledRequest {
+pub(crate) struct NormalisedRequest {
     pub(crate) document: String,
     pub(crate) complaints: ShapeComplaints,
     /// True if the answer may have members that older clients do not know and did not request.
@@ -151,11 +151,11 @@ pub(crate) fn perform_call(
     call: ApiCall,
     source: impl RequestSource,
 ) -> Result<ApiReply, TesterRefusal> {
-    let SettledRequest { document, complaints, knows_new_members } = source.settle_request();
+    let NormalisedRequest { document, complaints, knows_new_members } = source.normalise_request();
     let reply = if complaints.is_empty() {
-        // The bytes of the request are not needed any more, and the rest takes many times their length.
+        // The next steps need many times the memory of the request, so its bytes are freed now.
         drop(source);
-        perform_settled(tester, call, document, knows_new_members)
+        perform_normalised(tester, call, document, knows_new_members)
     } else {
         Err(refuse_request(tester, call, complaints, &source))
     };
@@ -169,23 +169,25 @@ pub(crate) fn perform_call(
     reply
 }
 
-/// Performs a call whose document is settled.
-fn perform_settled(
+/// Performs a call with a normalised document.
+fn perform_normalised(
     tester: &dyn Tester,
     call: ApiCall,
     document: String,
     newest: bool,
 ) -> Result<ApiReply, TesterRefusal> {
-    // A configuration may be long and stays a text. A settled text is valid JSON.
+    // A configuration may be long, so it stays a text. Other documents are parsed; a normalised text is valid JSON.
     let value = || serde_json::from_str::<Value>(&document).unwrap_or_default();
     let reply = match call {
-        // The shape check comes again, so that a mistake of the tester never reaches a client.
+        // The tester's configuration is checked against the model, so that a bug of the tester never reaches a client.
         ApiCall::GetConfig => return check_answer(call, tester.current_config()),
-        ApiCall::SetConfig => warnings_json(tester.set_config(document)?),
-        ApiCall::UpdateConfig => warnings_json(tester.update_config(value())?),
-        ApiCall::AppendConfig => warnings_json(tester.append_config(value())?),
-        ApiCall::DeleteConfig => warnings_json(tester.delete_config(value())?),
-        ApiCall::SetControlState => warnings_json(tester.set_state(control::read_control_state(&value())?)?),
+        ApiCall::SetConfig => build_warnings_json(tester.set_config(document)?),
+        ApiCall::UpdateConfig => build_warnings_json(tester.update_config(value())?),
+        ApiCall::AppendConfig => build_warnings_json(tester.append_config(value())?),
+        ApiCall::DeleteConfig => build_warnings_json(tester.delete_config(value())?),
+        ApiCall::SetControlState => {
+            build_warnings_json(tester.set_state(control::read_control_state(&value())?)?)
+        }
         ApiCall::SetControlAction => control::perform_action(tester, &value())?,
         ApiCall::GetMetrics => return metrics::answer_metrics(tester, &value(), newest),
         ApiCall::GetStates => states::answer_states(tester, &value())?,
@@ -194,7 +196,7 @@ fn perform_settled(
             let wanted = states::read_capture_request(&document)?;
             return tester.open_capture(wanted.port, wanted.part).map(ApiReply::File);
         }
-        ApiCall::GetVersion => version_json(),
+        ApiCall::GetVersion => build_version_json(),
     };
     Ok(ApiReply::Document(reply))
 }
@@ -214,25 +216,26 @@ fn refuse_request(
     {
         let found = tester.config_problems(original);
         // The shape check has named these paths already; the tester would name the same mistakes again.
-        errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
+        errors
+            .extend(found.into_iter().filter(|line| !paths.iter().any(|path| begins_with_path(line, path))));
     }
     TesterRefusal { kind: RefusalKind::Validation, errors }
 }
 
-/// Returns whether a line begins with this path. No line is about the whole document.
-fn is_about(line: &str, path: &str) -> bool {
+/// Returns whether an error line begins with this path. The empty path, the whole document, matches no line.
+fn begins_with_path(line: &str, path: &str) -> bool {
     !path.is_empty() && line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
 }
 
-fn warnings_json(warnings: Vec<String>) -> Value {
-    // The list is there even if it is empty: snappi fails on an answer `{}`.
+fn build_warnings_json(warnings: Vec<String>) -> Value {
+    // The list is always present, even if it is empty: snappi fails on an answer `{}`.
     json!({ "warnings": warnings })
 }
 
 /// Checks that a document of the tester has the model's shape.
 fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     let mut complaints = ShapeComplaints::default();
-    let settled = shape::settle_document(document, &call.response_message(), &mut complaints);
+    let settled = shape::normalise_document(document, &call.response_message(), &mut complaints);
     if complaints.is_empty() {
         return Ok(ApiReply::Document(settled));
     }
@@ -240,7 +243,7 @@ fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusa
 }
 
 /// Clients read `api_spec_version` as a condition on their own version. This form works with the parsers of Python and of Go.
-fn version_json() -> Value {
+fn build_version_json() -> Value {
     json!({
         "api_spec_version": "^1.0.0",
         "sdk_version": env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! Reads the calls that switch something, and performs actions that have an answer.
+//! Reads requests that change a state (ports, traffic), and performs actions that return a result (pings).
 
 use crate::tester::{FlowChange, PingResult, PingTask, SwitchedState, Tester, TesterRefusal};
 use serde_json::{Value, json};
@@ -16,18 +16,18 @@ fn read_choice<'a>(
     default: Option<&'a str>,
 ) -> Result<ChosenMember<'a>, TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
-    let name = choice.ok_or_else(|| missing_member(path, "choice"))?;
-    // A member that is not there reads as `null`, which every reader below refuses.
+    let name = choice.ok_or_else(|| missing_member_refusal(path, "choice"))?;
+    // A missing member reads as `null`, which every reader below refuses.
     Ok(ChosenMember { name, value: &object[name] })
 }
 
-fn missing_member(path: &str, name: &str) -> TesterRefusal {
+fn missing_member_refusal(path: &str, name: &str) -> TesterRefusal {
     let dot = if path.is_empty() { "" } else { "." };
     TesterRefusal::validation(format!("{path}{dot}{name}: required"))
 }
 
 fn read_state_word<'a>(object: &'a Value, path: &str) -> Result<&'a str, TesterRefusal> {
-    object["state"].as_str().ok_or_else(|| missing_member(path, "state"))
+    object["state"].as_str().ok_or_else(|| missing_member_refusal(path, "state"))
 }
 
 /// A list of names; empty if it is missing.
@@ -90,7 +90,7 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
     if !errors.is_empty() {
         return Err(TesterRefusal { errors, ..TesterRefusal::validation("") });
     }
-    let rows: Vec<Value> = tester.send_pings(pings)?.iter().map(ping_json).collect();
+    let rows: Vec<Value> = tester.send_pings(pings)?.iter().map(build_ping_json).collect();
     let response = json!({
         "choice": "protocol",
         "protocol": { "choice": family, family: { "choice": "ping", "ping": { "responses": rows } } },
@@ -102,13 +102,13 @@ pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Val
 /// Reads one request of a ping, or returns the problems of its members.
 fn read_ping(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     let mut errors = Vec::new();
-    let source = required_text(request, "src_name", &mut errors);
-    let destination = required_text(request, "dst_ip", &mut errors);
+    let source = read_required_text(request, "src_name", &mut errors);
+    let destination = read_required_text(request, "dst_ip", &mut errors);
     match destination.parse::<IpAddr>() {
         Ok(address) if address.is_ipv6() == is_ipv6 && errors.is_empty() => {
             Ok(PingTask { source: source.to_owned(), destination: address })
         }
-        // The address is right, and another member is missing.
+        // The address is valid, but another member is missing.
         Ok(address) if address.is_ipv6() == is_ipv6 => Err(errors),
         _ => {
             // A missing address is reported already.
@@ -121,7 +121,7 @@ fn read_ping(request: &Value, is_ipv6: bool) -> Result<PingTask, Vec<String>> {
     }
 }
 
-fn required_text<'a>(request: &'a Value, name: &str, errors: &mut Vec<String>) -> &'a str {
+fn read_required_text<'a>(request: &'a Value, name: &str, errors: &mut Vec<String>) -> &'a str {
     let text = request[name].as_str();
     if text.is_none() {
         errors.push(format!("{name}: required"));
@@ -129,7 +129,7 @@ fn required_text<'a>(request: &'a Value, name: &str, errors: &mut Vec<String>) -
     text.unwrap_or_default()
 }
 
-fn ping_json(result: &PingResult) -> Value {
+fn build_ping_json(result: &PingResult) -> Value {
     json!({
         "src_name": result.source,
         "dst_ip": result.destination.to_string(),

@@ -51,7 +51,7 @@ trait MemberSink {
 impl FlowRows {
     /// Refuses NaN and infinity: they are bugs of the tester, and must not become numbers that look measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: WantedColumns) -> Result<Self, TesterRefusal> {
-        // Checked before the first byte is written: an error cannot follow half an answer.
+        // The check comes before the first byte is written, because an error cannot follow a part of an answer.
         let mut wrong = WrongNumber(None);
         for row in &rows {
             write_members(row, &columns, &mut wrong);
@@ -327,7 +327,7 @@ mod tests {
             let message = shape::decode_message(&rows.to_message(), &of, &mut complaints).expect("a message");
             let settled = |document| {
                 let mut complaints = ShapeComplaints::default();
-                let settled = shape::settle_document(document, &of, &mut complaints);
+                let settled = shape::normalise_document(document, &of, &mut complaints);
                 assert!(complaints.is_empty(), "{:?}", complaints.into_lines());
                 shape::encode_message(&settled, &of).expect("fits")
             };

@@ -45,44 +45,45 @@ pub(super) fn answer_metrics(
     let asked = &request["port"];
     let columns = WantedColumns { named: read_names(asked, "column_names"), knows_new_members };
     let rows = tester.port_rows(&read_names(asked, "port_names"))?;
-    let rows: Result<Vec<Value>, TesterRefusal> = rows.iter().map(|row| port_json(row, &columns)).collect();
+    let rows: Result<Vec<Value>, TesterRefusal> =
+        rows.iter().map(|row| build_port_json(row, &columns)).collect();
     Ok(ApiReply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
 /// A float. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
-fn finite_number(name: &str, value: f64) -> Result<Value, TesterRefusal> {
+fn require_finite(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
     number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug in packetrig")))
 }
 
 // Text, as everywhere in ProtoJSON: a float cannot hold all 64 bits.
-fn count_text(value: u64) -> Value {
+fn format_count_text(value: u64) -> Value {
     Value::String(value.to_string())
 }
 
-fn switch_word(on: bool, names: [&str; 2]) -> Value {
+fn choose_switch_word(on: bool, names: [&str; 2]) -> Value {
     Value::String(names[usize::from(on)].to_owned())
 }
 
-fn port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
+fn build_port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
     let mut members = Map::new();
     // Without its name a row is useless, so no filter of columns leaves it out.
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),
-        ("link", Some(switch_word(row.link_up, ["down", "up"]))),
-        ("capture", Some(switch_word(row.capturing, ["stopped", "started"]))),
-        ("transmit", Some(switch_word(row.transmitting, ["stopped", "started"]))),
-        ("frames_tx", Some(count_text(row.frames_tx))),
-        ("frames_rx", Some(count_text(row.frames_rx))),
-        ("bytes_tx", Some(count_text(row.bytes_tx))),
-        ("bytes_rx", Some(count_text(row.bytes_rx))),
-        ("frames_tx_rate", Some(finite_number("frames_tx_rate", row.frames_tx_rate)?)),
-        ("frames_rx_rate", Some(finite_number("frames_rx_rate", row.frames_rx_rate)?)),
-        ("bytes_tx_rate", Some(finite_number("bytes_tx_rate", row.bytes_tx_rate)?)),
-        ("bytes_rx_rate", Some(finite_number("bytes_rx_rate", row.bytes_rx_rate)?)),
-        ("last_change", row.last_change_ns.map(count_text)),
-        ("speed", row.speed_kbytes.map(count_text)),
+        ("link", Some(choose_switch_word(row.link_up, ["down", "up"]))),
+        ("capture", Some(choose_switch_word(row.capturing, ["stopped", "started"]))),
+        ("transmit", Some(choose_switch_word(row.transmitting, ["stopped", "started"]))),
+        ("frames_tx", Some(format_count_text(row.frames_tx))),
+        ("frames_rx", Some(format_count_text(row.frames_rx))),
+        ("bytes_tx", Some(format_count_text(row.bytes_tx))),
+        ("bytes_rx", Some(format_count_text(row.bytes_rx))),
+        ("frames_tx_rate", Some(require_finite("frames_tx_rate", row.frames_tx_rate)?)),
+        ("frames_rx_rate", Some(require_finite("frames_rx_rate", row.frames_rx_rate)?)),
+        ("bytes_tx_rate", Some(require_finite("bytes_tx_rate", row.bytes_tx_rate)?)),
+        ("bytes_rx_rate", Some(require_finite("bytes_rx_rate", row.bytes_rx_rate)?)),
+        ("last_change", row.last_change_ns.map(format_count_text)),
+        ("speed", row.speed_kbytes.map(format_count_text)),
     ];
     for (name, value) in all {
         if let Some(value) = value.filter(|_| columns.has_column(name, NEW_PORT_COLUMNS.contains(&name))) {

@@ -10,11 +10,11 @@ pub(super) fn answer_states(tester: &dyn Tester, request: &Value) -> Result<Valu
     let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
     let family = if choice == "ipv6_neighbors" { IpFamily::V6 } else { IpFamily::V4 };
     let rows = tester.neighbour_rows(family, &read_names(&request[choice], "ethernet_names"))?;
-    let rows: Vec<Value> = rows.iter().map(|row| neighbour_json(row, family)).collect();
+    let rows: Vec<Value> = rows.iter().map(|row| build_neighbour_json(row, family)).collect();
     Ok(json!({ "choice": choice, choice: rows }))
 }
 
-fn neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
+fn build_neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
     let address = if family == IpFamily::V6 { "ipv6_address" } else { "ipv4_address" };
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
@@ -48,7 +48,7 @@ pub(super) fn read_capture_request(request: &Value) -> Result<WantedCapture<'_>,
 }
 
 fn read_slice_number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {
-    // Settled JSON has 64-bit integers as text.
+    // Normalised JSON has 64-bit integers as text.
     match initial[name].as_str().map(str::parse::<u64>) {
         None => Ok(default),
         // OTG counts frames from 1, and a slice without frames would be no capture.

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_those_that_serve_prints() {
+    fn addresses_printed_by_serve_are_accepted() {
         for (text, shown) in [
             ("127.0.0.1:8443", "https://127.0.0.1:8443"),
             ("http://127.0.0.1:8080/ui/", "http://127.0.0.1:8080"),

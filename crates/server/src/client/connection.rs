@@ -8,9 +8,9 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longest wait for a connection to one address of a host.
+/// Timeout for connecting to one address of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes that are read at once.
+/// Maximum number of bytes of one read.
 const PIECE: usize = 64 << 10;
 
 pub(super) struct ApiConnection {
@@ -60,7 +60,7 @@ impl ApiConnection {
     pub(super) fn write_request(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let written = match &mut self.stream {
             Stream::Plain(stream) => stream.write_all(bytes),
-            // rustls keeps what the socket did not take, so only a flush sends all of it.
+            // rustls buffers the bytes that the socket did not accept, so only a flush sends all of them.
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
         written.map_err(|error| self.to_client_error(error))
@@ -104,7 +104,7 @@ impl ApiConnection {
             Some(rustls::Error::InvalidCertificate(reason)) => {
                 ClientError::Untrusted { address, reason: format!("{reason:?}") }
             }
-            // An answer of plain HTTP does not begin as a record of TLS does.
+            // A plain HTTP answer is not a valid TLS record.
             Some(rustls::Error::InvalidMessage(_)) => ClientError::NotTls { address, authority },
             // Linux reports an expired read timeout (SO_RCVTIMEO) as EAGAIN.
             _ if error.kind() == ErrorKind::WouldBlock => {
@@ -116,7 +116,7 @@ impl ApiConnection {
     }
 
     /// Sets the time without data after which reading fails.
-    pub(super) fn limit_silence(&self, silence: Duration) -> io::Result<()> {
+    pub(super) fn set_silence_limit(&self, silence: Duration) -> io::Result<()> {
         match &self.stream {
             Stream::Plain(stream) => stream.set_read_timeout(Some(silence)),
             Stream::Tls(stream) => stream.get_ref().set_read_timeout(Some(silence)),
@@ -124,10 +124,10 @@ impl ApiConnection {
     }
 }
 
-/// The first address of the host that answers.
+/// Connects to the first address of the host that accepts a connection.
 fn connect_first_address(address: &ApiAddress) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    // A name like `localhost` may have an address first at which nothing listens.
+    // The first address of a name may have no listener: `localhost` can be ::1 first.
     for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {
             Ok(stream) => return Ok(stream),

@@ -7,9 +7,9 @@ use std::io;
 /// Error of a call of the client.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nothing listens at the address.
+    /// No server listens on the address.
     #[error(
-        "no server at {address} ({source}); start one with `packetrig serve`, or name the address that it has printed"
+        "cannot connect to a server at {address} ({source}); start one with `packetrig serve`, or give the address that it has printed"
     )]
     NoServer { address: String, source: io::Error },
     /// The connection ended or went silent.
@@ -25,7 +25,7 @@ pub enum ClientError {
          with --ca FILE, or connect anyway with --insecure"
     )]
     Untrusted { address: String, reason: String },
-    /// Nothing trusts a server elsewhere, or a token would be sent to an unknown server.
+    /// The certificate of a server on another machine, or of one that gets a token, must be verified, but no option says how.
     #[error("{0}")]
     Options(String),
     /// A file cannot be read.
@@ -47,8 +47,8 @@ impl ClientError {
     }
 
     /// The connection ended before the answer did: the server is stopping, or has stopped.
-    pub(super) fn cut_short(address: &ApiAddress) -> Self {
-        let why = "it ended before the answer did";
+    pub(super) fn incomplete_answer(address: &ApiAddress) -> Self {
+        let why = "the server closed the connection before the answer was complete";
         // A server with TLS may close a connection without it and say nothing.
         let hint = format!("{why}; if the server has HTTPS, write https://{}", address.authority());
         let why = if address.has_tls { why.to_owned() } else { hint };
@@ -69,10 +69,10 @@ impl ClientError {
     }
 
     /// Returns whether the same call can succeed later without a change by the user.
-    pub fn may_pass(&self) -> bool {
+    pub fn can_succeed_later(&self) -> bool {
         match self {
             Self::NoServer { .. } | Self::Lost { .. } => true,
-            // Too many viewers, or a proxy without its server.
+            // The server has too many viewers, or a proxy does not reach the server.
             Self::Refused { status, .. } => *status >= 500,
             _ => false,
         }

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Maximum number of bytes of one event: all rows of the largest run.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 
-/// Event of a server, with its JSON.
+/// An event that the server sent, with its JSON data.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEvent {
     /// `history`, `live`, `heartbeat`, `stopping`.
@@ -37,7 +37,7 @@ impl EventStream {
     pub(super) fn new(connection: ApiConnection, is_chunked: bool, received: Vec<u8>) -> Self {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
-        // An error is dropped: a chunk that is wrong is wrong again with the next bytes.
+        // The error is ignored here: decoding the next bytes reports it again.
         drop(body.decode_into(&received, &mut parser.unread));
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
@@ -45,7 +45,7 @@ impl EventStream {
     /// Returns the next event; `None` if there is none within this time. Fails when the server has ended or was silent for too long.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
         self.connection
-            .limit_silence(timeout)
+            .set_silence_limit(timeout)
             .map_err(|source| ClientError::Lost { address: self.connection.address().to_string(), source })?;
         loop {
             if let Some(event) = self.parser.next() {
@@ -53,13 +53,16 @@ impl EventStream {
             }
             let mut bytes = Vec::new();
             match self.connection.read_more(&mut bytes) {
-                Ok(0) => return Err(self.lost_error(ErrorKind::UnexpectedEof, "the server has closed it")),
+                Ok(0) => {
+                    return Err(self
+                        .connection_lost_error(ErrorKind::UnexpectedEof, "the server closed the connection"));
+                }
                 Ok(_) => self.quiet = Duration::ZERO,
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
-                    // Only waits in a row add up: any byte that comes sets this back.
+                    // Any received byte resets this counter, so only successive waits count.
                     self.quiet += timeout;
                     if self.quiet > SILENCE {
-                        return Err(self.lost_error(ErrorKind::TimedOut, "the server is silent"));
+                        return Err(self.connection_lost_error(ErrorKind::TimedOut, "the server is silent"));
                     }
                     return Ok(None);
                 }
@@ -68,12 +71,15 @@ impl EventStream {
             let decoded = self.body.decode_into(&bytes, &mut self.parser.unread);
             // An event without an end would otherwise grow until memory is full.
             if decoded.is_err() || self.parser.unread.len() > MAX_EVENT_BYTES {
-                return Err(self.lost_error(ErrorKind::InvalidData, "what came is not an event"));
+                return Err(self.connection_lost_error(
+                    ErrorKind::InvalidData,
+                    "the server sent something that is not an event",
+                ));
             }
         }
     }
 
-    fn lost_error(&self, kind: ErrorKind, reason: &str) -> ClientError {
+    fn connection_lost_error(&self, kind: ErrorKind, reason: &str) -> ClientError {
         let source = io::Error::new(kind, reason);
         ClientError::Lost { address: self.connection.address().to_string(), source }
     }
@@ -91,7 +97,7 @@ impl EventParser {
     /// Takes the next whole event. Events without JSON are not of this server and are skipped.
     fn next(&mut self) -> Option<ServerEvent> {
         loop {
-            // One byte back: the blank line that ends an event may have been cut in its middle.
+            // The search begins one byte earlier, because the blank line that ends an event may be split between two reads.
             let from = self.searched.saturating_sub(1).min(self.unread.len());
             let Some(end) = self.unread[from..].windows(2).position(|pair| pair == b"\n\n") else {
                 self.searched = self.unread.len();
@@ -120,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn events_are_whole_however_they_are_cut() {
+    fn events_are_joined_from_any_pieces() {
         let text = b"id: 1\nevent: live\ndata: {\"a\":1}\n\nid: 2\ndata: oops\n\nid: 3\nevent: heartbeat\ndata: {}\n\n";
         for size in 1..text.len() {
             let (mut parser, mut events) = (EventParser::default(), Vec::new());

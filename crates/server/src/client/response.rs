@@ -25,7 +25,7 @@ pub(super) struct ResponseHead {
 impl ResponseHead {
     /// The head at the beginning of `bytes`; `None` if its end has not come yet.
     pub(super) fn parse_head(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
-        // The first bytes may come one by one, so they are compared as far as they are here.
+        // The first bytes may arrive one by one, so only the received ones are compared.
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
             return Err(ClientError::not_http(address));
@@ -46,7 +46,8 @@ impl ResponseHead {
 
 /// The document in a whole answer, or the refusal in it.
 pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
-    let head = ResponseHead::parse_head(address, bytes)?.ok_or_else(|| ClientError::cut_short(address))?;
+    let head =
+        ResponseHead::parse_head(address, bytes)?.ok_or_else(|| ClientError::incomplete_answer(address))?;
     let mut body = Vec::new();
     let mut decoder = BodyDecoder::new(head.is_chunked);
     decoder
@@ -55,8 +56,12 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
         return document.map_err(|error| {
-            // JSON that ends early means a lost connection, and not another kind of server.
-            if error.is_eof() { ClientError::cut_short(address) } else { ClientError::not_http(address) }
+            // If the JSON ends early, the connection was lost. The server is still a packetrig server.
+            if error.is_eof() {
+                ClientError::incomplete_answer(address)
+            } else {
+                ClientError::not_http(address)
+            }
         });
     }
     let errors = document.ok().and_then(|document| {
@@ -113,12 +118,12 @@ impl BodyDecoder {
                     } else {
                         self.size_line.push(first);
                     }
-                    // A line without an end must not grow with everything that comes.
+                    // The length is limited, so that a line without an end does not grow without limit.
                     if self.size_line.len() > MAX_SIZE_BYTES {
                         return Err(BadChunk);
                     }
                 }
-                // This takes no byte: `first` is the one behind the chunk, and the next state reads it.
+                // No byte is consumed here: `first` is the byte after the chunk, and the next state reads it.
                 ChunkState::Data(0) => self.state = ChunkState::DataEnd,
                 ChunkState::Data(length) => {
                     let taken = clamp_to_usize(length).min(bytes.len());
@@ -161,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_whole_however_it_is_cut() {
+    fn body_is_joined_from_any_pieces() {
         let text = b"5\r\nhello\r\n7;x=1\r\n, world\r\n0\r\n\r\n";
         for size in 1..text.len() {
             let (mut decoder, mut content) = (BodyDecoder::new(true), Vec::new());
@@ -183,7 +188,7 @@ mod tests {
             matches!(error, ClientError::Forbidden { .. }) && error.to_string().contains("send the token")
         );
         let error = refused("HTTP/1.1 503 Busy\r\n\r\n{\"errors\":[\"32 viewers\"]}");
-        assert!(error.may_pass() && error.to_string() == "32 viewers", "{error}");
+        assert!(error.can_succeed_later() && error.to_string() == "32 viewers", "{error}");
         let error = refused("HTTP/1.1 400 Bad\r\n\r\n{\"errors\":[\"a\\nerror: b\\u001b[2J\"]}");
         assert_eq!(error.to_string(), "a\\u{a}error: b\\u{1b}[2J", "text of others is one line");
         assert!(refused("\u{15}\u{3}").to_string().contains("https://127.0.0.1:1"));
@@ -191,7 +196,10 @@ mod tests {
         // A server that ends meanwhile is no other kind of server.
         for cut in ["", "HTTP/1.1 20", "HTTP/1.1 200 OK\r\n\r\n{\"has\":"] {
             let error = refused(cut);
-            assert!(error.may_pass() && error.to_string().contains("write https://127.0.0.1:1"), "{error}");
+            assert!(
+                error.can_succeed_later() && error.to_string().contains("write https://127.0.0.1:1"),
+                "{error}"
+            );
         }
         let good = parse_answer(
             &address(),

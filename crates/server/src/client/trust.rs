@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Rule by which a certificate is accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTrust {
-    /// A server of this machine that gets no token may have any certificate: nothing leaves the machine, and nothing is secret.
+    /// Accepts any certificate of a server on this machine that gets no token: no data leaves the machine, and none is secret.
     ThisMachine,
     /// The certificate, or that of its authority, is in this file (PEM).
     Authorities(PathBuf),
@@ -38,7 +38,7 @@ impl CertificateTrust {
             }
             Self::ThisMachine if !address.is_loopback() || has_token => {
                 return Err(ClientError::Options(format!(
-                    "nothing says which certificate {address} must have{}; name it or its authority with --ca FILE, or \
+                    "the certificate of {address} cannot be checked{}; name the certificate or its authority with --ca FILE, or \
                      connect anyway with --insecure",
                     if has_token { ", and the token must not reach another server" } else { "" }
                 )));
@@ -60,7 +60,7 @@ fn read_authorities(file: &Path) -> Result<RootCertStore, ClientError> {
         rustls::pki_types::pem::Error::Io(source) => unreadable(source),
         other => invalid(other.to_string()),
     })?;
-    // No authority of the system is added: only the named file vouches for the server.
+    // The system's authorities are not added: only those in the named file are trusted.
     let mut roots = RootCertStore::empty();
     for certificate in certificates {
         roots.add(certificate).map_err(|error| invalid(error.to_string()))?;

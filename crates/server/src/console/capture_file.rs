@@ -1,4 +1,4 @@
-//! A file of captured frames, or the part of it that a client asked for.
+//! Opens a capture file, or the part of it that a client requested.
 
 use super::slice;
 use crate::tester::{CaptureFile, CapturePart};

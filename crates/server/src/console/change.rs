@@ -25,7 +25,7 @@ pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, T
             errors.push(format!("flows.flows[{index}].name: there is no flow `{name}`"));
             continue;
         };
-        // OTG: `property_names` decides what changes. Other members of the sent flow are not looked at.
+        // OTG: only the members in `property_names` change. Other members of the sent flow are ignored.
         for property in &properties {
             match change.get(property) {
                 // The value is taken as it is: the whole new configuration is read and checked afterwards.
@@ -80,7 +80,7 @@ pub(super) fn delete_flows(mut config: Value, delete: &Value) -> Result<Value, T
         }
     }
     if let Some(flows) = config.get_mut("flows").and_then(Value::as_array_mut) {
-        // Also with errors: the result is dropped then.
+        // The flows are removed even if there are errors, because the result is then dropped.
         flows.retain(|flow| !gone.contains(flow_name(flow)));
     }
     config_or_errors(config, errors)
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_come_and_go() {
+    fn config_flows_are_added_and_removed() {
         let more = json!({"config_append_list": [{"choice": "flows", "flows": [{"name": "c"}]}]});
         let after = append_flows(config(), more).expect("appends");
         assert_eq!(flow_names(&after).collect::<Vec<_>>(), ["a", "b", "c"]);

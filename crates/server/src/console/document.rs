@@ -93,7 +93,7 @@ impl<R: RunSource> TestConsole<R> {
         let ReadConfiguration { names, document } = self.read_config(&config)?;
         let warnings = plan_warnings(document.plan());
         let Some(run) = &mut changes.run else {
-            return Err(TesterRefusal::validation("there is no configuration to change"));
+            return Err(TesterRefusal::validation("there is no configuration to change; set one first"));
         };
         // Before the view changes: if the run refuses, clients still see the old configuration.
         run.make_change(PlanChange::Replan(document))?;

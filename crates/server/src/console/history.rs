@@ -7,7 +7,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Maximum number of points that are kept.
 const MAX_POINTS: usize = 1000;
-/// Time between two points at first: samples come this often.
+/// Time between two points at the beginning of a run. It is the interval of the samples.
 const FIRST_INTERVAL: Nanos = Nanos::from_millis(100);
 
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl TotalsHistory {
     /// All points, and the latest totals as the last one.
     pub(super) fn points(&self) -> Vec<HistoryPoint> {
         let mut points = self.points.clone();
-        // The curve ends at the latest sample, even if no point was due then.
+        // The latest sample is always the last point, even if no point was due.
         if self.origin.is_some() && points.last() != Some(&self.latest) {
             points.push(self.latest);
         }

@@ -47,7 +47,7 @@ pub(super) struct OpenPort {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LiveCounts {
     pub(super) ports: Vec<OpenPort>,
-    /// Grows with every event and every change of what is shown.
+    /// Grows with every event, and whenever streams are hidden or shown.
     revision: u64,
     pub(super) run: Option<RunId>,
     pub(super) state: Option<RunState>,
@@ -57,12 +57,12 @@ pub(super) struct LiveCounts {
     nodes: BTreeMap<NodeName, Arc<CountSample>>,
     /// Samples of all nodes together; the latest last, each sorted by stream.
     samples: VecDeque<Arc<CountSample>>,
-    /// Since when streams have had nothing more to send.
+    /// For each stream that does not send: the time of the first sample without sending.
     quiet_since: HashMap<usize, MonoTime>,
     /// Link state of each port, with the time of its last change.
     links: HashMap<usize, LinkState>,
     ended: Option<String>,
-    /// Counts of each port before traffic last began.
+    /// Counts of each port when traffic last began: the baseline of the counters that clients see.
     before: HashMap<usize, PortTotals>,
     /// Streams of new flows that have the name of a removed one: the counts of the removed flow must not be shown.
     reborn: HashSet<usize>,
@@ -72,7 +72,7 @@ impl LiveCounts {
     pub(super) fn on_event(&mut self, event: &RunEvent) {
         self.revision += 1;
         if self.run.as_ref() != Some(&event.run) {
-            self.begin_with(&event.run);
+            self.reset_for_run(&event.run);
         }
         match &event.kind {
             RunEventKind::Ports { node, ports } => {
@@ -80,7 +80,7 @@ impl LiveCounts {
                 self.ports.extend(opened);
             }
             RunEventKind::StateChanged(state) => self.state = Some(*state),
-            RunEventKind::Finding(text) => self.note_finding(text),
+            RunEventKind::Finding(text) => self.add_finding(text),
             RunEventKind::Counters { node, sample } => {
                 // A node's counts are cumulative, so the last sample of each node adds up to the whole fleet.
                 let others = self.nodes.iter().filter(|(other, _)| *other != node);
@@ -89,7 +89,7 @@ impl LiveCounts {
                 if *node == NodeName::local() {
                     self.add_sample(together);
                 } else {
-                    // In a fleet each node has a clock of its own.
+                    // Each node of a fleet has its own clock, so the controller's time of the event is used.
                     self.add_sample(CountSample { at: event.at, ..together });
                     self.nodes.insert(node.clone(), Arc::new(CountSample::clone(sample)));
                 }
@@ -107,16 +107,16 @@ impl LiveCounts {
         }
     }
 
-    /// Drops the counts of an earlier run: the first start of a configuration may have come too late for some nodes.
-    fn begin_with(&mut self, run: &RunId) {
+    /// Drops the counts of an earlier run. A configuration is started again if its first start came too late for some nodes.
+    fn reset_for_run(&mut self, run: &RunId) {
         // The revision may only grow, and the findings may say why the earlier start failed.
         let (revision, findings) = (self.revision, std::mem::take(&mut self.findings));
         *self = Self { revision, findings, run: Some(run.clone()), ..Self::default() };
     }
 
-    fn note_finding(&mut self, text: &str) {
+    fn add_finding(&mut self, text: &str) {
         if self.findings.len() == MAX_FINDINGS {
-            // The oldest one goes, because the latest ones say what happens now.
+            // The oldest finding is dropped, because the latest ones describe the present state.
             self.findings.pop_front();
         }
         self.findings.push_back(text.to_owned());
@@ -132,7 +132,7 @@ impl LiveCounts {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
             } else {
-                // Only the first quiet sample counts: the time to settle begins there.
+                // The first sample without sending counts: from then on, the last frames may still arrive for a limited time.
                 self.quiet_since.entry(*stream).or_insert(sample.at);
             }
         }
@@ -145,10 +145,10 @@ impl LiveCounts {
                 *link = now;
             }
         }
-        // The look-ups below use binary search.
+        // Later look-ups use binary search, so the samples must be sorted.
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
-        clear_streams(&mut sample, &self.reborn);
+        clear_stream_counts(&mut sample, &self.reborn);
         let at = sample.at;
         self.history.add_sample(&sample);
         self.samples.push_back(Arc::new(sample));
@@ -164,7 +164,7 @@ impl LiveCounts {
         self.reborn.extend(streams);
         for sample in &mut self.samples {
             // A viewer may still share the sample; then this makes a copy.
-            clear_streams(Arc::make_mut(sample), &self.reborn);
+            clear_stream_counts(Arc::make_mut(sample), &self.reborn);
         }
     }
 
@@ -217,7 +217,7 @@ impl LiveCounts {
     }
 
     /// Returns whether a stream sends, or its last frames may still be on their way.
-    pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
+    pub(super) fn is_stream_active(&self, stream: usize, all_arrived: bool) -> bool {
         let Some(latest) = self.latest_sample() else { return false };
         let Some(counts) = sent_counts(latest, stream) else { return false };
         // A frame that its receiver has not reported yet cannot count as missing.
@@ -225,12 +225,12 @@ impl LiveCounts {
             .quiet_since
             .get(&stream)
             .is_some_and(|since| latest.at.since(*since) >= SETTLE + latest.receivers_behind);
-        // A stream that has sent nothing has nothing on its way, however short its silence.
+        // A stream that has sent no frame has none in flight, even if it stopped only just now.
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }
 
     /// Returns the counts of all ports, if there is no traffic now. Traffic that begins then restarts the counters of ports from zero.
-    pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
+    pub(super) fn port_totals_if_idle(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
         let latest = self.latest_sample()?;
         // A paused flow will go on with its counts, so it still belongs to the traffic so far.
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
@@ -238,12 +238,17 @@ impl LiveCounts {
     }
 
     /// Restarts the counters of ports from these counts.
-    pub(super) fn begin_from(&mut self, before: HashMap<usize, PortTotals>) {
+    pub(super) fn restart_counters_from(&mut self, before: HashMap<usize, PortTotals>) {
         self.before = before;
     }
 
     /// Counts of a port since traffic last began.
-    pub(super) fn moved_since_start(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
+    pub(super) fn port_totals_since_start(
+        &self,
+        plan: &Plan,
+        sample: &CountSample,
+        port: usize,
+    ) -> PortTotals {
         let now = port_totals(plan, sample, port);
         // Samples from before the start have smaller counts than `before`: nothing has moved since then.
         let before = self.before.get(&port).copied().unwrap_or_default();
@@ -256,7 +261,7 @@ impl LiveCounts {
     }
 }
 
-fn clear_streams(sample: &mut CountSample, streams: &HashSet<usize>) {
+fn clear_stream_counts(sample: &mut CountSample, streams: &HashSet<usize>) {
     for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
         // Only what rows show is cleared. The totals of the run keep the frames of the removed flow.
         counts.since_start = SinceStart::default();
@@ -340,7 +345,7 @@ mod tests {
                 CountSample { at, receivers_behind, tx: vec![(0, counts)], ..CountSample::default() };
             let kind = RunEventKind::Counters { node: NodeName("a".into()), sample: Box::new(sample) };
             live.on_event(&RunEvent { run: RunId("r".into()), at, kind });
-            live.is_at_work(0, false)
+            live.is_stream_active(0, false)
         };
         assert_eq!([tell(0, 0), tell(100, 100), tell(450, 200)], [true; 3], "quiet since 100 ms");
         assert!(!tell(600, 100), "the receiver knows of all that came until 500 ms");

@@ -28,9 +28,9 @@ impl<R: RunSource> LiveSource for TestConsole<R> {
     }
 }
 
-/// Numbers of configurations and of events only grow; the mix makes one number of both that hardly ever repeats.
+/// Combines the numbers of the configuration and of the event, which both only grow, into one number that practically never repeats.
 pub(super) const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
-    // 40 bits leave room for 10^12 events of one configuration.
+    // 40 bits suffice for 10^12 events of one configuration.
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
@@ -77,7 +77,7 @@ fn live_run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: Wa
         run.totals = live_totals(latest, live, &streams);
         run.ledger = live_ledger(latest, live);
         run.losses = live_losses(plan, live, latest, run.totals.started > 0);
-        run.neighbours = latest.neighbours.iter().map(rows::neighbour_row).collect();
+        run.neighbours = latest.neighbours.iter().map(rows::build_neighbour_row).collect();
     }
     run.streams = streams;
     run
@@ -94,7 +94,7 @@ fn live_port(
     let counters =
         live.latest_sample().and_then(|latest| latest.ports.iter().find(|(index, ..)| *index == port));
     LivePort {
-        row: rows::port_row(plan, names, live, port, wall),
+        row: rows::build_port_row(plan, names, live, port, wall),
         node: open.map(|open| open.node.to_string()),
         info: open.map(|open| open.info.clone()),
         tx: counters.map(|(_, tx, _)| *tx),
@@ -192,7 +192,7 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
     let loss = measured
         .map(|(index, stream)| {
             let state = rows::transmit_state(plan, live, sample, &[index]);
-            loss_of(stream, index, sample, state == TransmitState::Started)
+            compute_stream_loss(stream, index, sample, state == TransmitState::Started)
         })
         .fold(LiveLoss::default(), LiveLoss::plus);
     let places = LossPlaces::of_ends(loss.lost, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
@@ -206,7 +206,12 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
 }
 
 /// Losses of a stream since the run was opened.
-fn loss_of(stream: &Stream, index: usize, sample: &CountSample, may_be_in_flight: bool) -> LiveLoss {
+fn compute_stream_loss(
+    stream: &Stream,
+    index: usize,
+    sample: &CountSample,
+    may_be_in_flight: bool,
+) -> LiveLoss {
     // A receiver cannot miss a frame without a number, so only numbered ones are expected.
     let numbered = sent_counts(sample, index).map_or(0, StreamTxCounts::numbered_frames);
     let (mut counted, mut gaps) = (0, 0);

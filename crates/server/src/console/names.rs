@@ -36,7 +36,7 @@ pub(super) struct ConfigurationNames {
 impl ConfigurationNames {
     /// Reads the names of a settled configuration, before its routes are known.
     pub(super) fn without_routes(config: &str) -> Self {
-        // Its shape was checked, so it can be read.
+        // The shape of the text was checked, so it can be parsed.
         let NamedMembers { ports, flows } = serde_json::from_str(config).unwrap_or_default();
         let (ports, locations) = ports.into_iter().map(|port| (port.name, port.location)).unzip();
         Self { ports, locations, flows: flows.into_iter().map(NamedFlow::without_routes).collect() }
@@ -74,13 +74,13 @@ impl ConfigurationNames {
         let wanted: HashSet<usize> =
             names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
         check_names(names, |name| index.contains_key(name))?;
-        // In the order of the configuration, whatever the order of the request.
+        // The result has the order of the configuration, not of the request.
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
     /// The flows among these that have rows; among all if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
-        let wanted = self.wanted_flows(names)?;
+        let wanted = self.resolve_wanted_flows(names)?;
         // A flow without metrics has no row, even if the client names it.
         let flows = self.flows.iter().filter(|flow| flow.measured);
         Ok(flows.filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str())).collect())
@@ -88,7 +88,7 @@ impl ConfigurationNames {
 
     /// Indices of the streams of these flows; of all if none is named.
     pub(super) fn stream_indices(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
-        let wanted = self.wanted_flows(names)?;
+        let wanted = self.resolve_wanted_flows(names)?;
         let flows = self.flows.iter().filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str()));
         let routes = flows.flat_map(|flow| &flow.routes);
         Ok(routes.flat_map(|route| route.streams.iter().copied()).collect())
@@ -101,7 +101,7 @@ impl ConfigurationNames {
         new.flat_map(|flow| &flow.routes).flat_map(|route| route.streams.iter().copied()).collect()
     }
 
-    fn wanted_flows<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
+    fn resolve_wanted_flows<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
         // A misspelled name must not look like a flow without traffic.
         check_names(names, |name| known.contains(name))?;
@@ -110,14 +110,14 @@ impl ConfigurationNames {
 }
 
 /// The refusal of unknown names.
-pub(super) fn unknown_names(names: &[String]) -> TesterRefusal {
+pub(super) fn unknown_names_refusal(names: &[String]) -> TesterRefusal {
     let errors = names.iter().map(|name| format!("the configuration has no `{name}`"));
     TesterRefusal { kind: RefusalKind::Validation, errors: errors.collect() }
 }
 
 fn check_names(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), TesterRefusal> {
     let strange: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
-    if strange.is_empty() { Ok(()) } else { Err(unknown_names(&strange)) }
+    if strange.is_empty() { Ok(()) } else { Err(unknown_names_refusal(&strange)) }
 }
 
 fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {

@@ -8,13 +8,13 @@ use packetrig_units::Blame;
 
 impl From<PlanProblems> for TesterRefusal {
     fn from(problems: PlanProblems) -> Self {
-        // Warnings keep no plan from being read, so they are no reason for a refusal.
+        // Warnings are not reasons for a refusal, so they are left out.
         let errors = problems.0.iter().filter(|problem| problem.severity == ProblemSeverity::Error);
-        Self { kind: RefusalKind::Validation, errors: errors.map(problem_line).collect() }
+        Self { kind: RefusalKind::Validation, errors: errors.map(format_problem_line).collect() }
     }
 }
 
-fn problem_line(problem: &PlanProblem) -> String {
+fn format_problem_line(problem: &PlanProblem) -> String {
     match &problem.hint {
         Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
         None => format!("{}: {}", problem.path, problem.message),
@@ -33,7 +33,7 @@ impl From<OpenFailure> for TesterRefusal {
 impl From<NodeFault> for TesterRefusal {
     fn from(fault: NodeFault) -> Self {
         match fault.blame {
-            // Here the request has to change. With any other cause it may be right as it is.
+            // Only in this case must the client change the request. With any other cause the request may be valid.
             Blame::Usage | Blame::Plan | Blame::Unconfirmed => Self::validation(fault.text),
             Blame::World | Blame::Rights | Blame::Busy | Blame::Peer | Blame::Bug => {
                 Self::internal(fault.text)

@@ -12,22 +12,24 @@ use packetrig_units::{MonoTime, Nanos};
 /// Converts a time of the run to wall-clock time.
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
 
-pub(super) fn port_row(
+pub(super) fn build_port_row(
     plan: &Plan,
     names: &ConfigurationNames,
     live: &LiveCounts,
     port: usize,
     wall: WallClock<'_>,
 ) -> PortRow {
-    // Found by name: nodes open their ports in any order.
+    // The port is looked up by name, because nodes open their ports in any order.
     let info = live.ports.iter().map(|open| &open.info).find(|info| info.name == plan.ports[port].name);
     let transmitting = live.latest_sample().is_some_and(|latest| {
         let mut streams = plan.streams.iter().enumerate().filter(|(_, stream)| stream.tx == port);
-        streams.any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
+        streams.any(|(index, stream)| {
+            live.is_stream_active(index, have_all_frames_arrived(stream, index, latest))
+        })
     });
     let samples: Vec<PortSample> = live
         .samples()
-        .map(|sample| PortSample { at: sample.at, totals: live.moved_since_start(plan, sample, port) })
+        .map(|sample| PortSample { at: sample.at, totals: live.port_totals_since_start(plan, sample, port) })
         .collect();
     let now = samples.last().map(|sample| sample.totals).unwrap_or_default();
     // After the last frame, the samples of the last second still differ: a port that does not transmit has no sending rate.
@@ -78,10 +80,10 @@ pub(super) fn flow_rows(
     live: &LiveCounts,
     wall: WallClock<'_>,
 ) -> Vec<FlowRow> {
-    flow.routes.iter().map(|route| flow_row(plan, flow, route, live, wall)).collect()
+    flow.routes.iter().map(|route| build_flow_row(plan, flow, route, live, wall)).collect()
 }
 
-fn flow_row(
+fn build_flow_row(
     plan: &Plan,
     flow: &NamedFlow,
     route: &FlowRoute,
@@ -152,7 +154,7 @@ pub(super) struct StreamTotal {
 }
 
 impl StreamTotal {
-    fn sum_parts(parts: impl Iterator<Item = SinceStart>) -> Self {
+    fn sum_streams(parts: impl Iterator<Item = SinceStart>) -> Self {
         parts.fold(Self::default(), |all, part| Self {
             frames: all.frames + part.frames,
             bytes: all.bytes + part.bytes,
@@ -165,16 +167,16 @@ impl StreamTotal {
 
 pub(super) fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().filter_map(|stream| sent_counts(sample, *stream));
-    StreamTotal::sum_parts(counts.map(|counts| counts.since_start))
+    StreamTotal::sum_streams(counts.map(|counts| counts.since_start))
 }
 
 pub(super) fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
     let counts = streams.iter().flat_map(|stream| received_counts(sample, *stream));
-    StreamTotal::sum_parts(counts.map(|(_, counts)| counts.since_start))
+    StreamTotal::sum_streams(counts.map(|(_, counts)| counts.since_start))
 }
 
 /// Returns whether every frame of a stream has arrived; `false` without metrics, because its frames cannot be recognised then.
-fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
+fn have_all_frames_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
     let expected = stream.expected_copies(sent_total(sample, &[index]).frames);
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
@@ -185,14 +187,14 @@ pub(super) fn transmit_state(
     latest: &CountSample,
     streams: &[usize],
 ) -> TransmitState {
-    let is_at_work = streams
-        .iter()
-        .any(|index| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest)));
-    if is_at_work {
+    let is_stream_active = streams.iter().any(|index| {
+        live.is_stream_active(*index, have_all_frames_arrived(&plan.streams[*index], *index, latest))
+    });
+    if is_stream_active {
         TransmitState::Started
     } else if streams.iter().filter_map(|stream| sent_counts(latest, *stream)).any(|counts| counts.is_paused)
     {
-        // One paused stream is enough: the flow goes on with it when it is resumed.
+        // One paused stream is enough, because resuming the flow continues that stream.
         TransmitState::Paused
     } else {
         TransmitState::Stopped
@@ -273,7 +275,7 @@ fn per_second(count: u64, span: Nanos) -> f64 {
     if span == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / span.as_u64() as f64 }
 }
 
-pub(super) fn neighbour_row(state: &NeighbourState) -> KnownNeighbour {
+pub(super) fn build_neighbour_row(state: &NeighbourState) -> KnownNeighbour {
     KnownNeighbour {
         ethernet: state.interface.clone(),
         address: state.address,

@@ -7,10 +7,10 @@ use std::io::{self, Read};
 const PCAPNG: u32 = 0x0a0d_0d0a;
 /// Type of an enhanced packet block.
 const PACKET: u32 = 6;
-/// Larger than any block or record that packetrig writes.
+/// Maximum size of a block or record. packetrig writes only smaller ones.
 const LARGEST: usize = 1 << 24;
 
-/// Longest part: it is made in memory, and each client may ask for one.
+/// Maximum size of a slice. It is built in memory, and several clients may request one at the same time.
 const LONGEST_PART: usize = 64 << 20;
 
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
@@ -22,18 +22,18 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
-    if word_at(&out, 0) == PCAPNG {
-        // The section header is a block like the others, with its length at the same place.
-        let rest = rest_of_block(&mut file, &out)?;
+    if read_u32_at(&out, 0) == PCAPNG {
+        // The section header is a block like the others: its length is at the same offset.
+        let rest = read_rest_of_block(&mut file, &out)?;
         out.extend(rest);
         while let Some(head) = read_head(&mut file, 8)? {
-            let rest = rest_of_block(&mut file, &head)?;
-            let is_frame = word_at(&head, 0) == PACKET;
+            let rest = read_rest_of_block(&mut file, &head)?;
+            let is_frame = read_u32_at(&head, 0) == PACKET;
             frame += u64::from(is_frame);
             if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(rest);
-                check_length(&out)?;
+                check_part_length(&out)?;
             }
         }
     } else {
@@ -45,46 +45,47 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
         {
             frame += 1;
             // Frames that are not wanted are read, too, because the source of the bytes cannot seek.
-            let bytes = read_bytes(&mut file, checked_size(word_at(&head, 8))?)?;
+            let bytes = read_bytes(&mut file, checked_size(read_u32_at(&head, 8))?)?;
             if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
-                check_length(&out)?;
+                check_part_length(&out)?;
             }
         }
     }
     Ok(out)
 }
 
-fn check_length(part: &[u8]) -> io::Result<()> {
+fn check_part_length(part: &[u8]) -> io::Result<()> {
     if part.len() <= LONGEST_PART {
         return Ok(());
     }
     let text = format!(
-        "these frames are more than {} MiB: ask for fewer, or for the whole file",
+        "the requested frames are larger than {} MiB; request fewer frames, or the whole file",
         LONGEST_PART >> 20
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 
-fn rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
-    // A length below the bytes that were already read means damage; the subtraction would underflow.
-    let length = checked_size(word_at(head, 4))?.checked_sub(head.len()).ok_or_else(not_ours)?;
+fn read_rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
+    // If the length is smaller than the bytes already read, the file is damaged, and the subtraction would underflow.
+    let length =
+        checked_size(read_u32_at(head, 4))?.checked_sub(head.len()).ok_or_else(unknown_format_error)?;
     read_bytes(file, length)
 }
 
-fn word_at(bytes: &[u8], at: usize) -> u32 {
+fn read_u32_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     word.map_or(0, u32::from_le_bytes)
 }
 
 fn checked_size(length: u32) -> io::Result<usize> {
-    // A damaged length must not make us allocate gigabytes.
-    usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(not_ours)
+    // A damaged length must not cause an allocation of gigabytes.
+    usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(unknown_format_error)
 }
 
-fn not_ours() -> io::Error {
-    io::Error::other("the capture file is damaged")
+fn unknown_format_error() -> io::Error {
+    io::Error::other("the capture file is damaged or of an unknown format")
 }
 
 fn read_bytes(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
@@ -96,12 +97,12 @@ fn read_bytes(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
 /// The head of the next block or record; `None` at the end of the file.
 fn read_head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(length);
-    // Not `read_exact`: no byte at all is the end of the file, and a part of a head is damage.
+    // `read_exact` cannot be used: no byte at all is the end of the file, but an incomplete head is damage.
     file.take(length as u64).read_to_end(&mut bytes)?;
     match bytes.len() {
         0 => Ok(None),
         got if got == length => Ok(Some(bytes)),
-        _ => Err(not_ours()),
+        _ => Err(unknown_format_error()),
     }
 }
 
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_count_from_one() {
+    fn slice_numbers_frames_from_one() {
         let of = |start, count| slice_capture(&pcap(5)[..], start, count).expect("is one");
         assert_eq!(of(1, 5), pcap(5));
         let two = of(2, 2);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_are_no_frames_stay() {
+    fn slice_keeps_blocks_without_frames() {
         let block = |kind: u32, body: &[u8]| {
             let length = u32::try_from(12 + body.len()).expect("small").to_le_bytes();
             [&kind.to_le_bytes()[..], &length, body, &length].concat()

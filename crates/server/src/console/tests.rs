@@ -294,7 +294,7 @@ fn self_ended_run_refuses_metrics_until_new_config() {
 }
 
 #[test]
-fn a_start_that_fails_clears_no_counters() {
+fn failed_start_clears_no_counters() {
     let (console, fake) = console();
     set_config(&console, &config("va")).unwrap();
     fake.tell(100, (100, 100), false, false);

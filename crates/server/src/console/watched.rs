@@ -1,4 +1,4 @@
-//! A run that nobody steers, as viewers see it: that of a command such as `packetrig run`.
+//! The live state of a run that clients cannot change, such as that of `packetrig run`, for viewers.
 
 use super::live_state::{ViewedRun, combined_revision};
 use super::names::ConfigurationNames;
@@ -48,7 +48,7 @@ impl LiveSource for WatchedRun {
     }
 
     fn live_state(&self) -> LiveState {
-        // A copy: the events of the run must not wait while its state is made.
+        // The state is made from a copy, so that events of the run do not wait for it.
         let view = self.lock_view().clone();
         view.live_state(&|at| at.as_nanos().wrapping_add(self.wall_minus_monotonic))
     }

@@ -28,18 +28,18 @@ pub const PORT_COLUMNS: &[Column] = &[
         .in_watch("Link", 4, 1)
         .with_metric("link_up"),
     Column::new("back_end", Text, "Its back end, such as packet or xdp.", |port| {
-        of_open(port, |info| Some(info.back_end.name().into()))
+        open_port_fact(port, |info| Some(info.back_end.name().into()))
     })
     .on_page("Back end")
     .in_watch("Back end", 9, 5),
     Column::new("why", Text, "Why it has this back end.", |port| {
-        of_open(port, |info| Some(CellValue::from(&info.why)))
+        open_port_fact(port, |info| Some(CellValue::from(&info.why)))
     }),
     Column::new("driver", Text, "Driver of the interface.", |port| {
-        of_open(port, |info| Some(CellValue::from(&info.driver)))
+        open_port_fact(port, |info| Some(CellValue::from(&info.driver)))
     }),
     Column::new("speed_bits_per_second", BitsPerSecond, "Speed of the link.", |port| {
-        of_open(port, |info| info.speed.map(|speed| Count(speed.bits_per_second())))
+        open_port_fact(port, |info| info.speed.map(|speed| Count(speed.bits_per_second())))
     })
     .on_page("Speed")
     .in_watch("Speed", 11, 6),
@@ -119,7 +119,7 @@ pub const PORT_COLUMNS: &[Column] = &[
     .with_metric("foreign_frames_total"),
 ];
 
-fn of_open(port: &LivePort, fact: fn(&PortInfo) -> Option<CellValue>) -> Option<CellValue> {
+fn open_port_fact(port: &LivePort, fact: fn(&PortInfo) -> Option<CellValue>) -> Option<CellValue> {
     port.info.as_ref().and_then(fact)
 }
 

@@ -1,7 +1,7 @@
 //! Live state for any number of viewers as server-sent events: one task asks for the state while there is a viewer, and each viewer
 //! gets the latest one as fast as it reads, at most ten times a second.
 
-use super::live_json::{StreamWindow, history_json, live_json};
+use super::live_json::{StreamWindow, build_history_json, live_json};
 use crate::viewing::{LiveSource, LiveState};
 use bytes::Bytes;
 use serde_json::Value;
@@ -89,12 +89,12 @@ impl LiveFeed {
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // Looked at before the state is made: viewers get the state that is the last one when the server stops.
+            // This flag is read before the state is made, so that the state made after the stop is still published to viewers.
             let has_ended = self.has_ended();
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
-                // The number is quick to ask for. The state is made only if something has changed.
+                // Reading the revision is cheap. The state is made only if the revision has changed.
                 (shown != Some(source.revision())).then(|| Arc::new(ShownState::new(source.live_state())))
             });
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
@@ -121,7 +121,7 @@ struct ShownState {
     written: Mutex<Vec<WrittenRows>>,
 }
 
-/// The text of some rows, once it is written.
+/// The serialised rows of each window, once they are written.
 struct WrittenRows {
     window: StreamWindow,
     text: Arc<OnceCell<Arc<str>>>,
@@ -132,8 +132,8 @@ impl ShownState {
         Self { state, written: Mutex::default() }
     }
 
-    /// The rows that a viewer looks at, written for the first one that asks.
-    async fn rows_text(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
+    /// Returns the rows of a window as text. The first viewer that needs them serialises them for all others.
+    async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
         let write = || render_document(move || live_json(&shown.state, &window));
@@ -142,7 +142,7 @@ impl ShownState {
     }
 
     fn text_of(&self, window: &StreamWindow) -> Arc<OnceCell<Arc<str>>> {
-        // At most one for each viewer.
+        // The list has at most one entry for each viewer.
         let mut all = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.iter().find(|rows| rows.window == *window) {
             return Arc::clone(&known.text);
@@ -176,7 +176,7 @@ struct LiveViewer {
 impl LiveViewer {
     async fn send_events(mut self) {
         let mut configuration = None;
-        // The state at the beginning counts as new.
+        // The state that exists now is sent first, so it is marked as changed.
         self.states.mark_changed();
         loop {
             let next = tokio::select! {
@@ -208,9 +208,10 @@ impl LiveViewer {
         let before = configuration.replace(shown.state.configuration);
         if before != Some(shown.state.configuration) && (before.is_some() || self.has_history) {
             let missed = Arc::clone(&shown);
-            self.send_event("history", &render_document(move || history_json(&missed.state)).await?).await?;
+            self.send_event("history", &render_document(move || build_history_json(&missed.state)).await?)
+                .await?;
         }
-        let rows = shown.rows_text(&self.window).await?;
+        let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
         // The next state is at least one period of the publisher away, so that part is not waited for here.
         let pause = self.period.saturating_sub(PERIOD);
@@ -219,7 +220,7 @@ impl LiveViewer {
         Ok(())
     }
 
-    /// Sends the last state, if it is not the one that was sent, and the end.
+    /// Sends the last state, unless it was sent already, and then the event that announces the end.
     async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
         tokio::time::sleep(LAST_STATE).await;
         if self.states.has_changed().unwrap_or_default() {
@@ -292,12 +293,12 @@ mod tests {
         runtime.block_on(async {
             let shown = Arc::new(ShownState::new(LiveState { revision: 1, configuration: 1, run: None }));
             let same = window();
-            let (first, second) = tokio::join!(shown.rows_text(&same), shown.rows_text(&same));
+            let (first, second) = tokio::join!(shown.serialize_rows(&same), shown.serialize_rows(&same));
             let [first, second] = [first, second].map(|text| text.ok().expect("it is written"));
             assert!(Arc::ptr_eq(&first, &second));
             let mut parameters = QueryParameters::parse_query(Some("rows=1")).expect("a query");
             let other = StreamWindow::from_query(&mut parameters).expect("another window");
-            let other = shown.rows_text(&other).await.ok().expect("it is written");
+            let other = shown.serialize_rows(&other).await.ok().expect("it is written");
             assert!(!Arc::ptr_eq(&first, &other));
         });
     }

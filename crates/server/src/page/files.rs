@@ -54,7 +54,7 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
     }
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(file.media));
-    // Asked for again each time: after an update the files must fit each other.
+    // Browsers must revalidate the files each time: after an update, all files must be of one version.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     if let Ok(tag) = HeaderValue::try_from(tag) {
         headers.insert(ETAG, tag);

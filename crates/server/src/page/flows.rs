@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most groups of one answer.
+/// Maximum number of groups of one answer.
 const MAX_GROUPS: usize = 1000;
 const DEFAULT_GROUPS: usize = 20;
 
@@ -32,33 +32,33 @@ pub(super) async fn perform_flow_call(
     if call == PageCall::FlowTop {
         let wanted = FlowTopQuery {
             selection,
-            by: text_or(&mut query, "by", "src-ip"),
-            order: text_or(&mut query, "order", "bytes"),
+            by: take_text_or_default(&mut query, "by", "src-ip"),
+            order: take_text_or_default(&mut query, "order", "bytes"),
             most: query.take_number("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
         query.refuse_unknown()?;
-        in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
+        run_query_in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
     } else {
         let wanted = FlowTotalsQuery { selection, bucket: read_bucket(&mut query)? };
         query.refuse_unknown()?;
-        in_turn(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
+        run_query_in_turn(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
     }
 }
 
-/// Makes a query when its turn comes, and ends it early if its viewer goes.
-async fn in_turn(
+/// Runs a query when the limit of parallel queries permits it, and ends it early if its viewer disconnects.
+async fn run_query_in_turn(
     make: impl FnOnce(&GivenUp<'_>) -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let viewer = WaitingViewer::default();
     // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
     QUERIES
-        .run_in_turn(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))
+        .run_when_permitted(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))
         .await
         .map(json_text)
 }
 
-/// Dropped when its viewer has the answer or has gone.
+/// Sets the flag that ends the query. It is dropped with the answer, or when the viewer disconnects.
 #[derive(Default)]
 struct WaitingViewer(Arc<AtomicBool>);
 
@@ -70,14 +70,14 @@ impl Drop for WaitingViewer {
 
 fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
     let ms: Option<u64> = query.take_value("bucket_ms", "a whole number of milliseconds")?;
-    // A timeline with steps of 0 would have no end.
+    // A timeline with steps of 0 would never end.
     if ms == Some(0) {
         return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
     }
     Ok(ms.map(|ms| Nanos::new(ms.saturating_mul(1_000_000))))
 }
 
-fn text_or(query: &mut QueryParameters, name: &str, default: &str) -> String {
+fn take_text_or_default(query: &mut QueryParameters, name: &str, default: &str) -> String {
     let text = query.take_text(name);
     if text.is_empty() { default.to_owned() } else { text }
 }

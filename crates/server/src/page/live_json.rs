@@ -5,7 +5,9 @@
 
 use super::PAGE_API_VERSION;
 use super::query::QueryParameters;
-use crate::live_columns::{PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_json, rate_json, row_json};
+use crate::live_columns::{
+    PORT_COLUMNS, STREAM_COLUMNS, TOTAL_COLUMNS, count_json, rate_to_json, row_to_json,
+};
 use crate::viewing::{HistoryPoint, LivePort, LiveRun, LiveState, LiveStream, LiveTotals, ViewRefusal};
 use packetrig_stats::ledger::FrameLedger;
 use serde_json::{Map, Value, json};
@@ -101,8 +103,8 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
         "ended": run.ended,
         "sampled_ms": run.sampled_wall_ns.map(|ns| ns / 1_000_000),
         "elapsed_ms": run.elapsed.as_u64() / 1_000_000,
-        "totals": totals_json(&run.totals),
-        "ledger": ledger_json(&run.ledger),
+        "totals": build_totals_json(&run.totals),
+        "ledger": build_ledger_json(&run.ledger),
         "losses": {
             "lost": count_json(run.losses.loss.lost),
             "in_flight_or_lost": count_json(run.losses.loss.in_flight_or_lost),
@@ -111,8 +113,8 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
             "receiver": count_json(run.losses.receiver),
             "path_or_in_doubt": run.losses.path_or_in_doubt.map(count_json),
         },
-        "ports": run.ports.iter().map(port_json).collect::<Vec<_>>(),
-        "streams": streams_json(&run.streams, window),
+        "ports": run.ports.iter().map(build_port_json).collect::<Vec<_>>(),
+        "streams": build_streams_json(&run.streams, window),
         "neighbours": run.neighbours.iter().map(|neighbour| json!({
             "interface": neighbour.ethernet, "address": neighbour.address, "mac": neighbour.mac,
         })).collect::<Vec<_>>(),
@@ -120,11 +122,11 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
     })
 }
 
-fn totals_json(totals: &LiveTotals) -> Value {
-    let mut members = row_json(TOTAL_COLUMNS, totals);
+fn build_totals_json(totals: &LiveTotals) -> Value {
+    let mut members = row_to_json(TOTAL_COLUMNS, totals);
     let latency = totals.latency.map(|figures| {
         json!({
-            "min": rate_json(figures.minimum), "mean": rate_json(figures.average), "max": rate_json(figures.maximum),
+            "min": rate_to_json(figures.minimum), "mean": rate_to_json(figures.average), "max": rate_to_json(figures.maximum),
         })
     });
     members.insert("latency_ns".to_owned(), json!(latency));
@@ -132,7 +134,7 @@ fn totals_json(totals: &LiveTotals) -> Value {
 }
 
 /// Accounts in the order in which a frame goes through them. One that was not measured is absent.
-fn ledger_json(ledger: &FrameLedger) -> Value {
+fn build_ledger_json(ledger: &FrameLedger) -> Value {
     let accounts = ledger.accounts().filter_map(|(account, frames)| {
         // The account's name in JSON is that of the report.
         let name = serde_json::to_value(account).ok()?.as_str()?.to_owned();
@@ -141,14 +143,14 @@ fn ledger_json(ledger: &FrameLedger) -> Value {
     Value::Object(accounts.collect::<Map<String, Value>>())
 }
 
-fn port_json(port: &LivePort) -> Value {
-    let mut members = row_json(PORT_COLUMNS, port);
+fn build_port_json(port: &LivePort) -> Value {
+    let mut members = row_to_json(PORT_COLUMNS, port);
     members.insert("tx".to_owned(), json!(port.tx));
     members.insert("rx".to_owned(), json!(port.rx));
     members.into()
 }
 
-fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
+fn build_streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
     let matching = window.select_rows(streams);
     // Cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
@@ -165,7 +167,7 @@ fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
 }
 
 /// The history of a run as columns.
-pub(super) fn history_json(state: &LiveState) -> Value {
+pub(super) fn build_history_json(state: &LiveState) -> Value {
     let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
     let column =
         |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count_json(of(point))).collect::<Vec<_>>();
@@ -184,13 +186,13 @@ pub(super) fn history_json(state: &LiveState) -> Value {
 }
 
 /// Writes the numbers of a document as text where some readers would round them.
-pub fn exact_counts(value: Value) -> Value {
+pub fn write_large_counts_as_text(value: Value) -> Value {
     match value {
         // Floats and negative numbers stay as they are: only counts grow beyond 2^53.
         Value::Number(number) => number.as_u64().map_or(Value::Number(number), count_json),
-        Value::Array(values) => values.into_iter().map(exact_counts).collect(),
+        Value::Array(values) => values.into_iter().map(write_large_counts_as_text).collect(),
         Value::Object(members) => {
-            let members = members.into_iter().map(|(name, value)| (name, exact_counts(value)));
+            let members = members.into_iter().map(|(name, value)| (name, write_large_counts_as_text(value)));
             Value::Object(members.collect())
         }
         other => other,
@@ -221,7 +223,7 @@ mod tests {
     fn names(query: &str) -> Vec<String> {
         let mut query = QueryParameters::parse_query(Some(query)).expect("reads");
         let window = StreamWindow::from_query(&mut query).expect("a window");
-        let shown = streams_json(&streams(), &window);
+        let shown = build_streams_json(&streams(), &window);
         shown["columns"]["name"]
             .as_array()
             .into_iter()

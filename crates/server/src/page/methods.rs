@@ -21,8 +21,10 @@ pub(super) async fn perform_method_call(
     let methods = require_part(context.methods(), "test methods: `packetrig serve` has them")?;
     match call {
         PageCall::StartMethod => start_test(methods, context.most_request_bytes(), request).await,
-        PageCall::StopMethod => answer_blocking(move || known_state(methods.stop_method(&id), &id)).await,
-        PageCall::Method => answer_blocking(move || known_state(methods.method_state(&id), &id)).await,
+        PageCall::StopMethod => {
+            answer_blocking(move || require_known_test(methods.stop_method(&id), &id)).await
+        }
+        PageCall::Method => answer_blocking(move || require_known_test(methods.method_state(&id), &id)).await,
         _ => {
             answer_blocking(move || {
                 Ok(json!({ "schema_version": PAGE_API_VERSION, "methods": methods.list_methods() }))
@@ -32,7 +34,7 @@ pub(super) async fn perform_method_call(
     }
 }
 
-fn known_state(state: Option<Value>, id: &str) -> Result<Value, ViewRefusal> {
+fn require_known_test(state: Option<Value>, id: &str) -> Result<Value, ViewRefusal> {
     state.ok_or_else(|| ViewRefusal::Unknown(format!("this server has started no test {id}")))
 }
 

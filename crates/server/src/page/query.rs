@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// Longest query that is read, in bytes.
 const LONGEST_QUERY: usize = 8 << 10;
 
-/// The parameters of a request that were not taken yet.
+/// The parameters of a request that no call has read yet.
 #[derive(Debug, Default)]
 pub(super) struct QueryParameters(BTreeMap<String, String>);
 
@@ -22,7 +22,7 @@ impl QueryParameters {
             // A name without `=` has an empty value, which counts as absent below.
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (decode_percent(name)?, decode_percent(value)?);
-            // One of two values would be ignored silently.
+            // A repeated parameter is refused, because one of its values would be ignored silently.
             if parameters.contains_key(&name) {
                 return Err(ViewRefusal::Invalid(format!("{name}: given twice")));
             }
@@ -79,7 +79,7 @@ impl QueryParameters {
         Ok(self.take_value(name, "`true` or `false`")?.unwrap_or(false))
     }
 
-    /// Refuses parameters that nothing has taken: a misspelled filter must not look as if it had matched everything.
+    /// Refuses parameters that no call has read. Otherwise a misspelled filter would look like one that matches everything.
     pub(super) fn refuse_unknown(self) -> Result<(), ViewRefusal> {
         match self.0.into_keys().next() {
             None => Ok(()),
@@ -96,7 +96,7 @@ fn decode_percent(text: &str) -> Result<String, ViewRefusal> {
         bytes.push(match byte {
             b'+' => b' ',
             b'%' => {
-                // A digit that is missing at the end reads as `?`, which is none.
+                // A missing digit at the end of the text reads as `?`, which is not a hexadecimal digit.
                 let digits =
                     [rest.next(), rest.next()].map(|digit| (digit.unwrap_or(b'?') as char).to_digit(16));
                 match digits {

@@ -1,17 +1,17 @@
-//! New rates for streams, in words that people type, as an update of OTG flows.
+//! Converts a rate that a person types into an OTG update of flows.
 
 use crate::tester::{RefusalKind, Tester, TesterRefusal};
 use crate::viewing::ViewRefusal;
 use packetrig_units::Rate;
 use serde_json::{Map, Value, json};
 
-/// Largest percentage of the current rate: one digit too many is a mistake.
+/// Maximum percentage of the current rate. A larger one is probably a typing error.
 const MAX_PERCENT: u64 = 1000;
 /// OTG's default of `rate.pps`, and its limits of `rate.bps` and `rate.percentage`.
 const DEFAULT_PPS: u64 = 1000;
 const LEAST_BPS: u64 = 672;
 const WHOLE_LINK: f64 = 100.0;
-/// Places after the point of a percentage that the plan reads.
+/// Number of decimals of a percentage that a plan can have.
 const PERCENT_STEPS: f64 = 1e7;
 
 /// A new rate for some streams; for all if none is named.
@@ -42,33 +42,36 @@ impl RateChange {
         let read: Body = serde_json::from_slice(body)
             .map_err(|error| ViewRefusal::Invalid(format!("the body: {error}")))?;
         let new_rate = match (read.rate, read.percent) {
-            (Some(rate), None) => NewRate::Fixed(otg_rate(&rate)?),
+            (Some(rate), None) => NewRate::Fixed(parse_otg_rate(&rate)?),
             (None, Some(percent @ 1..=MAX_PERCENT)) => NewRate::PercentOfCurrent(percent),
             (None, Some(percent)) => {
                 let message = format!("percent: {percent} is not between 1 and {MAX_PERCENT}");
                 return Err(ViewRefusal::Invalid(message));
             }
-            _ => return Err(ViewRefusal::Invalid("the body: give one of `rate` and `percent`".to_owned())),
+            _ => {
+                return Err(ViewRefusal::Invalid("the body must have one of `rate` and `percent`".to_owned()));
+            }
         };
         Ok(Self { streams: read.streams, new_rate })
     }
 
     /// Changes the rates. The streams that transmit continue with the new one.
     pub(super) fn apply_rates(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
-        // The caller has the turn of changes, so the configuration is still this one when it is updated.
-        let update = self.config_update(&tester.current_config())?;
+        // The caller holds the lock of changes, so the configuration cannot change before it is updated.
+        let update = self.build_config_update(&tester.current_config())?;
         tester.update_config(update)
     }
 
     /// OTG's `ConfigUpdate` for this configuration.
-    fn config_update(&self, config: &Value) -> Result<Value, TesterRefusal> {
+    fn build_config_update(&self, config: &Value) -> Result<Value, TesterRefusal> {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let unknown =
             self.streams.iter().filter(|name| !flows.iter().any(|flow| flow["name"] == name.as_str()));
         let mut errors: Vec<String> =
             unknown.map(|name| format!("streams: there is no stream `{name}`")).collect();
         if flows.is_empty() && errors.is_empty() {
-            errors.push("there is no configuration, so no stream has a rate".to_owned());
+            errors
+                .push("there is no configuration, so there is no stream whose rate could change".to_owned());
         }
         if !errors.is_empty() {
             return Err(TesterRefusal { kind: RefusalKind::Validation, errors });
@@ -81,7 +84,7 @@ impl RateChange {
             })
             .map(|flow| {
                 let mut flow = flow.clone();
-                flow["rate"] = self.new_rate.replacement_for(&flow["rate"]);
+                flow["rate"] = self.new_rate.build_replacement_rate(&flow["rate"]);
                 flow
             })
             .collect();
@@ -91,16 +94,16 @@ impl RateChange {
 
 impl NewRate {
     /// OTG's `rate` that replaces this one.
-    fn replacement_for(&self, current: &Value) -> Value {
+    fn build_replacement_rate(&self, current: &Value) -> Value {
         match self {
             Self::Fixed(rate) => rate.clone(),
-            Self::PercentOfCurrent(percent) => scaled_rate(current, *percent),
+            Self::PercentOfCurrent(percent) => scale_rate(current, *percent),
         }
     }
 }
 
 /// OTG's `rate` for a rate as people write it.
-fn otg_rate(text: &str) -> Result<Value, ViewRefusal> {
+fn parse_otg_rate(text: &str) -> Result<Value, ViewRefusal> {
     let rate: Rate = text.parse().map_err(|error: packetrig_units::Error| invalid_rate(error.to_string()))?;
     Ok(match rate {
         Rate::Frames(rate) => {
@@ -122,17 +125,17 @@ fn invalid_rate(message: String) -> ViewRefusal {
     ViewRefusal::Invalid(format!("rate: {message}"))
 }
 
-/// Settled JSON has 64-bit integers as text, and narrower ones as numbers.
-fn settled_number(value: &Value) -> Option<u64> {
+/// Reads an integer of normalised JSON: 64-bit integers are text, narrower ones are numbers.
+fn read_json_integer(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse().ok())
 }
 
 /// Scales a rate to this many percent. The result differs by at least one step, unless a limit prevents it.
-fn scaled_rate(current: &Value, percent: u64) -> Value {
+fn scale_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     if unit == "percentage" {
         let share = current[unit].as_f64().unwrap_or(WHOLE_LINK) * percent as f64 / 100.0;
-        // The plan reads no smaller steps, and one of them is the least rate.
+        // The plan has no smaller step than this, and one step is the smallest rate.
         let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
         return json!({ "choice": unit, "percentage": share.min(WHOLE_LINK) });
     }
@@ -147,7 +150,7 @@ fn scaled_rate(current: &Value, percent: u64) -> Value {
     };
     // OTG's defaults: 1 Gbit/s in every unit of bits, and 1000 frames per second.
     let default = if least == LEAST_BPS { 1_000_000_000 / factor } else { DEFAULT_PPS };
-    let before = settled_number(&current[unit]).unwrap_or(default).saturating_mul(factor);
+    let before = read_json_integer(&current[unit]).unwrap_or(default).saturating_mul(factor);
     // 1000 percent of a rate in bit/s may exceed 64 bits.
     let scaled = u128::from(before) * u128::from(percent) / 100;
     let mut after = u64::try_from(scaled).unwrap_or(u64::MAX);
@@ -174,7 +177,7 @@ mod tests {
             {"name": "d"},
         ]});
         let change = RateChange::parse_body(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
-        change.config_update(&config).map_err(|refusal| refusal.to_string())
+        change.build_config_update(&config).map_err(|refusal| refusal.to_string())
     }
 
     fn rates(body: &str) -> Vec<Value> {
@@ -235,7 +238,7 @@ mod tests {
         let change = RateChange::parse_body(b"{\"percent\":50}").expect("reads");
         assert!(
             change
-                .config_update(&json!({}))
+                .build_config_update(&json!({}))
                 .is_err_and(|refusal| refusal.to_string().contains("configuration"))
         );
     }

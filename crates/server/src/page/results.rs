@@ -10,11 +10,11 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// The most results of one page of the list.
+/// Maximum number of results on one page of the list.
 const MAX_RESULTS: usize = 1000;
 const DEFAULT_RESULTS: usize = 100;
 
-/// Calls that read a whole result, which may have thousands of streams.
+/// Limits calls that read a whole result, which may have thousands of streams.
 static WHOLE_RESULTS: HeavyCalls = HeavyCalls::new(2);
 
 pub(super) async fn perform_result_call(
@@ -26,17 +26,17 @@ pub(super) async fn perform_result_call(
     match call {
         PageCall::Result => {
             query.refuse_unknown()?;
-            Ok(json_text(WHOLE_RESULTS.run_in_turn(move || archive.result_json(&id)).await?))
+            Ok(json_text(WHOLE_RESULTS.run_when_permitted(move || archive.result_json(&id)).await?))
         }
         PageCall::ResultPage => {
             query.refuse_unknown()?;
-            Ok(files::report_page(WHOLE_RESULTS.run_in_turn(move || archive.result_page(&id)).await?))
+            Ok(files::report_page(WHOLE_RESULTS.run_when_permitted(move || archive.result_page(&id)).await?))
         }
         PageCall::Series => {
             query.refuse_unknown()?;
             Ok(json_text(
                 WHOLE_RESULTS
-                    .run_in_turn(move || archive.result_series(&id).map(|value| value.to_string()))
+                    .run_when_permitted(move || archive.result_series(&id).map(|value| value.to_string()))
                     .await?,
             ))
         }
@@ -47,14 +47,14 @@ pub(super) async fn perform_result_call(
             query.refuse_unknown()?;
             let compare =
                 move || archive.compare_results(&before, &after, anyway).map(|value| value.to_string());
-            Ok(json_text(WHOLE_RESULTS.run_in_turn(compare).await?))
+            Ok(json_text(WHOLE_RESULTS.run_when_permitted(compare).await?))
         }
         PageCall::Unfinished => {
             query.refuse_unknown()?;
             answer_blocking(move || archive.unfinished_runs()).await
         }
         _ => {
-            // The list reads summaries only, so it needs no turn.
+            // The list reads only summaries, so these calls are not limited.
             let wanted = result_query(&mut query)?;
             query.refuse_unknown()?;
             answer_blocking(move || list_results(archive.as_ref(), &wanted)).await

@@ -79,7 +79,7 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
             };
         router = router.route(call.path(), on(call.method(), handler));
     }
-    // `{file}` is one segment: the page has no directories.
+    // `{file}` matches one path segment, because the page has no directories.
     for path in ["/", "/ui", "/ui/", "/ui/{file}"] {
         router = router.route(path, on(MethodFilter::GET, page_file));
     }
@@ -106,7 +106,7 @@ async fn answer_page_call(
     let headers = response.headers_mut();
     // State changes all the time, and no cache may hand out an answer that needs a token.
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Also on refusals: a browser may show any answer.
+    // Refusals get these headers, too, because a browser may show any answer.
     files::add_security_headers(headers);
     response
 }
@@ -115,7 +115,7 @@ async fn answer_page_call(
 pub(super) enum PageFailure {
     View(ViewRefusal),
     Tester(TesterRefusal),
-    /// The answer is made already.
+    /// The complete error response.
     Ready(Box<Response>),
 }
 
@@ -153,7 +153,7 @@ async fn perform_page_call(
         }
         PageCall::State => {
             query.refuse_unknown()?;
-            Ok(json_value(&server_state(&context, &request)))
+            Ok(json_value(&describe_server(&context, &request)))
         }
         PageCall::Live => {
             let window = StreamWindow::from_query(&mut query)?;
@@ -206,7 +206,7 @@ async fn answer_facts(
 }
 
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
-fn server_state(context: &PageContext, request: &Request<Body>) -> Value {
+fn describe_server(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
     // Only a hint for the page: `policy` refuses the calls of a viewer whatever is answered here.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
@@ -250,7 +250,7 @@ fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Re
     let period = Duration::from_millis(1000 / rate as u64);
     let Some(events) = feed.add_viewer(window, period, has_history) else {
         let message =
-            format!("{MAX_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
+            format!("there are {MAX_VIEWERS} viewers already; try again later, or read /api/v1/live");
         return Err(PageFailure::Ready(Box::new(error_response(StatusCode::SERVICE_UNAVAILABLE, &message))));
     };
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));
@@ -262,7 +262,7 @@ fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Re
 
 /// Starts, stops, pauses or resumes streams: the same change as OTG's flow transmit.
 async fn change_streams(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
-    let (dispatcher, body) = read_order(context, request).await?;
+    let (dispatcher, body) = read_change_request(context, request).await?;
     let change = read_change(&body)?;
     let warnings = dispatcher.dispatch_change("streams", move |tester| tester.set_state(change)).await?;
     Ok(json_value(&json!({ "warnings": warnings })))
@@ -270,14 +270,14 @@ async fn change_streams(context: PageContext, request: Request<Body>) -> Result<
 
 /// Changes rates of streams: the same change as OTG's update of flows.
 async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
-    let (dispatcher, body) = read_order(context, request).await?;
+    let (dispatcher, body) = read_change_request(context, request).await?;
     let change = RateChange::parse_body(&body)?;
     let warnings = dispatcher.dispatch_change("rates", move |tester| change.apply_rates(tester)).await?;
     Ok(json_value(&json!({ "warnings": warnings })))
 }
 
 /// The body of a call that changes something, and the dispatcher that performs it.
-async fn read_order(
+async fn read_change_request(
     context: PageContext,
     request: Request<Body>,
 ) -> Result<(CallDispatcher, Bytes), PageFailure> {

@@ -1,4 +1,4 @@
-//! Limits calls that cost the rig much: few run at a time, and few wait.
+//! Limits expensive calls, so that they do not disturb a measurement: few run at a time, and few wait.
 
 use super::routes::{PageFailure, panic_refusal};
 use crate::transport::http::error_response;
@@ -7,10 +7,10 @@ use http::StatusCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Calls of one kind that wait for their turn.
+/// Maximum number of calls of one kind that wait.
 const MAX_WAITING: usize = 8;
 
-/// Calls of one kind. They wait here for each other without a thread.
+/// The limit for calls of one kind. A waiting call occupies no thread.
 pub(super) struct HeavyCalls {
     turns: Semaphore,
     waiting: AtomicUsize,
@@ -21,43 +21,43 @@ impl HeavyCalls {
         Self { turns: Semaphore::const_new(at_once), waiting: AtomicUsize::new(0) }
     }
 
-    /// Makes an answer on a thread that may block, when its turn comes. If too many wait already, it is refused.
-    pub(super) async fn run_in_turn<T: Send + 'static>(
+    /// Computes an answer on a thread that may block, once the limit permits it. If too many calls wait already, it is refused.
+    pub(super) async fn run_when_permitted<T: Send + 'static>(
         &'static self,
         make: impl FnOnce() -> Result<T, ViewRefusal> + Send + 'static,
     ) -> Result<T, PageFailure> {
-        let turn = self.take_turn().await?;
+        let turn = self.wait_for_permit().await?;
         let made = tokio::task::spawn_blocking(move || {
-            // Held until the answer is made, also if its viewer has gone.
+            // The permit is held until the answer is made, even if the viewer has disconnected.
             let _turn = turn;
             make()
         });
         Ok(made.await.unwrap_or_else(|_| Err(panic_refusal()))?)
     }
 
-    /// Waits for a turn. It lasts until it is dropped.
-    async fn take_turn(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
+    /// Waits for a permit, which is valid until it is dropped.
+    async fn wait_for_permit(&'static self) -> Result<SemaphorePermit<'static>, PageFailure> {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
         }
-        // Given back as soon as the turn has come, so that another call may wait.
-        let _place = WaitingPlace::take_place(&self.waiting).ok_or_else(too_many)?;
+        // The place in the queue is freed as soon as this call has its permit, so that another call may wait.
+        let _place = WaitingPlace::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
         // This fails only for a closed semaphore, and nothing closes this one.
-        self.turns.acquire().await.map_err(|_| too_many())
+        self.turns.acquire().await.map_err(|_| queue_full_failure())
     }
 }
 
-fn too_many() -> PageFailure {
-    let message = "too many viewers ask for much at once; try again later";
+fn queue_full_failure() -> PageFailure {
+    let message = "too many expensive requests are waiting; try again later";
     PageFailure::Ready(Box::new(error_response(StatusCode::SERVICE_UNAVAILABLE, message)))
 }
 
-/// A place among those that wait, given back when it is dropped: also if the viewer goes.
+/// A place in the queue. Dropping it frees the place, also when the viewer disconnects.
 struct WaitingPlace<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingPlace<'a> {
-    fn take_place(waiting: &'a AtomicUsize) -> Option<Self> {
-        // Made before the count is checked: its drop takes the increment back if too many wait.
+    fn enter_queue(waiting: &'a AtomicUsize) -> Option<Self> {
+        // The value exists before the count is checked: if too many calls wait, its drop undoes the increment.
         let place = Self(waiting);
         (waiting.fetch_add(1, Ordering::Relaxed) < MAX_WAITING).then_some(place)
     }
@@ -78,17 +78,17 @@ mod tests {
         static CALLS: HeavyCalls = HeavyCalls::new(1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let first = CALLS.take_turn().await;
-            let waiting: Vec<_> = (0..MAX_WAITING).map(|_| tokio::spawn(CALLS.take_turn())).collect();
+            let first = CALLS.wait_for_permit().await;
+            let waiting: Vec<_> = (0..MAX_WAITING).map(|_| tokio::spawn(CALLS.wait_for_permit())).collect();
             tokio::task::yield_now().await;
-            let refused = CALLS.take_turn().await;
+            let refused = CALLS.wait_for_permit().await;
             assert!(matches!(refused, Err(PageFailure::Ready(_))));
             waiting.iter().for_each(tokio::task::JoinHandle::abort);
             for one in waiting {
                 assert!(one.await.is_err(), "it was given up while it waited");
             }
             drop(first);
-            assert!(CALLS.take_turn().await.is_ok());
+            assert!(CALLS.wait_for_permit().await.is_ok());
             assert_eq!(CALLS.waiting.load(Ordering::Relaxed), 0);
         });
     }

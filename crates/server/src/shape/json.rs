@@ -1,14 +1,14 @@
-//! Reads JSON requests. A key that is given twice is refused: one of its values would be ignored silently.
+//! Reads JSON requests. A repeated key is refused, because one of its values would be ignored silently.
 
 use super::path::{ShapeComplaints, ValuePath};
-use super::settle::settle_text;
+use super::settle::normalise_text;
 use prost_reflect::MessageDescriptor;
 
-/// Limits work: a value may take two bytes in the document.
+/// Maximum number of values of a document. It limits the work, because a value can be as short as two bytes.
 const MAX_VALUES: usize = 4_000_000;
 
-/// The document in its settled form, as text. An empty one is `{}`, as clients mean it. `None` after a complaint.
-pub(crate) fn settle_json(
+/// Returns the document in normalised form, as text. An empty body counts as `{}`. `None` if there is a complaint.
+pub(crate) fn normalise_json(
     bytes: &[u8],
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
@@ -21,16 +21,16 @@ pub(crate) fn settle_json(
     if at_most > MAX_VALUES {
         complaints.add_complaint(
             ValuePath::Root,
-            format!("the document has {at_most} values; at most {MAX_VALUES} are read"),
+            format!("the document has {at_most} values, but at most {MAX_VALUES} are allowed"),
         );
         return None;
     }
     let mut reader = serde_json::Deserializer::from_slice(bytes);
-    let settled = settle_text(&mut reader, of, complaints).and_then(|text| reader.end().map(|()| text));
+    let settled = normalise_text(&mut reader, of, complaints).and_then(|text| reader.end().map(|()| text));
     match settled {
         Ok(text) => complaints.is_empty().then_some(text),
         Err(error) => {
-            // Earlier complaints are dropped: a text that is not JSON gets only the error of its syntax.
+            // Earlier complaints are dropped: if the text is not JSON, only the syntax error is reported.
             *complaints = ShapeComplaints::default();
             complaints.add_complaint(ValuePath::Root, format!("this is not a JSON document: {error}"));
             None

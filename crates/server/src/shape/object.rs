@@ -1,4 +1,4 @@
-//! The members of an object while it is read: those that came, and the values of those that packetrig does not have.
+//! The members of an object while it is being read, and the values of members that packetrig does not support.
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::collections::HashSet;
@@ -16,7 +16,7 @@ pub(super) struct KnownMembers {
     pub(super) given: Vec<String>,
 }
 
-/// Outcome of settling a member.
+/// Outcome of normalising a member.
 pub(super) enum WrittenMember {
     /// It was left out, or is an empty list.
     Absent,
@@ -26,13 +26,13 @@ pub(super) enum WrittenMember {
 }
 
 impl KnownMembers {
-    /// `false` if the name came before.
-    pub(super) fn note_name(&mut self, name: &str) -> bool {
-        // The model has fewer names, so any further one is unknown, and the document is refused.
+    /// Adds the name of a member. Returns `false` if the object has it already.
+    pub(super) fn add_member_name(&mut self, name: &str) -> bool {
+        // The model has fewer names, so at this point some name is unknown, and the document is refused anyway.
         self.names.len() >= MAX_NAMES || self.names.insert(name.to_owned())
     }
 
-    pub(super) fn note_written(&mut self, name: String, written: WrittenMember) {
+    pub(super) fn record_written_member(&mut self, name: String, written: WrittenMember) {
         match written {
             WrittenMember::Absent => {}
             WrittenMember::Given => self.given.push(name),
@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for AsksNothing {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
-        // Even an empty object asks for something: over gRPC it differs from none.
+        // Even an empty object is a request: over gRPC it differs from an absent one.
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
         Ok(false)
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Maximum number of problems that are listed: a hostile document has millions.
+/// Maximum number of problems that are listed. A hostile document can have millions.
 const MOST: usize = 1_000;
 /// Maximum number of characters of the document's text that a message repeats.
 const LONGEST: usize = 80;
@@ -61,7 +61,7 @@ pub(crate) struct ShapeComplaints {
 
 impl ShapeComplaints {
     pub(super) fn add_complaint(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
-        // Only a listed problem gets its path as text: for the others, counting is enough.
+        // The path is formatted only for listed problems. The others are only counted.
         if self.noted.len() < MOST {
             self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });
         } else {

@@ -9,18 +9,18 @@ pub(super) const NOT_YET: &str = "not supported: packetrig does not do this yet"
 /// Maximum number of values that an error lists.
 const MAX_LISTED: usize = 20;
 
-/// The settled form of a value that is neither message, list nor word; else what is wanted.
-pub(super) fn settle_scalar(value: &Value, kind: &Kind) -> Result<Value, String> {
+/// Normalises a number, text or flag. The error says which kind of value is required.
+pub(super) fn normalise_scalar(value: &Value, kind: &Kind) -> Result<Value, String> {
     match kind {
         Kind::String if value.is_string() => Ok(value.clone()),
         Kind::Bool if value.is_boolean() => Ok(value.clone()),
         Kind::String => Err("text".to_owned()),
         Kind::Bool => Err("true or false".to_owned()),
-        Kind::Uint32 => read_integer(value, 0, u32::MAX.into()).map(narrow_number),
-        Kind::Int32 => read_integer(value, i32::MIN.into(), i32::MAX.into()).map(narrow_number),
+        Kind::Uint32 => read_integer(value, 0, u32::MAX.into()).map(to_json_integer),
+        Kind::Int32 => read_integer(value, i32::MIN.into(), i32::MAX.into()).map(to_json_integer),
         // As text: many readers of JSON round numbers above 2^53.
         Kind::Uint64 => read_integer(value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
-        // A larger number would become infinite in the message.
+        // A larger number would become infinite in the protobuf message.
         Kind::Float => read_float(value, f32::MAX.into()),
         Kind::Double => read_float(value, f64::MAX),
         other => Err(format!("something of kind {other:?}, which has no JSON form here")),
@@ -32,7 +32,7 @@ fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> 
     // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
     let read = match value {
         Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.as_i128().or_else(|| whole_number(number.as_f64()?)),
+        Value::Number(number) => number.as_i128().or_else(|| to_whole_number(number.as_f64()?)),
         _ => None,
     };
     read.filter(|read| (least..=most).contains(read))
@@ -40,12 +40,12 @@ fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> 
 }
 
 /// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
-fn narrow_number(number: i128) -> Value {
+fn to_json_integer(number: i128) -> Value {
     i64::try_from(number).map_or(Value::Null, Value::from)
 }
 
 /// `100.0` and `1e3` are whole numbers.
-fn whole_number(number: f64) -> Option<i128> {
+fn to_whole_number(number: f64) -> Option<i128> {
     // Below 2^53, about 9.007e15, a float is exact for whole numbers.
     #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
@@ -65,7 +65,7 @@ fn read_float(value: &Value, most: f64) -> Result<Value, String> {
 /// The value if it is a word of the enumeration; else the complaint.
 pub(super) fn check_word(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
     match value {
-        Value::String(word) if is_value_of(of, word) => Ok(value.clone()),
+        Value::String(word) if is_enum_value(of, word) => Ok(value.clone()),
         Value::String(word) if model::is_refused(of.full_name(), word) => {
             Err(format!("`{word}` is {NOT_YET}"))
         }
@@ -80,11 +80,11 @@ pub(super) fn check_word(value: &Value, of: &EnumDescriptor) -> Result<Value, St
 }
 
 /// Returns whether an enumeration has this value; 0 is `unspecified`, which no document may name.
-fn is_value_of(of: &EnumDescriptor, word: &str) -> bool {
+fn is_enum_value(of: &EnumDescriptor, word: &str) -> bool {
     of.get_value_by_name(word).is_some_and(|value| value.number() != 0)
 }
 
-pub(super) fn kind_of(value: &Value) -> &'static str {
+pub(super) fn json_kind_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
@@ -100,6 +100,6 @@ pub(super) fn describe_value(value: &Value) -> String {
         Value::String(text) => format!("`{}`", shorten_text(text)),
         Value::Number(number) => format!("{number}"),
         Value::Bool(flag) => format!("{flag}"),
-        other => kind_of(other).to_owned(),
+        other => json_kind_name(other).to_owned(),
     }
 }

@@ -1,12 +1,12 @@
 //! Checks JSON against the descriptor and puts it into the form that the code behind it relies on.
 //!
-//! The document is read once and written while it is read, without a tree in between: as values, a document of small objects takes thirty
-//! times its length. Problems are collected on the way; of a document with problems, the text has only what is sound.
+//! The document is written while it is read, without a tree of values: as a tree, a document of small objects takes thirty
+//! times its length. Problems are collected meanwhile; the text then contains only the valid parts of the document.
 
 use super::model;
 use super::object::{AsksNothing, KnownMembers, WrittenMember};
 use super::path::{ShapeComplaints, ValuePath, shorten_text};
-use super::scalar::{NOT_YET, check_word, describe_value, kind_of, settle_scalar};
+use super::scalar::{NOT_YET, check_word, describe_value, json_kind_name, normalise_scalar};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -14,7 +14,7 @@ use std::fmt;
 
 /// The settled document as a text; an empty one if it is no object. Problems are added to `complaints`, and an error is returned if the
 /// document cannot be read to its end.
-pub(super) fn settle_text<'de, D: Deserializer<'de>>(
+pub(super) fn normalise_text<'de, D: Deserializer<'de>>(
     document: D,
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
@@ -27,33 +27,33 @@ pub(super) fn settle_text<'de, D: Deserializer<'de>>(
 }
 
 /// The document in its settled form, as text. Problems are added to `complaints`.
-pub(crate) fn settle_value(
+pub(crate) fn normalise_value(
     document: Value,
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
 ) -> String {
     // Values can be read to their end. A document that is no object has a complaint.
-    let settled = settle_text(document, of, complaints).ok().filter(|text| !text.is_empty());
+    let settled = normalise_text(document, of, complaints).ok().filter(|text| !text.is_empty());
     settled.unwrap_or_else(|| "{}".to_owned())
 }
 
 /// The document in its settled form. Problems are added to `complaints`.
-pub(crate) fn settle_document(
+pub(crate) fn normalise_document(
     document: Value,
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
 ) -> Value {
-    // `settle_value` writes valid JSON, so parsing it cannot fail.
-    serde_json::from_str(&settle_value(document, of, complaints)).unwrap_or_default()
+    // `normalise_value` writes valid JSON, so parsing it cannot fail.
+    serde_json::from_str(&normalise_value(document, of, complaints)).unwrap_or_default()
 }
 
-/// The text so far, and the problems so far.
+/// The text and the problems of the part that was read so far.
 struct DocumentSettler<'c> {
     text: String,
     complaints: &'c mut ShapeComplaints,
 }
 
-/// Outcome of settling a value.
+/// Outcome of normalising a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WrittenValue {
     /// It is refused, or it is `null`, and nothing was written.
@@ -107,60 +107,60 @@ impl<'de> Visitor<'de> for SettledValue<'_, '_, '_> {
     }
 
     fn visit_bool<E>(self, flag: bool) -> Result<WrittenValue, E> {
-        Ok(self.settle_single(&Value::Bool(flag)))
+        Ok(self.normalise_single(&Value::Bool(flag)))
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<WrittenValue, E> {
-        Ok(self.settle_single(&Value::from(number)))
+        Ok(self.normalise_single(&Value::from(number)))
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<WrittenValue, E> {
-        Ok(self.settle_single(&Value::from(number)))
+        Ok(self.normalise_single(&Value::from(number)))
     }
 
     fn visit_f64<E: Error>(self, number: f64) -> Result<WrittenValue, E> {
         let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is too large"))?;
-        Ok(self.settle_single(&Value::Number(number)))
+        Ok(self.normalise_single(&Value::Number(number)))
     }
 
     fn visit_str<E>(self, text: &str) -> Result<WrittenValue, E> {
-        Ok(self.settle_single(&Value::String(text.to_owned())))
+        Ok(self.normalise_single(&Value::String(text.to_owned())))
     }
 
     fn visit_unit<E>(self) -> Result<WrittenValue, E> {
         if self.may_be_absent {
             return Ok(WrittenValue::Nothing);
         }
-        Ok(self.settle_single(&Value::Null))
+        Ok(self.normalise_single(&Value::Null))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<WrittenValue, A::Error> {
         if let WantedValue::List(field) = &self.wanted {
-            return self.settler.settle_items(field, self.path, items);
+            return self.settler.normalise_items(field, self.path, items);
         }
         // A deserializer must consume the whole list.
         while items.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(self.settle_single(&Value::Array(Vec::new())))
+        Ok(self.normalise_single(&Value::Array(Vec::new())))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<WrittenValue, A::Error> {
         if let WantedValue::Message(of) = &self.wanted {
-            return self.settler.settle_members(of, self.path, members);
+            return self.settler.normalise_members(of, self.path, members);
         }
         while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-        Ok(self.settle_single(&Value::Object(Map::new())))
+        Ok(self.normalise_single(&Value::Object(Map::new())))
     }
 }
 
 impl SettledValue<'_, '_, '_> {
     /// Settles a value that is neither a list nor an object where such is wanted.
-    fn settle_single(self, value: &Value) -> WrittenValue {
+    fn normalise_single(self, value: &Value) -> WrittenValue {
         let Self { settler, wanted, path, .. } = self;
         let settled = match wanted {
-            WantedValue::Message(_) => Err(format!("must be an object, not {}", kind_of(value))),
-            WantedValue::List(_) => Err(format!("must be a list, not {}", kind_of(value))),
+            WantedValue::Message(_) => Err(format!("must be an object, not {}", json_kind_name(value))),
+            WantedValue::List(_) => Err(format!("must be a list, not {}", json_kind_name(value))),
             WantedValue::Scalar(Kind::Enum(of)) => check_word(value, &of),
-            WantedValue::Scalar(kind) => settle_scalar(value, &kind)
+            WantedValue::Scalar(kind) => normalise_scalar(value, &kind)
                 .map_err(|wanted| format!("must be {wanted}, not {}", describe_value(value))),
         };
         match settled {
@@ -177,7 +177,7 @@ impl SettledValue<'_, '_, '_> {
 }
 
 impl DocumentSettler<'_> {
-    fn settle_items<'de, A: SeqAccess<'de>>(
+    fn normalise_items<'de, A: SeqAccess<'de>>(
         &mut self,
         field: &FieldDescriptor,
         path: ValuePath<'_>,
@@ -198,7 +198,7 @@ impl DocumentSettler<'_> {
             };
             let written = items.next_element_seed(item)?;
             if written.is_none_or(|written| written == WrittenValue::Nothing) {
-                // This takes back the comma, too.
+                // This removes the comma, too.
                 self.text.truncate(before);
             }
             if written.is_none() {
@@ -210,7 +210,7 @@ impl DocumentSettler<'_> {
         Ok(if is_empty { WrittenValue::EmptyList } else { WrittenValue::Something })
     }
 
-    fn settle_members<'de, A: MapAccess<'de>>(
+    fn normalise_members<'de, A: MapAccess<'de>>(
         &mut self,
         of: &MessageDescriptor,
         path: ValuePath<'_>,
@@ -222,7 +222,7 @@ impl DocumentSettler<'_> {
         while let Some(name) = members.next_key::<String>()? {
             let here = ValuePath::Member(&path, &name);
             // One of two values would be ignored silently.
-            if !known.note_name(&name) {
+            if !known.add_member_name(&name) {
                 return Err(A::Error::custom(format_args!("`{}` is given twice", shorten_text(&name))));
             }
             let Some(field) = of.get_field_by_name(&name) else {
@@ -231,17 +231,17 @@ impl DocumentSettler<'_> {
                 self.refuse_unknown(&name, asks_nothing, of, here);
                 continue;
             };
-            let written = self.settle_member(field, &name, here, first, &mut members)?;
-            known.note_written(name, written);
+            let written = self.normalise_member(field, &name, here, first, &mut members)?;
+            known.record_written_member(name, written);
         }
         // At the end, because members come in any order.
-        self.settle_choice(&known, of, path, first);
+        self.normalise_choice(&known, of, path, first);
         self.text.push('}');
         Ok(WrittenValue::Something)
     }
 
     /// Reads the value of a member and writes both. `first` is where the members of its object begin.
-    fn settle_member<'de, A: MapAccess<'de>>(
+    fn normalise_member<'de, A: MapAccess<'de>>(
         &mut self,
         field: FieldDescriptor,
         name: &str,
@@ -290,13 +290,13 @@ impl DocumentSettler<'_> {
             }
             return;
         }
-        let near = of.fields().find(|field| differs_by_one(field.name(), name));
+        let near = of.fields().find(|field| differ_by_one_edit(field.name(), name));
         let hint = near.map(|field| format!("; did you mean `{}`?", field.name())).unwrap_or_default();
         self.complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
     }
 
     /// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
-    fn settle_choice(
+    fn normalise_choice(
         &mut self,
         known: &KnownMembers,
         of: &MessageDescriptor,
@@ -327,14 +327,14 @@ impl DocumentSettler<'_> {
                     self.complaints.add_complaint(path, complaint);
                 }
             }
-            // The default of OTG applies, which only `plan` knows.
+            // Nothing is added here: OTG's default applies, which only the `plan` crate knows.
             (None, []) => {}
         }
     }
 }
 
 /// Returns whether one insertion, removal or change turns `b` into `a`.
-fn differs_by_one(a: &str, b: &str) -> bool {
+fn differ_by_one_edit(a: &str, b: &str) -> bool {
     // Behind the common beginning, both must be equal but for the first byte of one or of both.
     let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
     let a = &a.as_bytes()[same..];

@@ -4,24 +4,24 @@ use serde_json::{Value, json};
 
 fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
     let mut complaints = ShapeComplaints::default();
-    let settled = settle_document(document, &message_descriptor(of), &mut complaints);
+    let settled = normalise_document(document, &message_descriptor(of), &mut complaints);
     if complaints.is_empty() { Ok(settled) } else { Err(complaints.into_lines()) }
 }
 
-fn over_the_wire(of: &str, document: Value) -> Value {
+fn encode_and_decode(of: &str, document: Value) -> Value {
     let settled = settled(of, document).expect("a sound document");
     let bytes = encode_message(&settled, &message_descriptor(of)).expect("settled JSON fits");
     let mut complaints = ShapeComplaints::default();
     let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints)
         .expect("what we encode can be decoded");
-    let again = settle_document(decoded, &message_descriptor(of), &mut complaints);
+    let again = normalise_document(decoded, &message_descriptor(of), &mut complaints);
     assert!(complaints.is_empty(), "{complaints:?}");
     assert_eq!(again, settled);
     settled
 }
 
-fn settle_config(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<String> {
-    settle_json(bytes, &message_descriptor("Config"), complaints)
+fn normalise_config(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<String> {
+    normalise_json(bytes, &message_descriptor("Config"), complaints)
 }
 
 /// A configuration as snappi sends it.
@@ -47,7 +47,7 @@ fn usual() -> Value {
 
 #[test]
 fn snappi_config_is_settled_and_survives_wire() {
-    assert_eq!(over_the_wire("Config", usual()), usual());
+    assert_eq!(encode_and_decode("Config", usual()), usual());
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn u64_fields_print_as_text_and_accept_numbers() {
         let settled = settled("FlowRate", json!({ "pps": pps }));
         assert_eq!(settled, Ok(json!({"choice": "pps", "pps": "50"})));
     }
-    let largest = over_the_wire("FlowRate", json!({"bps": u64::MAX}));
+    let largest = encode_and_decode("FlowRate", json!({"bps": u64::MAX}));
     assert_eq!(largest["bps"], u64::MAX.to_string());
     assert!(settled("FlowRate", json!({"pps": "18446744073709551616"})).is_err());
     assert!(settled("FlowRate", json!({"pps": -1})).is_err());
@@ -72,7 +72,7 @@ fn null_is_absent() {
 }
 
 #[test]
-fn choice_is_told_by_the_one_member() {
+fn choice_is_derived_from_single_member() {
     assert_eq!(settled("FlowSize", json!({"fixed": 9})).expect("sound")["choice"], "fixed");
     assert_eq!(settled("FlowSize", json!({})), Ok(json!({})));
     assert_eq!(settled("MetricsRequest", json!({"choice": "flow"})), Ok(json!({"choice": "flow"})));
@@ -87,7 +87,7 @@ fn choice_is_told_by_the_one_member() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once_by_path() {
+fn all_problems_are_listed_with_paths() {
     let document = json!({
         "ports": [{"name": 1}, 7, null],
         "flows": {"name": "f"},
@@ -138,7 +138,7 @@ fn unknown_field_number_is_refused() {
 
 /// The paths of HTTP and of gRPC are the same for every member and value that packetrig refuses.
 #[test]
-fn the_table_of_refused_members_fits_the_model() {
+fn refused_member_table_matches_model() {
     for (owner, members) in model::all_refused() {
         for (number, name) in members {
             let full = format!("otg.{owner}");
@@ -184,14 +184,14 @@ fn false_unsupported_member_is_accepted() {
 
 #[test]
 fn short_floats_stay_short() {
-    let settled = over_the_wire("FlowRate", json!({"percentage": 99.9}));
+    let settled = encode_and_decode("FlowRate", json!({"percentage": 99.9}));
     assert_eq!(settled["percentage"], json!(99.9));
 }
 
 #[test]
-fn a_key_twice_is_refused() {
+fn repeated_key_is_refused() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(settle_config(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
+    assert_eq!(normalise_config(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.contains("`ports` is given twice"), "{line}");
 }
@@ -200,17 +200,17 @@ fn a_key_twice_is_refused() {
 fn json_text_and_values_are_settled_alike() {
     let document = usual();
     let mut complaints = ShapeComplaints::default();
-    let text = settle_config(document.to_string().as_bytes(), &mut complaints).expect("a sound document");
+    let text = normalise_config(document.to_string().as_bytes(), &mut complaints).expect("a sound document");
     assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), document);
     let wrong = br#"{"ports": [{"name": 1, "nmae": {"a": [1]}}], "flows": 7, "captures": null} "#;
-    assert_eq!(settle_config(wrong, &mut complaints), None);
+    assert_eq!(normalise_config(wrong, &mut complaints), None);
     let expected = [
         "ports[0].name: must be text, not 1",
         "ports[0].nmae: unknown field `nmae`",
         "flows: must be a list, not a number",
     ];
     assert_eq!(std::mem::take(&mut complaints).into_lines(), expected, "in the order of the document");
-    assert_eq!(settle_config(b"{\"ports\": 1} x", &mut complaints), None);
+    assert_eq!(normalise_config(b"{\"ports\": 1} x", &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.starts_with("this is not a JSON document"), "{line}");
 }
@@ -220,7 +220,7 @@ fn repeated_long_name_is_cut_in_its_complaint() {
     let long = "x".repeat(1 << 20);
     let mut complaints = ShapeComplaints::default();
     let document = format!("{{\"{long}\": 1, \"{long}\": 1}}");
-    assert_eq!(settle_config(document.as_bytes(), &mut complaints), None);
+    assert_eq!(normalise_config(document.as_bytes(), &mut complaints), None);
     let lines = complaints.into_lines();
     assert!(lines[0].contains("is given twice") && lines[0].len() < 300, "{}", lines[0].len());
 }
@@ -228,7 +228,7 @@ fn repeated_long_name_is_cut_in_its_complaint() {
 #[test]
 fn an_empty_body_is_an_empty_document() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(settle_config(b" \n", &mut complaints).as_deref(), Some("{}"));
+    assert_eq!(normalise_config(b" \n", &mut complaints).as_deref(), Some("{}"));
     assert!(complaints.is_empty());
 }
 
@@ -236,18 +236,18 @@ fn an_empty_body_is_an_empty_document() {
 fn hostile_documents_end_in_few_complaints() {
     let mut complaints = ShapeComplaints::default();
     let flows: Vec<Value> = (0..5_000).map(|_| json!({"nonsense": 1})).collect();
-    settle_document(json!({ "flows": flows }), &message_descriptor("Config"), &mut complaints);
+    normalise_document(json!({ "flows": flows }), &message_descriptor("Config"), &mut complaints);
     let lines = std::mem::take(&mut complaints).into_lines();
     assert_eq!(lines.len(), 1_001);
     assert_eq!(lines.last().map(String::as_str), Some("4000 more problems are not listed"));
-    assert_eq!(settle_config("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
-    assert_eq!(complaints.into_lines(), ["the document has 4000002 values; at most 4000000 are read"]);
+    assert_eq!(normalise_config("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
+    assert_eq!(complaints.into_lines(), ["the document has 4000002 values, but at most 4000000 are allowed"]);
     let deep = "[".repeat(100_000);
-    assert_eq!(settle_config(deep.as_bytes(), &mut ShapeComplaints::default()), None);
+    assert_eq!(normalise_config(deep.as_bytes(), &mut ShapeComplaints::default()), None);
 }
 
 #[test]
-fn printing_suits_readers_of_yaml() {
+fn printed_json_suits_yaml_readers() {
     assert_eq!(print_json(&json!({"warnings": []})), r#"{"warnings":[]}"#);
     assert_eq!(print_json(&json!(1.76e18)), "1760000000000000000.0");
     assert_eq!(print_json(&json!(1e16)), "10000000000000000.0");
@@ -301,11 +301,11 @@ proptest! {
             let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints);
             prop_assert!(decoded.is_some() || !complaints.is_empty());
             if let Some(decoded) = decoded {
-                settle_document(decoded, &message_descriptor(of), &mut complaints);
+                normalise_document(decoded, &message_descriptor(of), &mut complaints);
             }
         }
         let mut complaints = ShapeComplaints::default();
-        let parsed = settle_config(&bytes, &mut complaints);
+        let parsed = normalise_config(&bytes, &mut complaints);
         prop_assert_eq!(parsed.is_none(), !complaints.is_empty());
     }
 
@@ -317,7 +317,7 @@ proptest! {
         bytes[at] = byte;
         let mut complaints = ShapeComplaints::default();
         if let Some(decoded) = decode_message(&bytes, &message_descriptor("Config"), &mut complaints) {
-            let again = settle_document(decoded, &message_descriptor("Config"), &mut complaints);
+            let again = normalise_document(decoded, &message_descriptor("Config"), &mut complaints);
             if complaints.is_empty() {
                 prop_assert!(encode_message(&again, &message_descriptor("Config")).is_ok());
             }
@@ -328,11 +328,11 @@ proptest! {
     fn any_json_is_settled_or_refused(document in any_json()) {
         for of in ["Config", "Flow", "FlowHeader", "PatternFlowIpv4Src"] {
             let mut complaints = ShapeComplaints::default();
-            let settled = settle_document(document.clone(), &message_descriptor(of), &mut complaints);
+            let settled = normalise_document(document.clone(), &message_descriptor(of), &mut complaints);
             if complaints.is_empty() {
                 prop_assert!(encode_message(&settled, &message_descriptor(of)).is_ok());
                 // Settled is settled.
-                prop_assert_eq!(&settle_document(settled.clone(), &message_descriptor(of), &mut complaints), &settled);
+                prop_assert_eq!(&normalise_document(settled.clone(), &message_descriptor(of), &mut complaints), &settled);
                 prop_assert!(complaints.is_empty());
             }
         }

@@ -17,7 +17,7 @@ pub(crate) fn decode_message(
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     match DynamicMessage::decode(of.clone(), bytes) {
-        Ok(decoded) => Some(message_json(&decoded, ValuePath::Root, complaints)),
+        Ok(decoded) => Some(message_to_json(&decoded, ValuePath::Root, complaints)),
         Err(error) => {
             complaints
                 .add_complaint(ValuePath::Root, format!("this is not a message {}: {error}", of.name()));
@@ -45,12 +45,12 @@ pub(crate) fn decode_member(
     }
     let member = decoded.fields().next().map(|(_, member)| member);
     match member.and_then(Wire::as_message) {
-        Some(inner) => Some(message_json(inner, ValuePath::Root, complaints)),
+        Some(inner) => Some(message_to_json(inner, ValuePath::Root, complaints)),
         None => Some(Value::Object(Map::new())),
     }
 }
 
-fn message_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
+fn message_to_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
     let of = message.descriptor();
     // prost-reflect keeps fields that the descriptor does not have. None of them may be ignored silently.
     for unknown in message.unknown_fields() {
@@ -64,11 +64,11 @@ fn message_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut 
                 let items = items.iter().enumerate();
                 items
                     .filter_map(|(index, item)| {
-                        value_json(item, &field, ValuePath::Index(&here, index), complaints)
+                        value_to_json(item, &field, ValuePath::Index(&here, index), complaints)
                     })
                     .collect()
             }
-            value => match value_json(value, &field, here, complaints) {
+            value => match value_to_json(value, &field, here, complaints) {
                 Some(value) => value,
                 // Refused with a complaint, or an enumeration with 0, which means absent.
                 None => continue,
@@ -88,7 +88,7 @@ fn unknown_member(
     let number = unknown.number();
     match model::refused_member(of, number) {
         // Clients send defaults with every object that they touch: a refused flag that is off asks for nothing.
-        Some(_) if is_false(unknown) => {}
+        Some(_) if encodes_false(unknown) => {}
         Some(name) => {
             complaints.add_complaint(
                 ValuePath::Member(&path, name),
@@ -99,30 +99,30 @@ fn unknown_member(
     }
 }
 
-fn is_false(unknown: &UnknownField) -> bool {
+fn encodes_false(unknown: &UnknownField) -> bool {
     // An encoded field is a tag and its value. The last byte of a varint in its shortest form is zero only if the whole value is.
     let mut bytes = Vec::with_capacity(unknown.encoded_len());
     unknown.encode(&mut bytes);
     unknown.wire_type() == WireType::Varint && bytes.last() == Some(&0)
 }
 
-fn value_json(
+fn value_to_json(
     value: &Wire,
     field: &FieldDescriptor,
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     match (value, field.kind()) {
-        (Wire::Message(inner), _) => Some(message_json(inner, path, complaints)),
-        (Wire::EnumNumber(number), Kind::Enum(of)) => word_json(*number, &of, path, complaints),
+        (Wire::Message(inner), _) => Some(message_to_json(inner, path, complaints)),
+        (Wire::EnumNumber(number), Kind::Enum(of)) => enum_word_to_json(*number, &of, path, complaints),
         (Wire::Bool(flag), _) => Some(Value::Bool(*flag)),
         (Wire::String(text), _) => Some(Value::String(text.clone())),
         (Wire::I32(number), _) => Some(Value::from(*number)),
         (Wire::U32(number), _) => Some(Value::from(*number)),
         (Wire::I64(number), _) => Some(Value::from(*number)),
         (Wire::U64(number), _) => Some(Value::from(*number)),
-        (Wire::F32(number), _) => float_json(shortest_decimal(*number), path, complaints),
-        (Wire::F64(number), _) => float_json(*number, path, complaints),
+        (Wire::F32(number), _) => float_to_json(shortest_decimal(*number), path, complaints),
+        (Wire::F64(number), _) => float_to_json(*number, path, complaints),
         _ => {
             complaints.add_complaint(path, "cannot be converted to JSON");
             None
@@ -135,7 +135,7 @@ fn shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-fn float_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
+fn float_to_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
     // A message can carry NaN and infinity, for which JSON has no form.
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
@@ -144,7 +144,7 @@ fn float_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints
     read
 }
 
-fn word_json(
+fn enum_word_to_json(
     number: i32,
     of: &EnumDescriptor,
     path: ValuePath<'_>,

@@ -1,6 +1,6 @@
 //! Decides which clients may call: users of this machine that the kernel names, clients with the token, or all if the options say so.
 
-use super::policy::only_header;
+use super::policy::single_header_value;
 use crate::{LocalUsers, ServerOptions};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -14,7 +14,7 @@ pub(crate) struct AccessRules {
     token: Option<Arc<str>>,
     view_token: Option<Arc<str>>,
     let_anyone_in: bool,
-    /// True if every connection has shown an accepted certificate, and that suffices.
+    /// True if a client certificate suffices: every connection has presented an accepted one.
     certificates: bool,
 }
 
@@ -55,7 +55,7 @@ impl AccessRules {
             token: options.token.as_deref().map(Arc::from),
             view_token: options.view_token.as_deref().map(Arc::from),
             let_anyone_in: options.let_anyone_in,
-            // With a token as well, a certificate alone is not enough.
+            // If a token is required as well, a certificate alone does not suffice.
             certificates: options.client_ca.is_some() && options.token.is_none(),
         }
     }
@@ -99,7 +99,7 @@ impl AccessRules {
         let token = if self.token.is_some() {
             "send the server's token as `Authorization: Bearer TOKEN`"
         } else {
-            "the server has no token to send: it needs --token-file"
+            "start the server with --token-file and send its token"
         };
         let local = match (&self.local_users, peer.key) {
             (Some(_), PeerKey::User(user)) => {
@@ -121,12 +121,12 @@ fn network_prefix(address: IpAddr) -> IpAddr {
 /// `Bearer TOKEN`, or `Basic` with the token as password, which clients send when their location is
 /// `https://any:TOKEN@host` or a netrc file names the host.
 fn has_token(headers: &HeaderMap, token: &str) -> bool {
-    // Exactly one header: with two, a proxy in front might have checked the other one.
-    let Some(value) = only_header(headers, &AUTHORIZATION) else { return false };
+    // There must be exactly one header: with two, a proxy in front of the server might have checked the other one.
+    let Some(value) = single_header_value(headers, &AUTHORIZATION) else { return false };
     let Some((scheme, rest)) = split_scheme(value.as_bytes()) else { return false };
     // Names of authentication schemes are case-insensitive (RFC 9110, 11.1).
     if scheme.eq_ignore_ascii_case(b"bearer") {
-        return are_equal(rest, token.as_bytes());
+        return are_equal_in_constant_time(rest, token.as_bytes());
     }
     if !scheme.eq_ignore_ascii_case(b"basic") {
         return false;
@@ -134,7 +134,7 @@ fn has_token(headers: &HeaderMap, token: &str) -> bool {
     let Some(pair) = decode_base64(rest) else { return false };
     // RFC 7617, 2: the user name cannot have a colon, so the password begins after the first one. Any user name will do.
     let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
-    are_equal(&pair[colon + 1..], token.as_bytes())
+    are_equal_in_constant_time(&pair[colon + 1..], token.as_bytes())
 }
 
 fn split_scheme(value: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -171,8 +171,8 @@ fn decode_sextet(symbol: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-/// Compares every byte, whatever it finds: the time must reveal nothing about the token except its length.
-fn are_equal(a: &[u8], b: &[u8]) -> bool {
+/// Compares all bytes in constant time, so that the time reveals nothing about the token except its length.
+fn are_equal_in_constant_time(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b));
     a.len() == b.len() && std::hint::black_box(difference) == 0
 }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_token_opens_to_a_stranger() {
+    fn unknown_client_needs_token() {
         assert_eq!(admits(None, None), None);
         assert_eq!(admits(None, Some("Bearer ")), None);
         // `x:secret`, `:secret`, `a:b:secret` is another password.
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn users_count_on_loopback_connections_only() {
+    fn local_users_are_admitted_only_on_loopback() {
         let access = access(Some("secret"));
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let local = access.identify_peer(at("127.0.0.1:1000"), at("127.0.0.1:8443"));

@@ -29,7 +29,7 @@ impl BodyMemory {
     }
 }
 
-/// The share of one request, until its response has ended.
+/// Memory that one request occupies until its response has ended.
 #[derive(Debug)]
 struct BodyMemoryShare {
     memory: Arc<BodyMemory>,
@@ -37,8 +37,8 @@ struct BodyMemoryShare {
 }
 
 impl BodyMemoryShare {
-    fn take_bytes(&self, bytes: usize) -> bool {
-        // Added even if it is too much: the request fails then, and its drop returns the whole share.
+    fn reserve_bytes(&self, bytes: usize) -> bool {
+        // The bytes are added even if they exceed the limit: the request then fails, and its drop returns all of them.
         let before = self.memory.taken.fetch_add(bytes, Ordering::AcqRel);
         self.taken.fetch_add(bytes, Ordering::AcqRel);
         before.saturating_add(bytes) <= self.memory.most
@@ -124,7 +124,7 @@ impl Body for PacedBody {
         };
         let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
         let bytes = bytes.unwrap_or_default();
-        if !self.share.take_bytes(bytes) {
+        if !self.share.reserve_bytes(bytes) {
             return self.fail_body(BodyFault::NoMemory);
         }
         // Each frame moves the deadline by the time that its bytes may take. So a body has its grace once, then the minimum rate, and
@@ -165,7 +165,7 @@ impl RequestGuard {
     ) -> Self {
         record.requests.fetch_add(1, Ordering::Relaxed);
         record.in_flight.fetch_add(1, Ordering::AcqRel);
-        slots.note_activity(record);
+        slots.record_activity(record);
         let share = Arc::new(BodyMemoryShare { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
         Self {
             record: Arc::clone(record),
@@ -177,7 +177,7 @@ impl RequestGuard {
     }
 
     /// Notes that the request was admitted. Until its response has ended, its connection is not closed to make room.
-    pub(crate) fn note_served(&mut self) {
+    pub(crate) fn record_admission_of_request(&mut self) {
         if !self.is_served {
             self.record.being_served.fetch_add(1, Ordering::AcqRel);
         }
@@ -221,7 +221,7 @@ impl Drop for RequestGuard {
         // Last of these two: a watch that sees no request in progress also sees the number above.
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
         self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
-        self.slots.note_activity(&self.record);
+        self.slots.record_activity(&self.record);
     }
 }
 

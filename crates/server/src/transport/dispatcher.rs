@@ -66,7 +66,7 @@ fn panic_refusal(name: &str) -> TesterRefusal {
 
 /// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one
 /// piece, which may be empty.
-pub(crate) fn read_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
+pub(crate) fn stream_file_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
         let mut bytes = file.bytes;

@@ -57,9 +57,9 @@ where
         let body = guard.pace_body(body, &self.shared.deadlines, &self.shared.counters);
         match self.shared.policy.check_request(&self.record.peer, &head) {
             Ok(credential) => {
-                guard.note_served();
+                guard.record_admission_of_request();
                 self.record_admission(credential);
-                // The page asks for it, to show its viewer only what this client may do.
+                // The page needs the credential, so that it shows only actions that this client may perform.
                 head.extensions.insert(credential);
                 let request = Request::from_parts(head, body);
                 // The error is `Infallible`: every failure of the API is an answer.
@@ -87,7 +87,7 @@ where
         // From now on this client has precedence over strangers (decision 0018, 7).
         if matches!(credential, ClientCredential::Token | ClientCredential::ViewToken) {
             self.record.mark_trusted();
-            self.shared.slots.note_token(&self.record.peer);
+            self.shared.slots.remember_token_holder(&self.record.peer);
         }
     }
 
@@ -124,7 +124,7 @@ async fn drain_body(mut body: PacedBody) {
         let mut read = 0;
         while let Some(Ok(frame)) = body.frame().await {
             read += frame.data_ref().map_or(0, Bytes::len);
-            // The client may miss its answer now. A body without an end would cost more than that.
+            // The client may now miss its answer, but an endless body must not occupy the server.
             if read > MAX_DRAINED {
                 return;
             }
@@ -144,7 +144,7 @@ fn rejection_response(protocol: CallProtocol, rejection: &RequestRejection) -> R
         return tonic::Status::new(code, rejection.message.clone()).into_http();
     }
     let errors = [rejection.message.clone()];
-    let body = shape::print_json(&refusal::refusal_json(
+    let body = shape::print_json(&refusal::build_refusal_json(
         rejection.status.as_u16(),
         RefusalKind::Validation,
         &errors,

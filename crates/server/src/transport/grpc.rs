@@ -3,9 +3,9 @@
 //! For tonic, messages are bytes. They are decoded with the descriptor, which keeps unknown fields, so that they can be refused.
 
 use super::body::PacedBody;
-use super::dispatcher::{CallDispatcher, read_pieces};
+use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal::grpc_status;
-use crate::api::{ApiCall, ApiReply, RequestSource, SettledRequest};
+use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, TesterRefusal};
 use bytes::{Buf, BufMut, Bytes};
@@ -105,7 +105,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
             let messages: MessageStream = match written.map_err(|refusal| grpc_status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
                 GrpcAnswer::File(file) => {
-                    let slices = ReceiverStream::new(read_pieces(file, SLICE));
+                    let slices = ReceiverStream::new(stream_file_pieces(file, SLICE));
                     Box::pin(slices.map(|piece| match piece {
                         Ok(piece) => Ok(data_message(&piece)),
                         Err(error) => Err(grpc_status(&TesterRefusal::internal(format!(
@@ -133,7 +133,7 @@ async fn collect_request(
         } else if is_first {
             whole = message.to_vec();
         } else {
-            return Err(grpc_status(&TesterRefusal::validation("this call takes one message")));
+            return Err(grpc_status(&TesterRefusal::validation("this call must have exactly one message")));
         }
         is_first = false;
         // tonic limits each message; this limits all slices together.
@@ -187,12 +187,12 @@ impl MessageRequest {
 }
 
 impl RequestSource for MessageRequest {
-    fn settle_request(&self) -> SettledRequest {
+    fn normalise_request(&self) -> NormalisedRequest {
         let mut complaints = ShapeComplaints::default();
         let document = self.decode_document(&mut complaints).zip(self.rpc.call.request_message());
-        let settled = document.map(|(document, of)| shape::settle_value(document, &of, &mut complaints));
+        let settled = document.map(|(document, of)| shape::normalise_value(document, &of, &mut complaints));
         // Protobuf clients skip fields that they do not know, so new members do no harm.
-        SettledRequest {
+        NormalisedRequest {
             document: settled.unwrap_or_else(|| "{}".to_owned()),
             complaints,
             knows_new_members: true,
@@ -214,12 +214,12 @@ fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusa
     let document = match reply {
         ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),
         ApiReply::File(file) => return single_capture_answer(file),
-        ApiReply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
+        ApiReply::Flows(rows) if rpc.sliced_response => return Ok(split_into_slices(&rows.to_message())),
         ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field_message(1, &rows.to_message())])),
         ApiReply::Document(document) => document,
     };
     if rpc.sliced_response {
-        return Ok(in_slices(&shape::encode_message(&document, &of).map_err(bug_refusal)?));
+        return Ok(split_into_slices(&shape::encode_message(&document, &of).map_err(bug_refusal)?));
     }
     let wrapper = shape::message_descriptor(&format!("{}Response", rpc.call.name()));
     // A response has exactly one field; it is named after what the rpc returns, so ask the descriptor.
@@ -228,9 +228,9 @@ fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusa
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))
 }
 
-fn in_slices(bytes: &[u8]) -> GrpcAnswer {
+fn split_into_slices(bytes: &[u8]) -> GrpcAnswer {
     let slices: Vec<Bytes> = bytes.chunks(SLICE).map(data_message).collect();
-    // Without any slice, an empty answer would look like a stream that ended early.
+    // An empty answer gets one empty slice, because no slice would look like a stream that ended early.
     GrpcAnswer::Messages(if slices.is_empty() { vec![data_message(&[])] } else { slices })
 }
 
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_are_eighteen_rpcs_as_the_model_says() {
+    fn eighteen_rpcs_match_the_model() {
         let service = shape::message_descriptor("Data")
             .parent_pool()
             .get_service_by_name("otg.Openapi")
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn slices_are_messages_of_the_model() {
+    fn slices_are_valid_model_messages() {
         for length in [0, 1, 127, 128, 70_000] {
             let bytes = vec![7; length];
             assert_eq!(slice_bytes(&data_message(&bytes)).expect("a slice"), bytes);

@@ -1,9 +1,9 @@
 //! Calls over HTTP: one route for each, JSON in, JSON or a file out.
 
 use super::body::{BodyError, BodyFault};
-use super::dispatcher::{CallDispatcher, read_pieces};
+use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal;
-use crate::api::{ApiCall, ApiReply, RequestSource, SettledRequest};
+use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
 use crate::page::{PageContext, page_routes};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
@@ -93,12 +93,12 @@ struct JsonRequest {
 }
 
 impl RequestSource for JsonRequest {
-    fn settle_request(&self) -> SettledRequest {
+    fn normalise_request(&self) -> NormalisedRequest {
         let mut complaints = ShapeComplaints::default();
         let of = self.call.request_message();
-        let document = of.and_then(|of| shape::settle_json(&self.body, &of, &mut complaints));
+        let document = of.and_then(|of| shape::normalise_json(&self.body, &of, &mut complaints));
         // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
-        SettledRequest {
+        NormalisedRequest {
             document: document.unwrap_or_else(|| "{}".to_owned()),
             complaints,
             knows_new_members: false,
@@ -131,12 +131,15 @@ pub(crate) fn json_response(status: StatusCode, text: String) -> Response {
 pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
     let code = refusal.kind.http_status();
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    json_response(status, shape::print_json(&refusal::refusal_json(code, refusal.kind, &refusal.errors)))
+    json_response(
+        status,
+        shape::print_json(&refusal::build_refusal_json(code, refusal.kind, &refusal.errors)),
+    )
 }
 
 /// Errors of the transport, in the same form.
 pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
-    let body = refusal::refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
+    let body = refusal::build_refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
     json_response(status, shape::print_json(&body))
 }
 
@@ -154,7 +157,7 @@ fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Respon
 /// sent already, and the client must notice.
 async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
-    let mut pieces = read_pieces(file, PIECE);
+    let mut pieces = stream_file_pieces(file, PIECE);
     let first = match pieces.recv().await {
         Some(Err(error)) => {
             return refusal_response(&TesterRefusal::internal(format!(

@@ -55,7 +55,7 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
             builder
                 .http2()
                 .timer(TokioTimer::new())
-                // A ping finds out that a client has vanished.
+                // A ping detects clients that have disappeared.
                 .keep_alive_interval(Duration::from_mins(1))
                 .max_header_list_size(LONGEST_HEAD)
                 // Limits against "rapid reset" (CVE-2023-44487): a client that opens and resets streams as fast as it can.
@@ -167,7 +167,7 @@ impl ServedConnection {
         let counters = Arc::clone(&front.shared.counters);
         let shaken = tokio::select! {
             () = wait_for_stop(&mut stop) => return,
-            // The connection may have to make room before its handshake has ended.
+            // The connection may have to be closed for another client before its handshake has ended.
             cause = self.slot.record.wait_for_close() => return counters.count_rejection(cause),
             shaken = tokio::time::timeout(front.shared.deadlines.first, tls.accept(stream)) => shaken,
         };
@@ -193,7 +193,7 @@ impl ServedConnection {
         let says_farewell = front.shared.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));
-        let mut end = std::pin::pin!(to_be_closed(&record, watch, interval));
+        let mut end = std::pin::pin!(wait_for_close_cause(&record, watch, interval));
         let cause = tokio::select! {
             _ = &mut connection => return,
             cause = &mut end => cause,
@@ -217,7 +217,7 @@ impl ServedConnection {
 }
 
 /// Waits until the connection must be closed, and returns the cause.
-async fn to_be_closed(
+async fn wait_for_close_cause(
     record: &ConnectionRecord,
     mut watch: ConnectionWatch,
     interval: Duration,

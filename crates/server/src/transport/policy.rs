@@ -183,7 +183,7 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
     Err(RequestRejection {
         cause: RejectionCause::LongHead,
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        message: format!("the head of a request has at most {} KiB", LONGEST_HEAD >> 10),
+        message: format!("the head of the request is longer than {} KiB, the limit", LONGEST_HEAD >> 10),
     })
 }
 
@@ -191,7 +191,7 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
 /// cannot read it in any way.
 fn is_navigation(headers: &HeaderMap) -> bool {
     let wanted = [(&SEC_FETCH_MODE, "navigate"), (&SEC_FETCH_DEST, "document")];
-    wanted.iter().all(|(name, value)| only_header(headers, name).is_some_and(|found| found == *value))
+    wanted.iter().all(|(name, value)| single_header_value(headers, name).is_some_and(|found| found == *value))
         && !headers.contains_key(ORIGIN)
 }
 
@@ -205,12 +205,12 @@ fn is_json(media: &str) -> bool {
 
 /// The media type in lower case, without parameters; `None` unless there is exactly one.
 fn content_type(headers: &HeaderMap) -> Option<String> {
-    let media = only_header(headers, &CONTENT_TYPE)?.to_str().ok()?.split(';').next()?;
+    let media = single_header_value(headers, &CONTENT_TYPE)?.to_str().ok()?.split(';').next()?;
     Some(media.trim().to_ascii_lowercase())
 }
 
 /// The value of a header that is given exactly once.
-pub(super) fn only_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
+pub(super) fn single_header_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;
     values.next().is_none().then_some(value)
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_others_do_not_call() {
+    fn foreign_web_pages_are_refused() {
         let host = ("host", "127.0.0.1:8080");
         let token = ("authorization", "Bearer secret");
         for protocol in [CallProtocol::Http, CallProtocol::Grpc] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_declared_as_what_the_api_takes() {
+    fn request_body_needs_accepted_content_type() {
         let host = ("host", "localhost");
         for media in [
             "application/json",

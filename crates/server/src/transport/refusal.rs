@@ -38,7 +38,7 @@ impl RefusalKind {
 const LONGEST_ERROR: usize = 4096;
 
 /// The body of a refusal. Each error is one line of bounded length.
-pub(super) fn refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
+pub(super) fn build_refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
     let errors: Vec<String> = errors.iter().map(|error| one_line(error, LONGEST_ERROR)).collect();
     json!({ "code": code, "kind": kind.otg_word(), "errors": errors })
 }
@@ -47,7 +47,7 @@ pub(super) fn refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> V
 pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc_code();
     let whole = as_json(refusal.kind, &refusal.errors);
-    if on_wire(&whole) <= LONGEST_ON_WIRE {
+    if wire_length(&whole) <= LONGEST_ON_WIRE {
         return tonic::Status::new(code, whole);
     }
     // 200 bytes for the members around the errors, and 10 for the quotes and the comma of each.
@@ -56,7 +56,7 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     for error in &refusal.errors {
         // At most half of the space, so that one long error leaves some for others.
         let error = shorten_for_wire(error, LONGEST_ON_WIRE / 2);
-        length += on_wire(&error) + 10;
+        length += wire_length(&error) + 10;
         if length > LONGEST_ON_WIRE {
             break;
         }
@@ -73,15 +73,15 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
 fn as_json(kind: RefusalKind, errors: &[String]) -> String {
     // gRPC codes are 0 to 16.
     let code = u16::try_from(kind.grpc_code() as i32).unwrap_or_default();
-    shape::print_json(&refusal_json(code, kind, errors))
+    shape::print_json(&build_refusal_json(code, kind, errors))
 }
 
 /// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.
-fn on_wire(text: &str) -> usize {
-    text.chars().map(on_wire_char).sum()
+fn wire_length(text: &str) -> usize {
+    text.chars().map(wire_length_of_char).sum()
 }
 
-fn on_wire_char(c: char) -> usize {
+fn wire_length_of_char(c: char) -> usize {
     match c {
         'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | ',' | '-' | '_' | ':' | '[' | ']' | '(' | ')' => 1,
         ' '..='~' if c != '"' && c != '\\' => 3,
@@ -93,14 +93,14 @@ fn on_wire_char(c: char) -> usize {
 
 /// A text of at most `length` bytes on the wire.
 fn shorten_for_wire(text: &str, length: usize) -> String {
-    if on_wire(text) <= length {
+    if wire_length(text) <= length {
         return text.to_owned();
     }
     // Room for the ellipsis: three bytes of UTF-8, percent-encoded.
     let mut used = 10;
     let mut short = String::new();
     for c in text.chars() {
-        used += on_wire_char(c);
+        used += wire_length_of_char(c);
         if used > length {
             break;
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn few_errors_are_all_there() {
+    fn short_error_list_is_complete() {
         let status = grpc_status(&TesterRefusal::validation("flows[3].rate.percentage: `101` is too much"));
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         assert_eq!(
@@ -135,7 +135,7 @@ mod tests {
     fn error_of_refusal_is_one_bounded_line() {
         let long = format!("{}\n\u{1b}[2J", "x".repeat(1 << 20));
         let errors = ["a\nb\u{1b}[2J\u{202e}".to_owned(), long];
-        let body = refusal_json(400, RefusalKind::Validation, &errors);
+        let body = build_refusal_json(400, RefusalKind::Validation, &errors);
         assert_eq!(body["errors"][0], "a\\u{a}b\\u{1b}[2J\\u{202e}");
         assert_eq!(body["errors"][1].as_str().map(|error| error.chars().count()), Some(LONGEST_ERROR));
     }
@@ -157,7 +157,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_message_fits_whatever_the_errors_are(errors in prop::collection::vec(".{0,3000}", 0..40)) {
+        fn grpc_message_fits_size_limit(errors in prop::collection::vec(".{0,3000}", 0..40)) {
             let status = grpc_status(&TesterRefusal { kind: RefusalKind::Internal, errors });
             prop_assert!(header_length(&status) < 8_000, "{}", header_length(&status));
             prop_assert!(serde_json::from_str::<Value>(status.message()).is_ok());

@@ -86,14 +86,14 @@ impl RejectionCause {
             Self::Host => "for a foreign host name",
             Self::Origin => "from web pages",
             Self::ContentType => "with a wrong content type",
-            Self::LongHead => "with too long a head",
+            Self::LongHead => "with a request head that is too long",
             Self::Handshake => "without encryption in time",
             Self::Head => "without a request in time",
             Self::SlowBody => "with too slow a body",
             Self::SlowReader => "that took the response too slowly",
             Self::Memory => "because request memory was full",
             Self::TooManyRefusals => "after too many refused requests",
-            Self::PeerLimit => "beyond the connections of one client",
+            Self::PeerLimit => "beyond the connection limit of one client",
             Self::AllTaken => "while all connections were taken",
             Self::MadeRoom => "closed idle to make room",
             Self::Idle => "closed after being idle",
@@ -126,7 +126,7 @@ impl RejectionCounts {
     }
 
     /// The counts without causes that are ordinary.
-    pub(crate) fn of_note(mut self) -> Self {
+    pub(crate) fn without_ordinary_causes(mut self) -> Self {
         self.0[RejectionCause::Idle as usize] = 0;
         self
     }
@@ -151,14 +151,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_told_by_cause_and_in_order() {
+    fn rejection_counts_are_listed_by_cause() {
         let counters = RejectionCounters::default();
         assert_eq!(counters.read_counts().to_string(), "");
         for cause in [RejectionCause::Idle, RejectionCause::Token, RejectionCause::Token] {
             counters.count_rejection(cause);
         }
         assert_eq!(counters.read_counts().to_string(), "2 without the token, 1 closed after being idle");
-        assert_eq!(counters.read_counts().of_note().to_string(), "2 without the token");
+        assert_eq!(counters.read_counts().without_ordinary_causes().to_string(), "2 without the token");
         for (at, cause) in RejectionCause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, at);
         }

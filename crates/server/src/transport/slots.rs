@@ -99,7 +99,7 @@ pub(crate) struct ConnectionSlots {
     freed: Notify,
 }
 
-/// The decision about a new connection.
+/// The result of a request for a connection slot.
 #[derive(Debug)]
 pub(crate) enum SlotAdmission {
     Admitted(ConnectionSlot),
@@ -118,7 +118,7 @@ pub(crate) struct ConnectionSlot {
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.slots.lock_table().remove(&self.record.id);
-        // One is enough: only the accept loop waits.
+        // One permit is enough, because only the accept loop waits.
         self.slots.freed.notify_one();
     }
 }
@@ -126,7 +126,7 @@ impl Drop for ConnectionSlot {
 impl ConnectionSlots {
     pub(crate) fn new(most: usize) -> Arc<Self> {
         let slots = Self {
-            // With no slot at all, trusted clients would wait for ever.
+            // With a limit of 0, trusted clients would wait for ever.
             most: most.max(1),
             table: Mutex::default(),
             token_holders: Mutex::default(),
@@ -137,14 +137,14 @@ impl ConnectionSlots {
     }
 
     /// Maximum number of connections of all clients that are not trusted: three quarters.
-    const fn most_strangers(&self) -> usize {
+    const fn max_stranger_connections(&self) -> usize {
         // Rounded up, so that a small server has room for strangers, too. The
         // table's own limit holds all the same.
         self.most.div_ceil(4) * 3
     }
 
     /// Maximum number of connections of one client that is not trusted: a quarter.
-    const fn most_per_stranger(&self) -> usize {
+    const fn max_connections_per_stranger(&self) -> usize {
         self.most.div_ceil(4)
     }
 
@@ -156,7 +156,7 @@ impl ConnectionSlots {
     /// Decides about a new connection. It may close another one for it.
     pub(crate) fn admit_peer(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
         let mut table = self.lock_table();
-        if let Err(outcome) = self.make_room(&mut table, &peer) {
+        if let Err(outcome) = self.close_connection_for(&mut table, &peer) {
             return outcome;
         }
         // Ids come from the clock of activity, so a new connection counts as active just now.
@@ -166,7 +166,7 @@ impl ConnectionSlots {
         SlotAdmission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
     }
 
-    fn make_room(
+    fn close_connection_for(
         &self,
         table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
         peer: &ClientPeer,
@@ -183,15 +183,15 @@ impl ConnectionSlots {
             return Err(SlotAdmission::Wait);
         }
         let own = table.values().filter(|record| record.is_stranger_with(peer.key)).count();
-        if own >= self.most_per_stranger() {
-            // Beyond its quarter a client may only give up a connection of its own.
+        if own >= self.max_connections_per_stranger() {
+            // A client beyond its quarter may only replace one of its own connections.
             let made = close_idle(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
-        // Lock order: the table first, then the holders. No other code holds both.
+        // Lock order: first the table, then the token holders. No other code holds both locks.
         let holders = self.lock_token_holders();
         let unknown = table.values().filter(|record| record.is_unknown_to(&holders)).count();
-        let has_no_part = !holders.contains(&peer.key) && unknown >= self.most_strangers();
+        let has_no_part = !holders.contains(&peer.key) && unknown >= self.max_stranger_connections();
         let is_full = has_no_part || table.len() >= self.most;
         if !is_full || close_idle(table, |record| record.is_unknown_to(&holders)) {
             return Ok(());
@@ -199,8 +199,8 @@ impl ConnectionSlots {
         Err(SlotAdmission::Refused(RejectionCause::AllTaken))
     }
 
-    /// Notes that a client has the token: strangers cannot keep its next connections out.
-    pub(crate) fn note_token(&self, peer: &ClientPeer) {
+    /// Remembers that a client has the token, so that strangers cannot block its next connections.
+    pub(crate) fn remember_token_holder(&self, peer: &ClientPeer) {
         let mut holders = self.lock_token_holders();
         // The client moves to the end: the one without a request for the longest time is forgotten first.
         holders.retain(|key| *key != peer.key);
@@ -211,7 +211,7 @@ impl ConnectionSlots {
     }
 
     /// Notes that a connection began or ended a request.
-    pub(crate) fn note_activity(&self, record: &ConnectionRecord) {
+    pub(crate) fn record_activity(&self, record: &ConnectionRecord) {
         record.active_at.store(self.next_tick(), Ordering::Relaxed);
         // An idle connection can be closed for a client that waits for a slot.
         if record.is_idle() {
@@ -295,10 +295,10 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_idle_connection_makes_room() {
+    fn oldest_idle_connection_is_closed_for_new_one() {
         let slots = ConnectionSlots::new(3);
         let held = [busy(&slots, ROOT), admitted(&slots, ROOT), admitted(&slots, ROOT)];
-        slots.note_activity(&held[1].record);
+        slots.record_activity(&held[1].record);
         let new = admitted(&slots, ROOT);
         assert_eq!([&held[0], &held[1], &held[2], &new].map(is_closed), [false, false, true, false]);
         // The closed connection frees no second slot when its task ends.
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_connections_stay_and_the_next_one_waits() {
+    fn busy_connections_are_kept_and_new_one_waits() {
         let slots = ConnectionSlots::new(2);
         let held = [busy(&slots, ROOT), busy(&slots, ROOT)];
         assert!(matches!(slots.admit_peer(ROOT), SlotAdmission::Wait));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_leave_room_for_those_who_are_trusted() {
+    fn trusted_clients_displace_idle_strangers() {
         let slots = ConnectionSlots::new(8);
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
         assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn token_holder_is_admitted_despite_busy_strangers() {
         let slots = ConnectionSlots::new(8);
-        slots.note_token(&stranger(100));
+        slots.remember_token_holder(&stranger(100));
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
         let again = [admitted(&slots, stranger(100)), admitted(&slots, stranger(100))];
         assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
@@ -356,7 +356,7 @@ mod tests {
         let next = admitted(&slots, stranger(7));
         assert!(is_closed(&strangers[0]) && !again.iter().any(is_closed) && !is_closed(&next));
         for user in 200..300 {
-            slots.note_token(&stranger(user));
+            slots.remember_token_holder(&stranger(user));
         }
         assert_eq!(slots.lock_token_holders().len(), MAX_TOKEN_HOLDERS);
     }

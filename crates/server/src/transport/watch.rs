@@ -50,7 +50,7 @@ pub(crate) struct ConnectionWatch {
     head: Duration,
     /// Time for which the client has not read enough.
     unfetched: Duration,
-    /// Bytes written when it last had read enough.
+    /// Number of written bytes at the time when the client had last read enough.
     written_before: u64,
     requests: u64,
 }
@@ -102,7 +102,7 @@ impl ConnectionWatch {
         if self.head > self.deadlines.first {
             Some(RejectionCause::Head)
         } else if self.idle > idle {
-            // A client without any request is not idle: its first head is late.
+            // A client that has sent no request is not idle: the head of its first request is overdue.
             Some(if now.requests == 0 { RejectionCause::Head } else { RejectionCause::Idle })
         } else {
             None
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_half_a_head_have_ten_seconds() {
+    fn incomplete_head_is_closed_after_ten_seconds() {
         for protocol in [CallProtocol::Http, CallProtocol::Grpc] {
             let known = |_| ConnectionProgress { is_known: true, ..Default::default() };
             assert_eq!(closed(protocol, known), Some((11, RejectionCause::Head)));

@@ -19,7 +19,7 @@ impl<S> WatchedStream<S> {
         Self { inner, record }
     }
 
-    fn note_write<T: Into<CountedWrite> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
+    fn record_write<T: Into<CountedWrite> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
         if let Poll::Ready(Ok(written)) = polled {
             self.record.bytes_written.fetch_add((*written).into().0, Ordering::Relaxed);
         }
@@ -65,7 +65,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
         bytes: &[u8],
     ) -> Poll<Result<usize, Error>> {
         let polled = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.note_write(&polled);
+        self.record_write(&polled);
         polled
     }
 
@@ -75,7 +75,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<Result<usize, Error>> {
         let polled = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
-        self.note_write(&polled);
+        self.record_write(&polled);
         polled
     }
 
@@ -86,7 +86,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let polled = Pin::new(&mut self.inner).poll_flush(context);
-        self.note_write(&polled);
+        self.record_write(&polled);
         polled
     }
 

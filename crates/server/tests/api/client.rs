@@ -70,8 +70,8 @@ fn unanswered_request_error_is_retryable() {
             assert!(connection.unwrap().read(&mut [0; 4096]).unwrap() > 0);
         }
     });
-    assert!(client.follow_events("/api/v1/events").unwrap_err().may_pass());
-    assert!(client.get("/api/v1/state").unwrap_err().may_pass());
+    assert!(client.follow_events("/api/v1/events").unwrap_err().can_succeed_later());
+    assert!(client.get("/api/v1/state").unwrap_err().can_succeed_later());
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn refusals_say_what_to_do() {
         (refusal(client(&of_plain, "https", None, &any)), "write http://localhost:"),
     ];
     for (error, said) in cases {
-        assert!(error.to_string().contains(said) && !error.may_pass(), "{error}");
+        assert!(error.to_string().contains(said) && !error.can_succeed_later(), "{error}");
     }
     // A server with TLS may also close a connection without it at once.
     let error = refusal(client(&of_tls, "http", None, &any));
@@ -100,5 +100,5 @@ fn refusals_say_what_to_do() {
     let gone = client(&of_plain, "http", None, &any);
     of_plain.finish();
     let error = refusal(gone);
-    assert!(error.may_pass() && error.to_string().contains("packetrig serve"), "{error}");
+    assert!(error.can_succeed_later() && error.to_string().contains("packetrig serve"), "{error}");
 }

@@ -194,7 +194,7 @@ fn unknown_wrapper_members_are_refused() {
 }
 
 #[test]
-fn newer_members_need_not_be_asked_for() {
+fn grpc_includes_newer_members() {
     let served = Served::start(plain());
     call(&served, "SetConfig", vec![field(1, &config())]).unwrap();
     let metrics = call(&served, "GetMetrics", vec![vec![]]).unwrap();
@@ -204,7 +204,7 @@ fn newer_members_need_not_be_asked_for() {
 }
 
 #[test]
-fn captures_come_in_slices_that_clients_take() {
+fn capture_slices_fit_client_message_limit() {
     let served = Served::start(plain());
     let asked = field(1, &field(1, b"long"));
     let slices = call(&served, "streamGetCapture", vec![asked.clone()]).unwrap();

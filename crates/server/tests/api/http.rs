@@ -101,7 +101,7 @@ fn successful_config_returns_200_and_warnings_list() {
 }
 
 #[test]
-fn the_configuration_comes_back_with_its_choices() {
+fn configuration_is_returned_with_choices() {
     let served = configured();
     let got = call(served.bound.http, "GET", "/config", "").json();
     assert_eq!(got["flows"][0]["rate"], json!({"choice": "pps", "pps": "50"}));
@@ -196,7 +196,7 @@ fn cross_site_web_page_cannot_call_api() {
 }
 
 #[test]
-fn before_any_configuration_nothing_is_an_error() {
+fn reads_before_configuration_are_no_errors() {
     let served = Served::start(plain());
     let http = served.bound.http;
     assert_eq!(call(http, "GET", "/config", "").text(), "{}");
@@ -225,7 +225,7 @@ fn empty_filter_returns_all_first_version_scalars() {
 }
 
 #[test]
-fn filters_give_exactly_what_they_name() {
+fn filter_returns_exactly_named_columns() {
     let served = configured();
     let http = served.bound.http;
     let ports = r#"{"port":{"port_names":["p2"],"column_names":["speed","last_change","link"]}}"#;
@@ -265,7 +265,7 @@ fn nan_metric_is_an_internal_error() {
 }
 
 #[test]
-fn states_reach_the_tester_as_they_were_meant() {
+fn control_states_reach_tester_unchanged() {
     let served = configured();
     let set = |body: &str| {
         let set = call(served.bound.http, "POST", "/control/state", body);
@@ -323,7 +323,7 @@ fn pings_are_answered_one_by_one() {
 }
 
 #[test]
-fn neighbours_lack_the_address_until_it_is_resolved() {
+fn unresolved_neighbour_has_no_address() {
     let served = Served::start(plain());
     let body = r#"{"choice":"ipv6_neighbors"}"#;
     assert_eq!(
@@ -360,7 +360,7 @@ fn captures_are_streamed_whole() {
 }
 
 #[test]
-fn the_version_is_a_condition_that_clients_meet() {
+fn api_version_satisfies_client_condition() {
     let served = Served::start(plain());
     let version = call(served.bound.http, "GET", "/capabilities/version", "").json();
     assert_eq!(version["api_spec_version"], "^1.0.0");

@@ -26,7 +26,7 @@ fn reads_are_answered_during_a_serialized_change() {
         assert_eq!(first.join().unwrap(), 200);
         assert!(others.into_iter().all(|other| other.join().unwrap() == 200));
     });
-    assert_eq!(served.mock.most_changing(), 1);
+    assert_eq!(served.mock.max_concurrent_changes(), 1);
 }
 
 #[test]

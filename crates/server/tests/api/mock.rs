@@ -28,7 +28,7 @@ struct Memory {
     paused: bool,
     /// Changes in progress now, and the most at any time.
     changing: usize,
-    most_changing: usize,
+    max_concurrent_changes: usize,
 }
 
 /// Barrier at which `set_config` waits if a test wants it to.
@@ -64,8 +64,8 @@ impl Mock {
         lock(&self.memory).updates.clone()
     }
 
-    pub(crate) fn most_changing(&self) -> usize {
-        lock(&self.memory).most_changing
+    pub(crate) fn max_concurrent_changes(&self) -> usize {
+        lock(&self.memory).max_concurrent_changes
     }
 
     fn names(&self, of: &str) -> Vec<String> {
@@ -87,7 +87,7 @@ impl Mock {
         {
             let mut memory = lock(&self.memory);
             memory.changing += 1;
-            memory.most_changing = memory.most_changing.max(memory.changing);
+            memory.max_concurrent_changes = memory.max_concurrent_changes.max(memory.changing);
         }
         let gate = std::mem::take(&mut *lock(&self.gate));
         if let Some(entered) = gate.entered {

@@ -354,7 +354,7 @@ fn viewer_token_is_read_only() {
 }
 
 #[test]
-fn a_server_without_a_tester_only_shows() {
+fn server_without_tester_is_read_only() {
     let rig = ServedRig { results: Some(Arc::<MockArchive>::default()), ..ServedRig::default() };
     let options = ServerOptions { grpc: None, ..plain() };
     let served = Served::start_rig(options, rig, Arc::default());

@@ -52,7 +52,7 @@ fn identity(directory: &tempfile::TempDir) -> (IdentityFiles, CertificateDer<'st
 }
 
 #[test]
-fn a_certificate_of_files_is_shown() {
+fn certificate_from_files_is_presented() {
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = identity(&directory);
     let served = Served::start(ServerOptions { http_tls: true, identity: Some(files), ..plain() });

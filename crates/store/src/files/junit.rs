@@ -46,8 +46,8 @@ pub(super) fn junit_suite(name: &str, counts: JunitCounts, seconds: f64, cases: 
 }
 
 fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCounts) -> String {
-    let faults = stream.judged_as(CriterionResult::Fail, &report.criteria);
-    let doubts = stream.judged_as(CriterionResult::Unknown, &report.criteria);
+    let faults = stream.list_criteria_with_result(CriterionResult::Fail, &report.criteria);
+    let doubts = stream.list_criteria_with_result(CriterionResult::Unknown, &report.criteria);
     // A failure is certain, so it goes before criteria that could not be judged.
     if !faults.is_empty() {
         counts.failures += 1;

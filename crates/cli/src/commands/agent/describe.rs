@@ -81,7 +81,7 @@ impl NodeDescriber {
         here.into_iter().chain(others).collect()
     }
 
-    /// Lists the ports of a namespace. One that cannot be entered has none: a hello must not fail because of one port.
+    /// Lists the ports of a namespace. If it cannot be entered, the list is empty: a hello must not fail because of one port.
     fn ports_of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
         let found = NetNs::open_or_current(namespace.as_deref())
             .and_then(|netns| facts::read_interface_facts(&netns));

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// Interval between two checks whether the certificate expires soon.
 const RENEWAL: Nanos = Nanos::from_secs(6 * 3600);
-/// Interval between two looks at the number of refused log-ins.
+/// Interval between two checks of the number of refused log-ins.
 const LOOK: Duration = Duration::from_secs(1);
 /// Refused log-ins before the node asks the fleet for the reason: a server that reloads its configuration refuses everybody.
 const MANY_REFUSED: u32 = 4;
@@ -39,7 +39,7 @@ impl CertificateExpiry {
     }
 }
 
-/// A thread that looks after the membership as long as the process lives.
+/// A thread that renews the certificate and watches for removal as long as the process runs.
 #[derive(Debug)]
 pub(super) struct MembershipWatch {
     removed: Arc<OnceLock<enrol::Error>>,
@@ -109,7 +109,7 @@ impl WatchJob {
     }
 
     fn check_removal(&self) {
-        if let Some(removed) = ask_fleet_if_removed(&self.home) {
+        if let Some(removed) = query_removal_from_fleet(&self.home) {
             // Only this thread sets it, and the loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
@@ -122,11 +122,11 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
     last_ns.is_none_or(|last| clock::boottime_ns().saturating_sub(last) >= every.as_u64())
 }
 
-/// Asks the fleet and returns the error if this node is not in it any more. A fleet that does not answer says nothing.
-fn ask_fleet_if_removed(home: &NodeHome) -> Option<enrol::Error> {
+/// Asks the enrolment server, and returns the error if this node was removed. `None` if it does not answer.
+fn query_removal_from_fleet(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {
-        // Only the enrolment server can say so. All other errors may be those of the network.
+        // Only a refusal by the enrolment server proves a removal. All other errors may be network failures.
         Err(enrol::Error::Refused(why)) => Some(enrol::Error::Removed(why)),
         _ => None,
     }
@@ -134,6 +134,7 @@ fn ask_fleet_if_removed(home: &NodeHome) -> Option<enrol::Error> {
 
 /// Error for a refusal by the message server. If the fleet has removed the node, the error says so.
 pub(super) fn refusal_error(home: &NodeHome, error: FabricError) -> Error {
-    let removed = matches!(error, FabricError::NotPermitted(_)).then(|| ask_fleet_if_removed(home)).flatten();
+    let removed =
+        matches!(error, FabricError::NotPermitted(_)).then(|| query_removal_from_fleet(home)).flatten();
     removed.map_or_else(|| packetrig_fleet_io::Error::from(error).into(), Error::Enrol)
 }

@@ -67,7 +67,9 @@ impl NodeObserver {
     ) -> Result<Option<MetricsResponder>, Error> {
         let Some(listen) = arguments.metrics else { return Ok(None) };
         let responder = confinement.run_listener(listen.0.port(), || {
-            MetricsResponder::start_serving(listen.0, move || node_metrics(&self.node.0, &self.read_state()))
+            MetricsResponder::start_serving(listen.0, move || {
+                format_node_metrics(&self.node.0, &self.read_state())
+            })
         })??;
         print_remark(format_args!("agent: metrics at http://{}/metrics", responder.address()));
         Ok(Some(responder))
@@ -86,7 +88,7 @@ impl NodeObserver {
     }
 }
 
-fn node_metrics(node: &str, state: &NodeState) -> String {
+fn format_node_metrics(node: &str, state: &NodeState) -> String {
     let mut text = MetricsText::with_prefix("packetrig_agent_");
     text.write_metric("info", "The name of the node.", |samples| {
         samples.add_sample(&[("node", node)], 1_u64);
@@ -144,7 +146,7 @@ mod tests {
             disk_free: Some(7),
             lease: Some(Nanos::ZERO),
         };
-        let text = node_metrics("rack2", &state);
+        let text = format_node_metrics("rack2", &state);
         for line in [
             "packetrig_agent_info{node=\"rack2\"} 1",
             "packetrig_agent_connected 1",

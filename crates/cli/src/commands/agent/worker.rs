@@ -121,11 +121,11 @@ pub(super) fn run_worker(
     // The threads that talk to the message server have none of the rights that runs need.
     let fabric =
         fabric_sandbox.run_work(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
-    let Some(endpoint) = await_server(|| fabric.open_endpoint(node.clone())) else {
+    let Some(endpoint) = retry_until_server_answers(|| fabric.open_endpoint(node.clone())) else {
         return Ok(CommandExit::Ok);
     };
     let endpoint = endpoint.map_err(|error| refusal_error(home, error))?;
-    // Shut until the first grant: a node sends only while a controller renews its lease.
+    // Sending is forbidden until the first lease: a node sends only while a controller renews its lease.
     let gate = SendGate::under_lease();
     let uplink = start_uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads requests from the network, and needs none of the rights of runs.
@@ -133,7 +133,7 @@ pub(super) fn run_worker(
     let expiry = CertificateExpiry::from_membership(&membership);
     let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
     let metrics = observer.serve_if_wanted(arguments, &fabric_sandbox)?;
-    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, read_agent_past(home, &permit)?);
+    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, read_earlier_agent_state(home, &permit)?);
     let site = node_site(arguments, home, &node, &permit)?;
     let mut planes =
         EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
@@ -145,14 +145,14 @@ pub(super) fn run_worker(
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     // It keeps the connection to the message server open.
     drop(metrics);
-    // Last, when the runs have ended: a node that was removed ends with the reason as its error.
+    // This comes last, after the runs have ended: for a removed node, the reason is the error of the command.
     watch.into_result()?;
     Ok(CommandExit::Ok)
 }
 
 /// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces
 /// are never used twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
-fn read_agent_past(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
+fn read_earlier_agent_state(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
     let file = home.file_path("epoch");
     // An unreadable epoch is an error: without it the node would obey a controller that has lost its lead.
     let epoch = epoch::read_epoch(&file).map_err(|source| Error::unreadable_file(&file, source))?;
@@ -203,8 +203,10 @@ pub(super) fn lent_namespaces(permit: &LendingPermit) -> Vec<String> {
     locations.filter_map(|location| location.namespace).collect()
 }
 
-/// Tries until the server answers; `None` if a signal ends the waiting.
-fn await_server<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option<Result<T, FabricError>> {
+/// Repeats the attempt until the server answers; `None` after a signal.
+fn retry_until_server_answers<T>(
+    mut attempt: impl FnMut() -> Result<T, FabricError>,
+) -> Option<Result<T, FabricError>> {
     let mut is_reported = false;
     while !is_interrupted() {
         match attempt() {

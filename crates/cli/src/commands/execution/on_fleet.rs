@@ -4,7 +4,7 @@ use super::{
     ExecutionRequest, FinishedRun, ShownRun, explain_run_error, open_catalogue, page_opener, run_options,
     run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
-use crate::commands::kept::name_kept;
+use crate::commands::kept::print_kept_run;
 use crate::commands::{fleet, plan};
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -56,7 +56,7 @@ pub(crate) struct TrialFleet {
 }
 
 impl TrialFleet {
-    pub(crate) fn from_taken(taken: TakenFleet, waits_for_nodes: bool) -> Self {
+    pub(crate) fn from_controlled_fleet(taken: TakenFleet, waits_for_nodes: bool) -> Self {
         let TakenFleet { mut controlled, limits } = taken;
         // Kept between trials: to prepare and start each of them anew took 0.28 s, and many trials send for
         // less (docs/decisions/0033-ports-between-runs.md).
@@ -92,14 +92,14 @@ impl TrialFleet {
                 Ok(report)
             }
             Err(error) => {
-                name_kept(self.controlled.store.give_up_run()?.as_ref());
+                print_kept_run(self.controlled.store.give_up_run()?.as_ref());
                 Err(error.into())
             }
         }
     }
 }
 
-/// A fleet that this process controls.
+/// A fleet of which this process is a controller.
 pub(crate) struct TakenFleet {
     controlled: ControlledFleet<NatsFabric>,
     /// Limits of this rig, from its calibrations.
@@ -165,12 +165,12 @@ impl TakenFleet {
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
                     // Frames were sent: this run stays in the catalogue.
-                    self.keep_report(request, report, open.as_ref()).1?;
+                    self.store_report(request, report, open.as_ref()).1?;
                     earlier.note_failed_start(id, "the start came too late for some nodes", operator);
                 }
                 Ok(FinishedRun { mut report, mut open }) => {
                     earlier.add_caveat_to(&mut report, open.as_mut());
-                    let (report, stored) = self.keep_report(request, report, open.as_ref());
+                    let (report, stored) = self.store_report(request, report, open.as_ref());
                     return show_result(request, &report, stored, opener.as_ref(), output);
                 }
                 // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.
@@ -180,7 +180,7 @@ impl TakenFleet {
                 }
                 Err(error) => {
                     // The run is ended first: nobody must find one that never started and try to end it.
-                    name_kept(self.controlled.store.give_up_run()?.as_ref());
+                    print_kept_run(self.controlled.store.give_up_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_begin_again {
                         return Err(error);
@@ -192,7 +192,7 @@ impl TakenFleet {
     }
 
     /// Stores the report of a run that has ended.
-    fn keep_report(
+    fn store_report(
         &self,
         request: &ExecutionRequest,
         mut report: RunReport,
@@ -226,7 +226,7 @@ impl TakenFleet {
         ending.clear_line();
         led.map_err(|error| explain_run_error(request, error))?;
         let shown = ShownRun::begin(request, plan)?;
-        // From here on another process can find the run and end it, if this one dies.
+        // From here on, if this process dies, another one can find the run and end it.
         controlled.begin_new_run(
             &options,
             &request.document.text,

@@ -43,7 +43,7 @@ pub(crate) fn collect_unfinished(
             completed.push(text);
         })?;
     if let Err(error) = controlled.fleet.remove_dead_controllers() {
-        // Such records cost space, but keep no run from starting.
+        // These records only occupy space; they do not block other runs.
         print_warning(
             "fleet",
             format_args!("cannot remove the records of controllers that have ended: {error}"),

@@ -37,24 +37,24 @@ pub(crate) fn become_controller(
     late: LateResults,
 ) -> Result<ControlledFleet<NatsFabric>, Error> {
     request_precedence();
-    take_over(place, catalogue, policies, late)
+    become_fleet_controller(place, catalogue, policies, late)
 }
 
-/// Has the calling thread and those that it starts run before ordinary ones, as senders do. On a machine with senders, what renews their
-/// leases would otherwise wait behind them for longer than a lease lasts.
+/// Gives this thread, and threads that it starts, the scheduling priority of senders. Otherwise the threads that renew
+/// the leases of senders on this machine could wait behind the senders for longer than a lease lasts.
 pub(crate) fn request_precedence() {
-    // Without CAP_SYS_NICE this fails, but then senders have no precedence either.
+    // Without CAP_SYS_NICE this fails, but then senders have no higher priority either.
     drop(sched::request_precedence());
 }
 
-fn take_over(
+fn become_fleet_controller(
     place: &FleetPlace,
     catalogue: RunCatalogue,
     policies: RunPolicies,
     late: LateResults,
 ) -> Result<ControlledFleet<NatsFabric>, Error> {
     let store = RunResultStore::new(catalogue);
-    // A fleet that is served for months outlives the certificate of its controller.
+    // A fleet may be served for months, but the certificate of its controller expires earlier, so it is renewed.
     place.keep_certificate_valid(place.controller_fabric()?)?;
     let fleet = open_controller(place, &store, policies, late)?;
     Ok(ControlledFleet { fleet, store, operator: Arc::new(RunRemarks::on_fleet(place)) })
@@ -67,7 +67,8 @@ pub(crate) fn served_runs(
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
     // No precedence is asked for here: `serve` has done so before its threads began, and they inherit it.
-    let controlled = take_over(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
+    let controlled =
+        become_fleet_controller(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
     let store = controlled.store.clone();
     let reopen = move || {
@@ -112,7 +113,7 @@ fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPrese
         print_warning(
             "fleet",
             format_args!(
-                "{error}: if this command is killed, others of this machine wait up to 15 s for its nodes"
+                "{error}: if this command is killed, other controllers on this machine wait up to 15 s for its nodes"
             ),
         );
     }

@@ -107,7 +107,7 @@ fn fetch_one(
                 print_remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
             }
             if line.is_due(elapsed) {
-                line.show_line(elapsed, progress_text(capture, progress, elapsed));
+                line.show_line(elapsed, format_progress(capture, progress, elapsed));
             }
         },
         goes_on: &|| !is_interrupted(),
@@ -117,12 +117,12 @@ fn fetch_one(
     line.clear_line();
     if let Some(progress) = last.filter(|_| !is_quiet) {
         let elapsed = Nanos::new(clock::monotonic_ns() - began);
-        print_remark(progress_text(capture, progress, elapsed));
+        print_remark(format_progress(capture, progress, elapsed));
     }
     Ok(fetched?)
 }
 
-fn progress_text(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
+fn format_progress(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
     let FetchProgress { resumed_at, done, size } = progress;
     // Bytes of an earlier, interrupted fetch are excluded: they would make the rate look better.
     let carried = done.saturating_sub(resumed_at);

@@ -13,7 +13,7 @@ use packetrig_report::NodeName;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All records about a node since it joined.
+/// The history of a node since it joined, with its present state.
 #[derive(Serialize)]
 struct NodeLife {
     node: NodeName,
@@ -31,7 +31,7 @@ pub(crate) fn show_history(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
-    let mut lives = node_lives(&place, arguments.node.as_deref())?;
+    let mut lives = read_node_lives(&place, arguments.node.as_deref())?;
     let since_ns = arguments.since.since_ns();
     for life in &mut lives {
         life.entries.retain(|entry| entry.at >= since_ns);
@@ -44,16 +44,16 @@ pub(crate) fn show_history(
         output.write_json(&lives)?;
     } else if arguments.node.is_some() {
         for life in &lives {
-            output.write_text(history_text(life));
+            output.write_text(format_history(life));
         }
     } else {
         let header = ["node", "joined (UTC)", "seen (UTC)", "version", "starts", "lost", "runs", "last run"];
-        output.write_text(format_table(&header, lives.iter().map(summary_row)));
+        output.write_text(format_table(&header, lives.iter().map(build_summary_row)));
     }
     Ok(CommandExit::Ok)
 }
 
-fn node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
+fn read_node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
     let enrolled = place.open_authority()?.enrolled_nodes()?;
     let history = place.node_history();
     let presence = place.read_presence();
@@ -63,7 +63,9 @@ fn node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, E
     names.extend(enrolled.keys().chain(seen.keys()).cloned());
     let wanted = names.into_iter().filter(|name| only.is_none_or(|only| name.0 == only));
     wanted
-        .map(|node| Ok(node_life(enrolled.get(&node), seen.get(&node), history.read_entries(&node)?, node)))
+        .map(|node| {
+            Ok(build_node_life(enrolled.get(&node), seen.get(&node), history.read_entries(&node)?, node))
+        })
         .collect()
 }
 
@@ -83,7 +85,7 @@ struct LastSeen {
     version: String,
 }
 
-fn node_life(
+fn build_node_life(
     enrolled: Option<&EnrolledNode>,
     seen: Option<&LastSeen>,
     entries: Vec<NodeEntry>,
@@ -105,10 +107,10 @@ fn date_or_dash(at: Option<u64>) -> String {
     at.map_or_else(|| "–".to_owned(), identity::utc_date_time)
 }
 
-fn summary_row(life: &NodeLife) -> Vec<String> {
-    // Entries are in the order of time.
+fn build_summary_row(life: &NodeLife) -> Vec<String> {
+    // The events are in chronological order.
     let last_run = life.entries.iter().rev().find_map(|entry| match &entry.event {
-        NodeEvent::Run(run) => Some(run_text(run)),
+        NodeEvent::Run(run) => Some(describe_node_run(run)),
         _ => None,
     });
     let name = if life.is_member { life.node.to_string() } else { format!("{} (removed)", life.node) };
@@ -128,7 +130,7 @@ fn count_events(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
     life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
 }
 
-fn history_text(life: &NodeLife) -> String {
+fn format_history(life: &NodeLife) -> String {
     let mut text = format!(
         "{}: joined {} UTC, seen {} UTC\n",
         life.node,
@@ -136,12 +138,12 @@ fn history_text(life: &NodeLife) -> String {
         date_or_dash(life.seen_at)
     );
     for NodeEntry { at, event } in &life.entries {
-        text.extend([format!("  {}  {}\n", identity::utc_date_time(*at), event_text(event))]);
+        text.extend([format!("  {}  {}\n", identity::utc_date_time(*at), describe_event(event))]);
     }
     text
 }
 
-fn event_text(event: &NodeEvent) -> String {
+fn describe_event(event: &NodeEvent) -> String {
     match event {
         NodeEvent::Joined => "joined the fleet".to_owned(),
         NodeEvent::Removed => "was removed from the fleet".to_owned(),
@@ -151,11 +153,11 @@ fn event_text(event: &NodeEvent) -> String {
         NodeEvent::ClockChanged { from, to } => format!("clock {from} became {to}"),
         NodeEvent::Lost => "lost: silent for 10 s".to_owned(),
         NodeEvent::Back { silent } => format!("reported again after {:.0} s", silent.as_u64() as f64 / 1e9),
-        NodeEvent::Run(run) => run_text(run),
+        NodeEvent::Run(run) => describe_node_run(run),
     }
 }
 
-fn run_text(run: &NodeRun) -> String {
+fn describe_node_run(run: &NodeRun) -> String {
     let reported = if run.reported { "" } else { ", did not report" };
     let reasons: String = run.reasons.iter().flat_map(|reason| ["; ", reason]).collect();
     format!("run {}: {}, {}{reported}{reasons}", run.run, run.ended, run.verdict)

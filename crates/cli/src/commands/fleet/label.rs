@@ -23,7 +23,7 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
         [] => enrolled.labels,
         changes => authority.change_labels(&node, changes)?,
     };
-    warn_of_overruled(&place, &node, &labels);
+    warn_of_overruled_labels(&place, &node, &labels);
     if labels.is_empty() {
         output.write_line(format_args!("{node} has no label from the operator"));
     } else {
@@ -38,7 +38,7 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
 
 /// The owner's labels take precedence over those of the operator. Only those in the last hello are known here; `fleet status`
 /// shows the conflict later, too.
-fn warn_of_overruled(place: &FleetPlace, node: &NodeName, labels: &OperatorLabels) {
+fn warn_of_overruled_labels(place: &FleetPlace, node: &NodeName, labels: &OperatorLabels) {
     let rows = place.read_presence().map(|presence| presence.nodes).unwrap_or_default();
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };
     for label in labels.overruled_labels(&row.hello) {

@@ -52,14 +52,14 @@ impl<R> Default for ShownLeads<R> {
 
 impl<R: RecordStore> ShownLeads<R> {
     /// Reads the leads that are due: of all `nodes`, or of those that have changed. Returns true if it has read any.
-    pub(super) fn read_due<'a>(
+    pub(super) fn read_due_leads<'a>(
         &mut self,
         nodes: impl Iterator<Item = &'a NodeName>,
         now: MonoTime,
         open: impl FnOnce() -> Result<LeadReader<R>, Error>,
     ) -> bool {
         let is_all = now >= self.all_at;
-        // A thousand nodes need one question each, so most readings ask only for those that have changed.
+        // Each lead needs a separate request, so most readings include only nodes that have changed.
         let due: BTreeSet<NodeName> =
             if is_all { nodes.cloned().collect() } else { std::mem::take(&mut self.changed) };
         if due.is_empty() {
@@ -80,7 +80,7 @@ impl<R: RecordStore> ShownLeads<R> {
             self.all_at = now + ALL_EVERY;
             self.changed.clear();
         }
-        // A node without a lead in the answer is not led any more. Nodes that were not asked for keep theirs.
+        // A requested node without a lead in the answer has no controller any more. Other nodes keep their last lead.
         self.known.retain(|node, _| !is_all && !due.contains(node));
         self.known.extend(read);
         true
@@ -142,7 +142,7 @@ mod tests {
         let at = |seconds| MonoTime::default() + Nanos::from_secs(seconds);
         let mut leads = ShownLeads::default();
         let read = |leads: &mut ShownLeads<Store>, seconds| {
-            let is_new = leads.read_due(nodes.iter(), at(seconds), || {
+            let is_new = leads.read_due_leads(nodes.iter(), at(seconds), || {
                 opened.set(opened.get() + 1);
                 Ok(LeadReader(store.clone()))
             });

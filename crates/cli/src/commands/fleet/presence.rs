@@ -46,7 +46,7 @@ impl Drop for PresenceWatch {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // If it panicked, the panic hook has said so, and `fleet up` is ending anyway.
+            // A panic was already printed by the panic hook, and `fleet up` is ending anyway.
             drop(thread.join());
         }
     }
@@ -73,7 +73,7 @@ impl PresenceListener {
         let began = monotonic_now();
         let mut watcher = NodeWatcher::default();
         // A restart of `fleet up` must not make the history of a node: without its past, every node would seem to start now.
-        let remembered = place.read_presence().map(FleetPresence::aged_rows).unwrap_or_default();
+        let remembered = place.read_presence().map(FleetPresence::with_current_ages).unwrap_or_default();
         for row in &remembered {
             watcher.recall_node(&row.node, &row.hello, row.silent, began);
         }
@@ -121,7 +121,7 @@ impl PresenceListener {
                 && let Some(HeardHello { node, hello, at }) = observer.next_hello(Nanos::ZERO)
             {
                 let events = self.watcher.on_hello(&node, &hello, at);
-                self.note_events(events.into_iter().map(|event| (node.clone(), event)).collect());
+                self.record_events(events.into_iter().map(|event| (node.clone(), event)).collect());
                 // The hello names the run of the node. When it changes, the lead has probably changed, too.
                 // Compared before the new hello replaces the earlier one.
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
@@ -146,31 +146,31 @@ impl PresenceListener {
 
     fn read_leads(&mut self) {
         let nodes = self.members.iter().map(|(node, _)| node);
-        if self.leads.read_due(nodes, monotonic_now(), || LeadReader::open_reader(&self.place)) {
+        if self.leads.read_due_leads(nodes, monotonic_now(), || LeadReader::open_reader(&self.place)) {
             self.members.assign_leads(self.leads.known.clone());
         }
     }
 
-    fn note_events(&self, events: Vec<(NodeName, NodeEvent)>) {
+    fn record_events(&self, events: Vec<(NodeName, NodeEvent)>) {
         for (node, event) in &events {
             tracing::info!(%node, ?event, "node event");
         }
         if !events.is_empty() {
-            self.place.note_history(events);
+            self.place.record_history(events);
         }
     }
 
     fn write_presence(&mut self) {
-        // Here and not on a hello: a lost node sends none.
+        // Lost nodes are detected here, because they send no hello.
         let lost = self.watcher.newly_lost(monotonic_now());
-        self.note_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
+        self.record_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
         let here = monotonic_now();
         let mut nodes = self.members.member_rows(here);
         let heard: BTreeSet<NodeName> = nodes.iter().map(|row| row.node.clone()).collect();
-        // A node that reports to this process needs no memory of the earlier one.
+        // Once a node has sent a hello to this process, its row from the earlier process is not needed any more.
         self.remembered.retain(|row| !heard.contains(&row.node));
         nodes.extend(self.remembered.iter().map(|row| row.clone().aged_by(here.since(self.began))));
-        let written = self.place.write_presence(&FleetPresence::taken_now(nodes));
+        let written = self.place.write_presence(&FleetPresence::captured_now(nodes));
         // Reported once, because the file is written every second.
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)

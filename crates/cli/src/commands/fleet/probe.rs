@@ -35,7 +35,7 @@ pub(super) fn run_fleet_probe(
             let request = ProbeRequest {
                 method: "capacity",
                 hosts,
-                // Frames back to back: it is the path that must spread them, and not the sender.
+                // The probes are sent back to back: the path, not the sender, must spread them.
                 train: Some((probes.longest, Nanos::ZERO)),
                 slot: probes.slot,
                 nodes: &probes.nodes,
@@ -277,7 +277,7 @@ impl ProbedNode {
             [] => Err(format!(
                 "node {name} lends no port with an IP address; leave it out with --from and --to"
             )),
-            // None is guessed: the ports may be in different networks, and the result would be about a path
+            // The port is not guessed: the ports may be in different networks, and the result would be about a path
             // that nobody asked for.
             _ => {
                 let ports: Vec<&str> = with_address.iter().map(|(port, _)| port.interface.as_str()).collect();

@@ -38,19 +38,19 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
     let age = presence.age();
     if age > LISTENED {
         print_remark(format_args!(
-            "`fleet up` has not listened for {} s, so this is old; `fleet status --wait` listens to the nodes now",
+            "`fleet up` has not updated this list for {} s, so it is old; `fleet status --wait` listens to the nodes now",
             age.as_u64() / 1_000_000_000
         ));
     }
-    show_rows(&place, &enrolled_rows(&place, presence)?, arguments, output)?;
+    show_rows(&place, &select_enrolled_rows(&place, presence)?, arguments, output)?;
     Ok(CommandExit::Ok)
 }
 
 /// Rows of the nodes in the file of `fleet up` that still belong to the fleet.
-fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
+fn select_enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
     // The file may still have nodes that were removed, and it has no labels of the operator.
     let enrolled = place.open_authority()?.enrolled_nodes()?;
-    let mut rows = presence.aged_rows();
+    let mut rows = presence.with_current_ages();
     rows.retain(|row| enrolled.contains_key(&row.node));
     for row in &mut rows {
         row.label_with(enrolled.get(&row.node).map(|node| &node.labels));
@@ -59,10 +59,10 @@ fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<Memb
 }
 
 /// The nodes as JSON for the live page, with those that never sent a hello and the state of the message server. Sends nothing.
-pub(crate) fn nodes_json(place: &FleetPlace) -> Result<Value, Error> {
+pub(crate) fn build_nodes_json(place: &FleetPlace) -> Result<Value, Error> {
     let presence = place.read_presence();
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
-    let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| enrolled_rows(place, presence))?;
+    let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| select_enrolled_rows(place, presence))?;
     let known = place.open_authority()?.node_names()?;
     // A node that joined and never reported is in no hello, and must not be missing from the list.
     let silent: Vec<&NodeName> =
@@ -107,8 +107,8 @@ fn show_rows(
     if arguments.json {
         return Ok(output.write_json(&rows)?);
     }
-    let server = place.read_health().map(|health| server_line(&health)).unwrap_or_default();
-    let nodes = nodes_table(rows, &place.open_authority()?.node_names()?);
+    let server = place.read_health().map(|health| describe_server_state(&health)).unwrap_or_default();
+    let nodes = format_nodes_table(rows, &place.open_authority()?.node_names()?);
     // ECMA-48: clears the screen and puts the cursor at its top left, so that the display changes in place.
     let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
     output.write_text(format_args!("{clear}{server}{nodes}"));
@@ -140,7 +140,7 @@ fn receive_hellos(observer: &FleetObserver, members: &mut FleetMembers) {
 }
 
 /// The state of the message server at the last check of `fleet up`.
-fn server_line(health: &BrokerHealth) -> String {
+fn describe_server_state(health: &BrokerHealth) -> String {
     let free = health
         .disk_free
         .map_or_else(String::new, |free| format!(", {} free", numbers::format_scaled(free as f64, "B")));
@@ -155,10 +155,10 @@ fn server_line(health: &BrokerHealth) -> String {
     }
 }
 
-fn nodes_table(rows: &[MemberRow], known: &[NodeName]) -> String {
+fn format_nodes_table(rows: &[MemberRow], known: &[NodeName]) -> String {
     // Nodes that joined and never sent a hello have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
-    let cells = rows.iter().map(node_cells).chain(silent.map(silent_cells));
+    let cells = rows.iter().map(build_node_cells).chain(silent.map(build_silent_cells));
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
     let troubles = rows
         .iter()
@@ -172,7 +172,7 @@ fn disk_warning(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
     (free < KEEP_FREE).then(|| {
         format!(
-            "  {}: only {} free where it keeps results; below {} a run has no captures and no values per second of it\n",
+            "  {}: only {} are free on its disk for results; below {} its captures and values per second are not recorded\n",
             row.node,
             numbers::format_scaled(free as f64, "B"),
             numbers::format_scaled(KEEP_FREE as f64, "B"),
@@ -180,9 +180,9 @@ fn disk_warning(row: &MemberRow) -> Option<String> {
     })
 }
 
-fn node_cells(row: &MemberRow) -> Vec<String> {
+fn build_node_cells(row: &MemberRow) -> Vec<String> {
     let hello = &row.hello;
-    // A silence of a second is normal, so only a lost node has a word of its own.
+    // A silence of a second is normal, so only lost nodes are marked.
     let seen = match row.presence {
         NodePresence::Lost => format!("lost, {} ago", row.silent),
         _ => format!("{:.1} s ago", row.silent.as_u64() as f64 / 1e9),
@@ -203,29 +203,29 @@ fn node_cells(row: &MemberRow) -> Vec<String> {
         seen,
         version,
         state,
-        clock_text(&hello.clock),
+        describe_clock(&hello.clock),
         numbers::format_scaled(hello.disk_free as f64, "B"),
         if waiting == 0 { "-".to_owned() } else { format!("{waiting} waiting") },
-        labels_text(row),
-        hello.ports.iter().map(port_text).collect::<Vec<_>>().join(" "),
+        format_labels(row),
+        hello.ports.iter().map(format_port).collect::<Vec<_>>().join(" "),
     ]
 }
 
 /// Labels of the owner, then those of the operator. A label of the operator without effect is shown with the reason.
-fn labels_text(row: &MemberRow) -> String {
+fn format_labels(row: &MemberRow) -> String {
     let overruled = row.overruled_labels.iter().map(|label| format!("({label}: owner's key)"));
     let all: Vec<String> = row.labels().cloned().chain(overruled).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(" ") }
 }
 
-fn silent_cells(node: &NodeName) -> Vec<String> {
+fn build_silent_cells(node: &NodeName) -> Vec<String> {
     let mut cells = vec![node.to_string(), "silent".to_owned()];
     // The header has nine columns, and a row must fill them.
     cells.resize(9, "-".to_owned());
     cells
 }
 
-fn clock_text(clock: &ClockFacts) -> String {
+fn describe_clock(clock: &ClockFacts) -> String {
     let source = format!("{:?}", clock.source).to_lowercase();
     match clock.max_error {
         Some(error) if clock.synchronised => format!("{source} ±{error}"),
@@ -233,7 +233,7 @@ fn clock_text(clock: &ClockFacts) -> String {
     }
 }
 
-fn port_text(port: &OfferedPort) -> String {
+fn format_port(port: &OfferedPort) -> String {
     let labels = if port.labels.is_empty() { String::new() } else { format!(":{}", port.labels.join(":")) };
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
     let down = if port.up { "" } else { "(down)" };

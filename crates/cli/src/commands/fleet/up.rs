@@ -43,8 +43,8 @@ pub(crate) fn run_message_server(
     let place = FleetPlace::from_arguments(&arguments.place)?;
     let authority = Arc::new(place.open_authority()?);
     // Before any thread of this process reads the network.
-    let isolation = give_up_rights(arguments, &place)?;
-    let host = arguments.address.clone().map_or_else(own_address, Ok)?;
+    let isolation = drop_unneeded_rights(arguments, &place)?;
+    let host = arguments.address.clone().map_or_else(guess_own_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::with_new_certificate(
         Arc::clone(&authority),
         certificate_names(&host)?,
@@ -64,7 +64,7 @@ pub(crate) fn run_message_server(
     place.write_addresses(&addresses)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
     output.write_line(format_args!("Fleet in {}", place.directory().display()));
-    // Printed only for a guess: the user must see it before a node fails to reach it.
+    // A guessed address is printed, so that the user notices a wrong one before a node fails to reach it.
     if arguments.address.is_none() {
         output.write_line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
     }
@@ -90,20 +90,20 @@ fn watch_until_signal(
     certificate: &mut ServerCertificateKeeper,
     enrolment: &EnrolServer,
 ) -> Result<(), Error> {
-    // The servers of `--cluster` are not ours to watch or restart.
+    // The servers of `--cluster` are managed elsewhere, so they are neither watched nor restarted.
     let health = lock_mutex(broker).is_some().then(|| watch_health(place)).transpose()?;
     let mut nodes = AnnouncedNodes::default();
-    // Zero: the first pass of the loop checks the certificate.
+    // The time 0 makes the first pass of the loop check the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
-        // Polled and not notified: `fleet remove` is another process, and changes only files.
+        // The directory is polled, because `fleet remove` is another process that only changes files.
         nodes.check_server(place, broker, authority);
         if monotonic_now() >= renew_at {
             renew_at = keep_certificate_valid(certificate, broker, enrolment);
         }
         if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest) {
-            apply_health(&found, place, broker);
+            handle_server_health(&found, place, broker);
         }
     }
     Ok(())
@@ -132,7 +132,7 @@ fn exit_soon_after_signal() -> Result<(), Error> {
             std::thread::sleep(POLL / 2);
         }
         std::thread::sleep(ENDING);
-        print_remark("fleet: ended before all threads had stopped");
+        print_remark("fleet: the process ended before all threads had stopped");
         // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
     });
@@ -146,7 +146,7 @@ fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
 }
 
 /// Saves the state of the server for `fleet status`, and restarts the server if that helps.
-fn apply_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
+fn handle_server_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
     if let Some(broker) = lock_mutex(broker).as_ref().filter(|_| found.needs_restart) {
         // After its disk was full, the store works again only after a restart (`BrokerHealth::needs_restart`).
@@ -169,10 +169,11 @@ fn keep_certificate_valid(
     match certificate.renew_if_due(wall_clock_seconds(), lock_mutex(broker).as_ref(), enrolment) {
         Ok(false) => {}
         Ok(true) => print_remark("fleet: the certificate of the message server was renewed"),
-        // Not again at once: the reason, such as a full disk, lasts for a while.
+        // The next attempt comes later, because the reason, such as a full disk, lasts for a while.
         Err(error) => {
-            let text =
-                format_args!("cannot renew the certificate of the message server: {error}; trying again");
+            let text = format_args!(
+                "cannot renew the certificate of the message server: {error}; `fleet up` tries again later"
+            );
             print_warning("fleet", text);
             return monotonic_now() + RENEWAL_AGAIN;
         }
@@ -186,7 +187,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The address that nodes most likely reach: IPv4 first.
-fn own_address() -> Result<String, Error> {
+fn guess_own_address() -> Result<String, Error> {
     // Global addresses only: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
@@ -216,7 +217,7 @@ fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
 
 /// Prepares the message server, which takes the right to change users, and leaves this process the rights that it needs from now on.
 /// `None` with `--cluster`.
-fn give_up_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
+fn drop_unneeded_rights(arguments: &UpArgs, place: &FleetPlace) -> Result<Option<ServerIsolation>, Error> {
     let ports = [arguments.listen.port(), arguments.enrol.port()];
     let kept = sandbox::needs::broker_capabilities(place.directory(), &ports);
     let isolation = if arguments.cluster.is_empty() {
@@ -294,7 +295,7 @@ fn start_enrolment(
         }
         // After the server knows the node: an error above refuses the node, and nothing was admitted.
         print_remark(format_args!("fleet: node {node} was admitted"));
-        place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
+        place.record_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
     });
     Ok(EnrolServer::start_listening(Arc::clone(authority), security, arguments.enrol, on_join)?)
@@ -323,8 +324,9 @@ impl AnnouncedNodes {
         }
         // After a failure, `as_of` is unchanged, so the next look tries again.
         if let Err(error) = self.announce_nodes(broker, authority) {
-            let text =
-                format_args!("cannot tell the message server which nodes to admit: {error}; trying again");
+            let text = format_args!(
+                "cannot update the list of nodes that the message server admits: {error}; `fleet up` tries again"
+            );
             print_warning("fleet", text);
         }
     }

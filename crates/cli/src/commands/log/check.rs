@@ -31,7 +31,7 @@ pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Re
     Ok(match is_complete(&checked) {
         Some(true) => CommandExit::Ok,
         Some(false) => CommandExit::Fail,
-        // Neither good nor bad: what is not known must not pass a gate.
+        // An unknown result is neither success nor failure: it must not pass a gate.
         None => CommandExit::Inconclusive,
     })
 }
@@ -53,28 +53,28 @@ fn check_text(checked: &LogCheck) -> String {
     let mut text = format_table(
         &["", "frames"],
         [
-            super::account_row("written since the beginning", checked.written),
-            super::account_row("in files that exist", checked.frames),
-            super::account_row("in files removed by retention", checked.removed_frames),
-            super::account_row("dropped: kernel ring", checked.dropped_kernel),
-            super::account_row("dropped: our queue", checked.dropped_queue),
-            super::account_row("dropped: disk", checked.dropped_disk),
+            super::build_account_row("written since the beginning", checked.written),
+            super::build_account_row("in files that exist", checked.frames),
+            super::build_account_row("in files removed by retention", checked.removed_frames),
+            super::build_account_row("dropped: kernel ring", checked.dropped_kernel),
+            super::build_account_row("dropped: our queue", checked.dropped_queue),
+            super::build_account_row("dropped: disk", checked.dropped_disk),
         ],
     );
-    text.push_str(&super::trailers_table(checked.numbers));
-    text.push_str(&against_tap(checked));
-    let mut lines: Vec<String> = checked.findings.iter().map(finding_text).collect();
+    text.push_str(&super::format_trailers_table(checked.numbers));
+    text.push_str(&describe_tap_comparison(checked));
+    let mut lines: Vec<String> = checked.findings.iter().map(describe_finding).collect();
     if checked.open_files > 0 {
         lines.push(format!(
             "{} files are still being written, or were left by a killed log",
             format_count(checked.open_files)
         ));
     }
-    lines.extend(checked.find_doubt().map(doubt_text));
-    lines.push(checksums_text(checked.checksums));
-    lines.extend(directions_text(checked.directions));
+    lines.extend(checked.find_doubt().map(describe_doubt));
+    lines.push(describe_checksums(checked.checksums));
+    lines.extend(describe_directions(checked.directions));
     let verdict = match is_complete(checked) {
-        // Every frame may still be there, but not as it was.
+        // All frames may still be in the log, but their contents may have changed.
         Some(false) if is_only_changed(checked) => "no frame is known to be missing, but the log was changed",
         Some(true) => "the log is complete",
         Some(false) => "the log is not complete",
@@ -86,7 +86,7 @@ fn check_text(checked: &LogCheck) -> String {
 
 /// Returns true if changed bytes are the only fault of the log.
 fn is_only_changed(checked: &LogCheck) -> bool {
-    // The counters alone: if they show a loss, the log is more than changed.
+    // If the counters show a loss, frames are missing, too, so the log is not only changed.
     let without = LogCheck { findings: Vec::new(), ..checked.clone() };
     checked.findings.iter().all(is_change) && !without.is_incomplete()
 }
@@ -96,7 +96,7 @@ const fn is_change(finding: &LogFinding) -> bool {
 }
 
 /// Describes which frames the log was to have: "complete" is about these only.
-fn directions_text(files: LoggedFiles) -> Option<String> {
+fn describe_directions(files: LoggedFiles) -> Option<String> {
     let arriving =
         "logged: frames that arrived; frames that this machine sent are in no file (--direction both)";
     Some(match files {
@@ -112,7 +112,7 @@ fn directions_text(files: LoggedFiles) -> Option<String> {
 }
 
 /// Describes the comparisons that were made, so that the reader knows which damage they can show.
-fn checksums_text(checksums: LogChecksums) -> String {
+fn describe_checksums(checksums: LogChecksums) -> String {
     let LogChecksums { files, files_without, lines, lines_without } = checksums;
     if files == 0 && lines == 0 {
         return "checked: the numbers of frames; no checksums: written by an older version, so a changed byte may be overlooked"
@@ -133,7 +133,7 @@ fn checksums_text(checksums: LogChecksums) -> String {
     text
 }
 
-fn against_tap(checked: &LogCheck) -> String {
+fn describe_tap_comparison(checked: &LogCheck) -> String {
     let Some(tap) = checked.tap else { return String::new() };
     let lost = checked.lost_copies();
     let rows = (0..2).map(|way| {
@@ -159,7 +159,7 @@ fn against_tap(checked: &LogCheck) -> String {
     }
 }
 
-fn doubt_text(doubt: LogDoubt) -> String {
+fn describe_doubt(doubt: LogDoubt) -> String {
     match doubt {
         // Doubts widen what is unknown; they never turn a complete log into an incomplete one.
         LogDoubt::Older { frames } => format!(
@@ -175,7 +175,7 @@ fn doubt_text(doubt: LogDoubt) -> String {
     }
 }
 
-fn finding_text(finding: &LogFinding) -> String {
+fn describe_finding(finding: &LogFinding) -> String {
     match finding {
         LogFinding::Gone { file } => format!("file {file} is in the index but missing"),
         LogFinding::Differs { file, said, found } => {

@@ -3,9 +3,9 @@
 use super::tools::{self, ToolCall};
 use serde_json::{Value, json};
 
-/// Versions that differ in nothing that is used here; the newest first.
+/// Supported versions of the protocol, the newest first. They do not differ in what this server uses.
 const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
-/// For the assistant, before its first call.
+/// Instructions that the assistant gets before its first call.
 const INSTRUCTIONS: &str = "packetrig tests networks: it sends frames from interfaces of a test rig and accounts for every one of them. \
     Check a plan with check_plan before open_run. Frames leave only through start_streams. A verdict INCONCLUSIVE means that the rig \
     could not tell; read the report's reasons. `packetrig docs` prints the manual.";
@@ -15,32 +15,32 @@ const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
 const INVALID_PARAMETERS: i32 = -32602;
 
-/// Why a request has no result: code and text.
+/// Error of a JSON-RPC request: code and message.
 type Refusal = (i32, String);
 
 /// Makes the call of a tool.
 pub(super) type CallMaker<'a> = dyn Fn(&ToolCall) -> Result<Value, String> + 'a;
 
-/// The answer to a line; `None` for notifications, answers and empty lines, to which there is none.
+/// Returns the answer to a line; `None` for notifications, answers and empty lines.
 pub(super) fn answer_line(line: &[u8], make_call: &CallMaker<'_>) -> Option<Value> {
     if line.trim_ascii().is_empty() {
         return None;
     }
     let message: Value = match serde_json::from_slice(line) {
         Ok(message) => message,
-        Err(error) => return Some(answer_to(Value::Null, Err((PARSE_ERROR, error.to_string())))),
+        Err(error) => return Some(build_answer(Value::Null, Err((PARSE_ERROR, error.to_string())))),
     };
     let Some(method) = message["method"].as_str() else {
-        // An answer has no method. This side asks nothing, so there is nothing to do with it.
+        // A message without a method is an answer. This server sends no requests, so it ignores answers.
         let is_answer = message.get("result").or_else(|| message.get("error")).is_some();
-        let refusal = (INVALID_REQUEST, "a request has a `method`".to_owned());
-        return (!is_answer).then(|| answer_to(Value::Null, Err(refusal)));
+        let refusal = (INVALID_REQUEST, "the request has no `method`".to_owned());
+        return (!is_answer).then(|| build_answer(Value::Null, Err(refusal)));
     };
     let id = message.get("id")?.clone();
-    Some(answer_to(id, answer_request(method, &message["params"], make_call)))
+    Some(build_answer(id, answer_request(method, &message["params"], make_call)))
 }
 
-fn answer_to(id: Value, outcome: Result<Value, Refusal>) -> Value {
+fn build_answer(id: Value, outcome: Result<Value, Refusal>) -> Value {
     match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
         Err((code, message)) => {
@@ -51,7 +51,7 @@ fn answer_to(id: Value, outcome: Result<Value, Refusal>) -> Value {
 
 fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Refusal> {
     match method {
-        "initialize" => Ok(introduction(&parameters["protocolVersion"])),
+        "initialize" => Ok(build_introduction(&parameters["protocolVersion"])),
         "ping" => Ok(json!({})),
         "tools/list" => {
             Ok(json!({ "tools": tools::TOOLS.iter().map(tools::Tool::describe).collect::<Vec<_>>() }))
@@ -62,7 +62,7 @@ fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -
 }
 
 /// The version that the client asks for, if it is known; else the newest, and the client decides.
-fn introduction(asked: &Value) -> Value {
+fn build_introduction(asked: &Value) -> Value {
     let version = VERSIONS.iter().find(|version| asked == **version).unwrap_or(&VERSIONS[0]);
     json!({
         "protocolVersion": version,
@@ -72,7 +72,7 @@ fn introduction(asked: &Value) -> Value {
     })
 }
 
-/// A tool that fails answers with `isError`, which the assistant reads; only a call that makes no sense is refused.
+/// Calls a tool. If the tool fails, the result has `isError`, which the assistant reads; only an invalid call is an error.
 fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Refusal> {
     let name = parameters["name"].as_str().unwrap_or_default();
     let tool = tools::TOOLS.iter().find(|tool| tool.name == name);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_without_sense_are_refused_by_code() {
+    fn invalid_messages_are_refused_with_code() {
         let code = |line: &[u8]| answer_line(line, &|_| Ok(Value::Null)).unwrap()["error"]["code"].clone();
         assert_eq!(code(b"{"), PARSE_ERROR);
         assert_eq!(code(b"[]"), INVALID_REQUEST);

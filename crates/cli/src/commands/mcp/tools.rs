@@ -37,7 +37,7 @@ enum CallForm {
     PostDocument(&'static str),
     /// The parameters are the members of the body; these are added.
     PostMembers(&'static str, &'static [(&'static str, &'static str)]),
-    /// The body has nothing.
+    /// The body is empty.
     PostNothing(&'static str),
     CheckPlan,
 }
@@ -177,15 +177,15 @@ impl Tool {
             "inputSchema": {
                 "type": "object", "properties": properties, "required": required, "additionalProperties": false,
             },
-            "annotations": { "readOnlyHint": self.only_reads() },
+            "annotations": { "readOnlyHint": self.is_read_only() },
         })
     }
 
-    const fn only_reads(&self) -> bool {
+    const fn is_read_only(&self) -> bool {
         matches!(self.form, CallForm::Get(_) | CallForm::GetOf(_) | CallForm::CheckPlan)
     }
 
-    /// The call that these arguments ask for, or what is wrong with them.
+    /// Makes the API call for these arguments, or describes which argument is wrong.
     pub(super) fn read_call(&self, arguments: &Value) -> Result<ToolCall, String> {
         let empty = Map::new();
         let given = match arguments {
@@ -209,9 +209,9 @@ impl Tool {
                 .unwrap_or_default()
         };
         Ok(match self.form {
-            CallForm::Get(path) => ToolCall::Get(format!("{path}{}", query_text(given))),
+            CallForm::Get(path) => ToolCall::Get(format!("{path}{}", format_query(given))),
             CallForm::GetOf(path) => {
-                ToolCall::Get(format!("{path}{}", encode_url_part(&value_text(&only()))))
+                ToolCall::Get(format!("{path}{}", encode_url_part(&format_value(&only()))))
             }
             CallForm::PostDocument(path) => ToolCall::Post(path, only()),
             CallForm::PostMembers(path, members) => {
@@ -219,7 +219,7 @@ impl Tool {
                 ToolCall::Post(path, Value::Object(added.chain(given.clone()).collect()))
             }
             CallForm::PostNothing(path) => ToolCall::Post(path, json!({})),
-            CallForm::CheckPlan => ToolCall::CheckPlan(value_text(&only())),
+            CallForm::CheckPlan => ToolCall::CheckPlan(format_value(&only())),
         })
     }
 }
@@ -253,14 +253,16 @@ impl Parameter {
 }
 
 /// `?a=1&b=2`; nothing without parameters.
-fn query_text(given: &Map<String, Value>) -> String {
-    let pairs: Vec<_> =
-        given.iter().map(|(name, value)| format!("{name}={}", encode_url_part(&value_text(value)))).collect();
+fn format_query(given: &Map<String, Value>) -> String {
+    let pairs: Vec<_> = given
+        .iter()
+        .map(|(name, value)| format!("{name}={}", encode_url_part(&format_value(value))))
+        .collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }
 
-/// Without the quotes of a JSON text.
-fn value_text(value: &Value) -> String {
+/// Formats a value for a query. Strings have no quotes there.
+fn format_value(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -306,10 +308,11 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_only_senders_and_openers_change_anything() {
+    fn tool_names_are_unique_and_reading_tools_change_nothing() {
         let names: std::collections::BTreeSet<_> = TOOLS.iter().map(|tool| tool.name).collect();
         assert_eq!(names.len(), TOOLS.len());
-        let changing: Vec<_> = TOOLS.iter().filter(|tool| !tool.only_reads()).map(|tool| tool.name).collect();
+        let changing: Vec<_> =
+            TOOLS.iter().filter(|tool| !tool.is_read_only()).map(|tool| tool.name).collect();
         assert_eq!(changing, ["open_run", "start_streams", "stop_streams", "end_run", "start_method"]);
     }
 }

@@ -60,9 +60,9 @@ pub(super) struct ArmedHook {
 }
 
 impl ArmedHook {
-    /// Sets the time of the first frame. A later call moves a start that has not come yet.
+    /// Sets the time of the first frame. Another call changes it, unless the event has happened already.
     pub(super) fn set_start(&self, at: MonoTime) {
-        // Sending fails only if the thread has ended, and then it has run the command.
+        // Sending fails only if the thread has ended, that is, after it has run the command.
         self.start.send(at).unwrap_or_default();
     }
 
@@ -71,7 +71,9 @@ impl ArmedHook {
         drop(self.start);
         match self.thread.join() {
             Ok(caused) => caused.map_err(Error::Usage),
-            Err(_) => Err(Error::Usage("the thread of the event command died".to_owned())),
+            Err(_) => Err(Error::Usage(
+                "the thread of the event command panicked; this is a bug in packetrig".to_owned(),
+            )),
         }
     }
 }
@@ -82,13 +84,13 @@ fn run_when_due(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Re
     loop {
         let left = (first + after).since(MonoTime::from_nanos(clock::monotonic_ns()));
         match started.recv_timeout(left.to_std()) {
-            // The controller has put the start off.
+            // The controller has postponed the start.
             Ok(later) => first = later,
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
-    // The time before the command: the device may change at any moment while it runs.
+    // The time is taken before the command starts, because the device may change at any time while it runs.
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
     run_shell(command)?;
     Ok(Some(begun.since(first)))

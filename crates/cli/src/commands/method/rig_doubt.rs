@@ -2,10 +2,10 @@
 
 use packetrig_method::TrialResult;
 
-/// Trials in a row that the rig could not sustain, after which the user is told: one may be an accident.
+/// Number of successive trials that the rig could not sustain after which the user is warned. A single one may be an accident.
 const IN_A_ROW: u32 = 2;
 
-/// Trials that the rig could not sustain so far.
+/// Counts the successive trials that the rig could not sustain.
 #[derive(Debug, Default)]
 pub(super) struct RigDoubt {
     in_a_row: u32,
@@ -13,8 +13,8 @@ pub(super) struct RigDoubt {
 }
 
 impl RigDoubt {
-    /// Takes a trial; returns a warning, at most once in a test.
-    pub(super) fn note_trial(&mut self, result: &TrialResult) -> Option<&'static str> {
+    /// Records a trial. Returns a warning at most once in a test.
+    pub(super) fn record_trial(&mut self, result: &TrialResult) -> Option<&'static str> {
         // A trial without loss is a fact, even if the rig reports a fault.
         let is_doubtful = result.rig_fault.is_some() && !result.is_without_loss();
         self.in_a_row = if is_doubtful { self.in_a_row + 1 } else { 0 };
@@ -39,14 +39,14 @@ mod tests {
     }
 
     /// Whether the user is told after each trial.
-    fn told_after(faults: &[bool]) -> Vec<bool> {
+    fn list_warned_trials(faults: &[bool]) -> Vec<bool> {
         let mut doubt = RigDoubt::default();
-        faults.iter().map(|fault| doubt.note_trial(&trial(*fault)).is_some()).collect()
+        faults.iter().map(|fault| doubt.record_trial(&trial(*fault)).is_some()).collect()
     }
 
     #[test]
     fn busy_rig_is_named_after_two_trials_and_once() {
-        assert_eq!(told_after(&[true, true, true, true]), [false, true, false, false]);
-        assert_eq!(told_after(&[true, false, true, false]), [false; 4]);
+        assert_eq!(list_warned_trials(&[true, true, true, true]), [false, true, false, false]);
+        assert_eq!(list_warned_trials(&[true, false, true, false]), [false; 4]);
     }
 }

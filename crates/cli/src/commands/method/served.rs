@@ -159,7 +159,7 @@ impl ServedTest {
     }
 
     fn lock_progress(&self) -> MutexGuard<'_, TestProgress> {
-        // No panic can leave it half changed: each change is an assignment.
+        // A poisoned lock is still usable: each change is one assignment, so a panic cannot leave a partial change.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,15 +239,15 @@ impl MethodService for MethodRunner {
                 TestRefusal::Failed(_) => MethodRefusal::Failed(text),
             }
         })?;
-        Ok(progress_json(&started))
+        Ok(build_progress_json(&started))
     }
 
     fn list_methods(&self) -> Vec<Value> {
-        self.lock_tests().by_id.values().map(|test| progress_json(&test.lock_progress())).collect()
+        self.lock_tests().by_id.values().map(|test| build_progress_json(&test.lock_progress())).collect()
     }
 
     fn method_state(&self, id: &str) -> Option<Value> {
-        self.find_test(id).map(|test| progress_json(&test.lock_progress()))
+        self.find_test(id).map(|test| build_progress_json(&test.lock_progress()))
     }
 
     fn stop_method(&self, id: &str) -> Option<Value> {
@@ -258,11 +258,11 @@ impl MethodService for MethodRunner {
         if progress.state == TestState::Running {
             progress.state = TestState::Stopping;
         }
-        Some(progress_json(&progress))
+        Some(build_progress_json(&progress))
     }
 }
 
-fn progress_json(progress: &TestProgress) -> Value {
+fn build_progress_json(progress: &TestProgress) -> Value {
     // Numbers, texts and lists only, which always become JSON.
     serde_json::to_value(progress).unwrap_or_default()
 }
@@ -302,7 +302,7 @@ fn served_test_setup(terms: &ServedTestTerms, request: Value) -> Result<StartedT
     let thread = Builder::new().name("method".to_owned()).spawn(move || {
         let kept = ResultCopies { out: None, page: PageChoice::Write };
         let mut watcher = ProgressWatcher(&of_thread);
-        carry_out_guarded(&of_thread, || running.carry_out(store.as_deref(), kept, &mut watcher));
+        run_and_record_end(&of_thread, || running.run_test_to_end(store.as_deref(), kept, &mut watcher));
     });
     let thread =
         thread.map_err(|error| TestRefusal::Failed(packetrig_fleet_io::Error::Thread(error).into()))?;
@@ -310,19 +310,19 @@ fn served_test_setup(terms: &ServedTestTerms, request: Value) -> Result<StartedT
 }
 
 /// Does the work of a test and records its end, also after a panic: otherwise the test would stay `running` and block all others.
-fn carry_out_guarded(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
+fn run_and_record_end(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
     // After a panic, only the progress is used, and that is whole after each of its changes.
     let ended = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(ended) => ended.map_err(|error| packetrig_units::message_with_causes(&error)),
         Err(panic) => Err(format!(
             "bug: an assumption of packetrig failed: {}; please report what the server has printed",
-            panic_text(&*panic)
+            extract_panic_message(&*panic)
         )),
     };
-    note_end(test, ended);
+    record_end(test, ended);
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
+fn extract_panic_message(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&str>() {
         return text;
     }
@@ -330,7 +330,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 }
 
 /// Records the end of a test in its progress.
-fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
+fn record_end(test: &ServedTest, ended: Result<TestEnd, String>) {
     let mut progress = test.lock_progress();
     progress.trial = None;
     progress.to_go = None;
@@ -356,7 +356,7 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     // effect.
     let known = serde_json::to_value(&options).unwrap_or_default();
     if let Some(path) = unknown_member(&given, &known) {
-        return Err(TestRefusal::Invalid(format!("options: the method knows no member {path}")));
+        return Err(TestRefusal::Invalid(format!("options: the method has no member {path}")));
     }
     let needs_command = match &options {
         MethodOptions::Convergence(_) => true,
@@ -364,7 +364,8 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
         _ => false,
     };
     if needs_command {
-        let text = "it needs a shell command, and the API runs none; start it with `packetrig test`";
+        let text =
+            "this method needs a shell command, which the API does not run; start it with `packetrig test`";
         return Err(TestRefusal::Invalid(format!("options: {text}")));
     }
     options
@@ -388,7 +389,7 @@ fn unknown_member(given: &Value, known: &Value) -> Option<String> {
     }
 }
 
-/// Reads the plans as the test will, so that a client receives problems at once.
+/// Reads the plans in the same way as the test does, so that a client learns of problems at once.
 fn check_plans(
     options: &MethodOptions,
     plans: &[Value],
@@ -423,7 +424,7 @@ fn refuse_files(number: usize, plan: &Value) -> Result<(), TestRefusal> {
     let flows = plan["flows"].as_array().into_iter().flatten();
     let replay = flows.enumerate().find(|(_, flow)| flow.get("x_replay").is_some());
     replay.map_or(Ok(()), |(flow, _)| {
-        let text = "the API reads no captures; `packetrig test` does";
+        let text = "plans that read capture files cannot be run over the API; use `packetrig test`";
         Err(TestRefusal::Invalid(format!("plans[{number}].flows[{flow}].x_replay: {text}")))
     })
 }

@@ -89,8 +89,8 @@ impl StoredTest {
             kernel: kernel::release_name(),
             ports: runner.ports.clone(),
             trials: session.trial_count(),
-            took_ns: time_of_trials(&head.options, trials),
-            // Kept as a word, because the page of a later version must show the verdict as it was given.
+            took_ns: sum_trial_times(&head.options, trials),
+            // The verdict is stored as a word, so that later versions show it unchanged.
             verdict: verdict_name(report.judgement.verdict).to_owned(),
             figures: report.result.report_figures(),
             tables: report.to_tables(),
@@ -110,7 +110,7 @@ impl StoredTest {
         match self.report.judgement.verdict {
             Some(MethodVerdict::Fail) => CommandExit::Fail,
             Some(MethodVerdict::Unknown) => CommandExit::Inconclusive,
-            // Without a criterion there is nothing to fail: the test is done, which is what was asked for.
+            // Without a criterion the test cannot fail: a complete test is a success.
             Some(MethodVerdict::Pass) | None => CommandExit::Ok,
         }
     }
@@ -167,7 +167,7 @@ impl StoredTest {
         // The table of the verdict is there only if there is something to judge.
         let is_judged = self.report.judgement.verdict.is_some();
         let verdict = if is_judged { String::new() } else { format!("\nVerdict: {}\n", self.verdict) };
-        std::iter::once(heading).chain(self.tables.iter().map(text_table)).chain([verdict]).collect()
+        std::iter::once(heading).chain(self.tables.iter().map(format_result_table)).chain([verdict]).collect()
     }
 
     fn to_csv(&self) -> String {
@@ -191,7 +191,7 @@ impl StoredTest {
     }
 }
 
-fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
+fn sum_trial_times(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
     // Not from the clock: a test that was resumed has pauses between its processes.
     trials.iter().fold(Nanos::ZERO, |sum, JournalEntry { order, result, .. }| {
         sum + options.trial_waits(order).total_wait() + result.sending + result.overhead
@@ -208,7 +208,7 @@ const fn verdict_name(verdict: Option<MethodVerdict>) -> &'static str {
     }
 }
 
-fn text_table(part: &ResultTable) -> String {
+fn format_result_table(part: &ResultTable) -> String {
     let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
@@ -222,14 +222,14 @@ fn text_table(part: &ResultTable) -> String {
 /// Announces the next trial.
 pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     let NextTrial { number, order, options, method } = trial;
-    print_remark(format_args!("trial {number}: {}", order_text(order)));
+    print_remark(format_args!("trial {number}: {}", describe_order(order)));
     let known = method.describe_progress();
     // An estimate that fails is left out: it must not end a test.
     let to_go = options.remaining_cost(method).map(|cost| describe_trial_time(&cost)).unwrap_or_default();
     print_remark(format_args!("  {known}; {to_go} to go"));
 }
 
-fn order_text(order: &TrialOrder) -> String {
+fn describe_order(order: &TrialOrder) -> String {
     let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
     let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
     format!("{size}{} for {}{then}", order.load, order.sending_time())
@@ -272,13 +272,13 @@ fn describe_trial_count(CostRange { least, most }: &CostRange) -> String {
 }
 
 fn describe_trial_time(cost: &CostRange) -> String {
-    let shortest = duration_text(cost.least.total_time());
-    let longest = duration_text(cost.most.total_time());
+    let shortest = format_duration(cost.least.total_time());
+    let longest = format_duration(cost.most.total_time());
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
 /// Formats a long time for planning; up to two hours, it is rounded up.
-fn duration_text(time: Nanos) -> String {
+fn format_duration(time: Nanos) -> String {
     // Rounded up, because a plan for a lab must rather end early than late.
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
@@ -297,6 +297,6 @@ pub(super) fn print_dry_run(
     // A real device decides how the search goes on, so an example device stands for it.
     let orders = options.rehearse_trials(&options.typical_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");
-    output.write_text(text_table(&tabulate_plan(options, &orders)));
+    output.write_text(format_result_table(&tabulate_plan(options, &orders)));
     Ok(())
 }

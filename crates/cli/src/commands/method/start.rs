@@ -55,8 +55,8 @@ struct MethodSetup {
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.prepare_setup()?, request.traffic(), request.terms());
-    // Said before the dry run ends, because it concerns the sizes that are printed there.
-    quick::remark_on_sizes(
+    // The remark comes before the output of a dry run, because it concerns the sizes that are printed there.
+    quick::print_size_remark(
         request.frame_size(),
         traffic.vlan.is_some(),
         traffic.ipv6 || traffic.hosts.has_ipv6(),
@@ -86,7 +86,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
 fn check_loads(start: &MethodSetup) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
-    for order in start.options.rehearse_most()? {
+    for order in start.options.rehearse_longest()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
         // The highest load of a size needs most of the link, so lower ones fit if it does.
         if order.load > known.load {
@@ -152,7 +152,7 @@ fn load_at(
 }
 
 /// The load of a method that sends one load only. Above `--max-rate`, a load from the user is refused and the default is lowered.
-fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
+fn choose_single_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
     // A load that the user typed is refused and not lowered: a result at another load would answer another
     // question.
     if rate.is_some() {
@@ -161,12 +161,12 @@ fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> 
     device.highest_load(None)
 }
 
-fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodSetup {
+fn single_device_setup(options: MethodOptions, device: DeviceTraffic) -> MethodSetup {
     MethodSetup { options, devices: vec![device], commands: ShellCommands::default() }
 }
 
 fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
-    // The sizes are the method's; this one only completes the document.
+    // The method sets the sizes of its trials; this size only completes the document.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
     let device =
         single_device_traffic(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
@@ -192,7 +192,7 @@ fn rfc2544_setup(arguments: &Rfc2544Args) -> Result<MethodSetup, Error> {
     options.criteria.maximum_recovery_ns = arguments.max_recovery;
     options.criteria.maximum_reset_ns = arguments.max_reset;
     let commands = ShellCommands { event: arguments.reset_command.clone(), ..ShellCommands::default() };
-    Ok(MethodSetup { commands, ..one_device(MethodOptions::Rfc2544(Box::new(options)), device) })
+    Ok(MethodSetup { commands, ..single_device_setup(MethodOptions::Rfc2544(Box::new(options)), device) })
 }
 
 /// The sizes that the user named, or the usual ones. The smallest usual sizes rise until the headers and the tag fit.
@@ -288,7 +288,7 @@ fn mlrsearch_setup(arguments: &MlrsearchArgs) -> Result<MethodSetup, Error> {
     let min = min.unwrap_or_else(|| max.scale_by(0.001));
     let search = MlrOptions { goals, min, max, size: None, warmup: None, fail_fast: false };
     let options = MlrsearchOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
-    Ok(one_device(MethodOptions::Mlrsearch(options), device))
+    Ok(single_device_setup(MethodOptions::Mlrsearch(options), device))
 }
 
 fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
@@ -313,18 +313,18 @@ fn bisect_setup(arguments: &BisectArgs) -> Result<MethodSetup, Error> {
         size: None,
     };
     let options = BisectOptions { search, waits: TrialWaits::QUICK, required_frames_per_second: minimum };
-    Ok(one_device(MethodOptions::Bisect(options), device))
+    Ok(single_device_setup(MethodOptions::Bisect(options), device))
 }
 
 fn convergence_setup(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> {
     if arguments.event_at >= arguments.time {
-        return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
+        return Err(Error::Usage("--event-at must be before the end of the trial (--time)".to_owned()));
     }
     let rate = arguments.rate.or_else(|| FrameRate::per_second(10_000).map(Rate::Frames));
     let device = single_device_traffic(&arguments.traffic, &arguments.terms, arguments.frames.size, rate)?;
     let options = ConvergenceOptions {
         frame_size_bytes: None,
-        frames_per_second: only_load(&device, arguments.rate)?,
+        frames_per_second: choose_single_load(&device, arguments.rate)?,
         trial_ns: arguments.time,
         event_at_ns: arguments.event_at,
         repetitions: arguments.repetitions,
@@ -336,7 +336,7 @@ fn convergence_setup(arguments: &ConvergenceArgs) -> Result<MethodSetup, Error> 
         undo: arguments.undo.clone(),
         ..ShellCommands::default()
     };
-    Ok(MethodSetup { commands, ..one_device(MethodOptions::Convergence(options), device) })
+    Ok(MethodSetup { commands, ..single_device_setup(MethodOptions::Convergence(options), device) })
 }
 
 fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
@@ -362,7 +362,8 @@ fn comparison_setup(arguments: &CompareArgs) -> Result<MethodSetup, Error> {
         let limit = WorseningLimit::PercentOfFirst(to_percent(worse.0));
         measures.map(|measure| MaximumWorsening { measure, limit }).to_vec()
     });
-    let (of_first, of_second) = (only_load(&first, arguments.rate)?, only_load(&second, arguments.rate)?);
+    let (of_first, of_second) =
+        (choose_single_load(&first, arguments.rate)?, choose_single_load(&second, arguments.rate)?);
     // Both devices get the same load, so the lower of their highest loads counts.
     let load = ComparedLoad {
         frame_size_bytes: None,
@@ -400,7 +401,7 @@ fn loss_share_setup(arguments: &LossShareArgs) -> Result<MethodSetup, Error> {
         runs_per_rate: arguments.repetitions,
         ..LossShareOptions::new(loads)
     };
-    Ok(one_device(MethodOptions::LossShare(options), device))
+    Ok(single_device_setup(MethodOptions::LossShare(options), device))
 }
 
 fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {

@@ -62,7 +62,7 @@ impl TrialRunner {
     ) -> Result<Option<TrialResult>, Error> {
         let stop: &dyn Fn() -> bool = &|| watcher.is_stopped();
         self.commands.prepare_device(order.device)?;
-        // After the user's command, whose time is not the rig's.
+        // The clock starts after the user's command, so that its time does not count as overhead of the rig.
         let begun = clock::monotonic_ns();
         if !wait_unless_stopped(waits.before_ns, stop) {
             return Ok(None);
@@ -110,7 +110,7 @@ impl TrialRunner {
             TrialExecutor::Here(ground) => {
                 run_on(ground.as_mut(), document, options, user).map_err(Error::from)
             }
-            // Not begun again: the event may have happened, and the device would be changed twice.
+            // The trial is not repeated: the event may have happened, and a repetition would change the device twice.
             TrialExecutor::Fleet(fleet) if hook.is_some() => fleet.run_trial(document, options, user),
             TrialExecutor::Fleet(fleet) => run_until_started(fleet, document, options, user),
         };
@@ -148,7 +148,7 @@ impl TrialRunner {
             confirmed: self.confirmed.clone(),
             capture_dir: None,
             drain,
-            // The method judges, not the run.
+            // The run has no criteria, because the method judges the trials.
             criteria: AcceptanceCriteria { carrier_loss, ..AcceptanceCriteria::default() },
         }
     }
@@ -177,7 +177,7 @@ fn run_until_started(
     for _ in 1..STARTS {
         match fleet.run_trial(document, options.clone(), (stop, &mut *on_event)) {
             Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
-                print_remark(format_args!("  the trial did not start and is begun again: {}", fault.text));
+                print_remark(format_args!("  the trial did not start and is repeated: {}", fault.text));
                 // A new id, because the run that did not start may be in the catalogue already.
                 options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::random_number()));
             }

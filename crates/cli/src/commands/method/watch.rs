@@ -80,13 +80,13 @@ impl TestWatcher for TerminalWatcher {
             show::report_trial(result);
         }
         // Also with `--quiet`: it says what the result is worth.
-        if let Some(warning) = self.doubt.note_trial(result) {
+        if let Some(warning) = self.doubt.record_trial(result) {
             self.remark(format!("test: {warning}"));
         }
     }
 
     fn leave_unfinished(&mut self, id: &str) {
         // Also with `--quiet`: the id is needed to resume the test.
-        self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
+        self.remark(format!("test {id} is unfinished; `packetrig test resume {id}` continues it"));
     }
 }

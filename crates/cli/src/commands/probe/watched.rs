@@ -29,7 +29,7 @@ fn monotonic_now() -> MonoTime {
 
 struct ServedSeries {
     watched: Arc<WatchedSeries>,
-    /// `None` if viewers cannot be served: probes do not depend on them.
+    /// The viewer's server; `None` if it could not start. Probes do not depend on it.
     _server: Option<ViewerServer>,
 }
 

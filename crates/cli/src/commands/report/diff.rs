@@ -20,9 +20,9 @@ pub(super) fn compare_results(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
-    // Chosen in both results, because a name may be missing in one of them alone.
-    let before = chosen_figures(read_comparable(&arguments.before, store)?, &arguments.limits)?;
-    let after = chosen_figures(read_comparable(&arguments.after, store)?, &arguments.limits)?;
+    // The figures are selected in both results, because a figure may exist in only one of them.
+    let before = select_named_figures(read_comparable(&arguments.before, store)?, &arguments.limits)?;
+    let after = select_named_figures(read_comparable(&arguments.after, store)?, &arguments.limits)?;
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
     let report = ComparisonReport::from_results(&before, &after, &limits, arguments.anyway);
     let form = &arguments.form;
@@ -70,13 +70,16 @@ fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult,
 }
 
 /// The result with those of its figures that the user has named.
-fn chosen_figures(mut result: ComparableResult, flags: &FigureLimitFlags) -> Result<ComparableResult, Error> {
-    result.figures = retain_named(result.figures, &flags.figure)?;
+fn select_named_figures(
+    mut result: ComparableResult,
+    flags: &FigureLimitFlags,
+) -> Result<ComparableResult, Error> {
+    result.figures = retain_named_figures(result.figures, &flags.figure)?;
     Ok(result)
 }
 
 /// Retains the figures with these names, or all without names. A name that no figure has was probably typed wrong.
-pub(super) fn retain_named(
+pub(super) fn retain_named_figures(
     mut figures: Vec<ReportFigure>,
     names: &[String],
 ) -> Result<Vec<ReportFigure>, Error> {
@@ -97,22 +100,25 @@ pub(super) fn retain_named(
 }
 
 fn render_comparison(report: &ComparisonReport, is_judged_by_nothing: bool, style: TextStyle) -> String {
-    let mut text =
-        format!("before: {}\nnow:    {}\n\n", label_text(&report.before), label_text(&report.after));
-    text.push_str(&comparison_table(&report.comparison.figures, style));
-    // A verdict without limits would be a PASS of nothing.
+    let mut text = format!(
+        "before: {}\nnow:    {}\n\n",
+        format_result_label(&report.before),
+        format_result_label(&report.after)
+    );
+    text.push_str(&format_comparison_table(&report.comparison.figures, style));
+    // Without limits there is no verdict: a PASS would mean nothing.
     if is_judged_by_nothing && report.difference.is_none() {
         text.push_str("\nNothing was judged: `--max-worse` sets limits.\n");
         return text;
     }
-    text.push_str(&verdict_text(report.comparison.verdict, &report.reasons(), style));
+    text.push_str(&format_verdict(report.comparison.verdict, &report.reasons(), style));
     if report.difference.is_some() {
         text.push_str("  `--anyway` compares them nevertheless\n");
     }
     text
 }
 
-fn label_text(label: &ResultLabel) -> String {
+fn format_result_label(label: &ResultLabel) -> String {
     let name = if label.name.is_empty() { String::new() } else { format!(" \"{}\"", label.name) };
     let id = label.id.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
     let verdict = if label.verdict.is_empty() { String::new() } else { format!(", {}", label.verdict) };
@@ -120,17 +126,17 @@ fn label_text(label: &ResultLabel) -> String {
 }
 
 /// The figures side by side.
-pub(super) fn comparison_table(figures: &[ComparedFigure], style: TextStyle) -> String {
+pub(super) fn format_comparison_table(figures: &[ComparedFigure], style: TextStyle) -> String {
     if figures.is_empty() {
         return "  neither result has figures\n".to_owned();
     }
     let header = ["figure", "before", "now", "difference", "percent", "change", "allowed", "verdict"];
-    let rows: Vec<Vec<String>> = figures.iter().map(figure_row).collect();
+    let rows: Vec<Vec<String>> = figures.iter().map(build_figure_row).collect();
     let all = "`--markdown`";
     fitted_table(style.width(), &header, &rows, &["allowed", "difference", "before"], all)
 }
 
-fn figure_row(figure: &ComparedFigure) -> Vec<String> {
+fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {
     let value =
         |value: Option<f64>| value.map_or_else(dash, |value| format_figure_value(value, &figure.unit));
     vec![
@@ -150,7 +156,7 @@ fn dash() -> String {
 }
 
 /// The verdict in its colour, and its reasons.
-pub(super) fn verdict_text(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
+pub(super) fn format_verdict(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
     let word = match verdict {
         FigureVerdict::Pass => style.good("PASS"),
         FigureVerdict::Fail => style.bad("FAIL"),

@@ -28,7 +28,7 @@ pub(super) fn write_page(
     open: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    // Before the page is made: a missing program must not be noticed last.
+    // The browser is searched before the page is made, so that a missing program is reported early.
     let opener = open.then(PageOpener::find_program).transpose()?;
     let stored = find_stored(catalogue, id)?;
     let page = render_stored_page(catalogue, &stored)?;

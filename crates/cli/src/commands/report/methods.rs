@@ -13,7 +13,7 @@ use serde::Serialize;
 use std::io;
 
 /// The command that continues an interrupted method.
-fn resume_command(id: &str) -> String {
+fn format_resume_command(id: &str) -> String {
     format!("packetrig test resume {id}")
 }
 
@@ -29,7 +29,7 @@ pub(super) fn list_only(
     if methods.is_empty() {
         output.write_line("there are no test methods yet");
     }
-    output.write_text(methods_table(methods, output));
+    output.write_text(format_methods_table(methods, output));
     Ok(())
 }
 
@@ -37,22 +37,22 @@ pub(super) fn list_only(
 pub(super) fn list_methods(methods: &[MethodSummary], output: &mut CommandOutput) {
     if !methods.is_empty() {
         output.write_line("\nTest methods:");
-        output.write_text(methods_table(methods, output));
+        output.write_text(format_methods_table(methods, output));
     }
 }
 
-fn methods_table(methods: &[MethodSummary], output: &CommandOutput) -> String {
+fn format_methods_table(methods: &[MethodSummary], output: &CommandOutput) -> String {
     if methods.is_empty() {
         return String::new();
     }
     let header = ["id", "started (UTC)", "type", "name", "verdict", "state", "trials"];
-    let rows: Vec<_> = methods.iter().map(method_row).collect();
+    let rows: Vec<_> = methods.iter().map(build_method_row).collect();
     // Never the id: it is what the commands that show, continue or remove a method need.
     let least_important = ["trials", "started (UTC)", "name"];
     fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
 }
 
-fn method_row(method: &MethodSummary) -> Vec<String> {
+fn build_method_row(method: &MethodSummary) -> Vec<String> {
     vec![
         method.id.clone(),
         identity::utc_date_time(method.started_wall_ns),
@@ -79,7 +79,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
             let (process, resume) = match process {
                 Some(process) => (format!("{process}, alive"), "–".to_owned()),
                 // Only without a living process: two of them would write one journal.
-                None => ("ended".to_owned(), resume_command(&summary.id)),
+                None => ("ended".to_owned(), format_resume_command(&summary.id)),
             };
             let name = name_or_dash(&summary.name);
             vec![
@@ -115,7 +115,7 @@ pub(super) struct ResumableMethod<'a> {
 pub(super) fn resumable_methods(methods: &[UnfinishedMethod]) -> Vec<ResumableMethod<'_>> {
     let rows = methods.iter().map(|method| ResumableMethod {
         method,
-        resume: method.process.is_none().then(|| resume_command(&method.summary.id)),
+        resume: method.process.is_none().then(|| format_resume_command(&method.summary.id)),
     });
     rows.collect()
 }
@@ -155,7 +155,7 @@ fn no_result(method: &MethodSummary, file: Option<&str>) -> Error {
             "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",
             method.state,
             format_count(method.trials),
-            resume_command(id)
+            format_resume_command(id)
         )
     })
 }

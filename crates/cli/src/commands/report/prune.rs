@@ -1,6 +1,6 @@
 //! `packetrig report prune`, `pin` and `unpin`.
 
-use super::{catalogue_to_list, existing_catalogue, find_stored, name_or_dash};
+use super::{existing_catalogue, find_stored, name_or_dash, open_catalogue_to_list};
 use crate::args::PruneArgs;
 use crate::error::Error;
 use crate::identity;
@@ -21,7 +21,7 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
         before_wall_ns: age.map(|age| clock::wall_clock_ns().saturating_sub(age)).or(arguments.before),
         name: arguments.name.clone(),
     };
-    let outcome = match catalogue_to_list(arguments.store.directory.as_deref())? {
+    let outcome = match open_catalogue_to_list(arguments.store.directory.as_deref())? {
         None => PruneOutcome::default(),
         // The same plan that a real call carries out, so that both name the same results.
         Some(catalogue) if arguments.dry_run => catalogue.plan_prune(&criteria)?,
@@ -37,7 +37,7 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
 fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
     if !outcome.removed.is_empty() {
         let header = ["id", "type", "name", "started (UTC)", "size"];
-        let rows: Vec<_> = outcome.removed.iter().map(pruned_row).collect();
+        let rows: Vec<_> = outcome.removed.iter().map(build_pruned_row).collect();
         output.write_text(fitted_table(
             output.style().width(),
             &header,
@@ -67,7 +67,7 @@ fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOu
     }
 }
 
-fn pruned_row(pruned: &PrunedResult) -> Vec<String> {
+fn build_pruned_row(pruned: &PrunedResult) -> Vec<String> {
     vec![
         pruned.id.clone(),
         pruned.kind.clone(),

@@ -1,6 +1,6 @@
 //! `packetrig report trend`: the figures of all results with one name, over time.
 
-use super::{catalogue_to_list, diff};
+use super::{diff, open_catalogue_to_list};
 use crate::args::TrendArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -18,7 +18,7 @@ const COLUMNS: usize = 4;
 const POINTS: usize = 24;
 
 pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let catalogue = catalogue_to_list(arguments.store.directory.as_deref())?;
+    let catalogue = open_catalogue_to_list(arguments.store.directory.as_deref())?;
     let results =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| read_results(catalogue, arguments))?;
     if results.is_empty() {
@@ -55,11 +55,11 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
         let others = all - found.len();
         print_warning(
             "report",
-            format_args!("{others} results with this name are of another kind and left out"),
+            format_args!("{others} results with this name are of another kind and are left out"),
         );
     }
     // The catalogue lists the newest first; a trend reads from the oldest on.
-    // Cut before it is turned around: the newest are kept.
+    // The list is truncated before it is reversed, so that the newest results remain.
     found.truncate(arguments.most);
     found.reverse();
     let read: Result<Vec<_>, Error> =
@@ -93,30 +93,30 @@ fn trend_result(
     Ok(TrendResult {
         label,
         started_wall_ns: stored.started_wall_ns(),
-        figures: diff::retain_named(result.figures, &arguments.limits.figure)?,
+        figures: diff::retain_named_figures(result.figures, &arguments.limits.figure)?,
     })
 }
 
 fn render_trend(report: &TrendReport, style: TextStyle) -> String {
     let mut text = format!("{} results of \"{}\"\n\n", report.results.len(), report.name);
-    text.push_str(&results_table(report, style));
+    text.push_str(&format_results_table(report, style));
     text.push('\n');
-    text.push_str(&figures_table(&report.figures, style));
+    text.push_str(&format_figures_table(&report.figures, style));
     if let Some(compared) = &report.comparison {
         text.push_str("\nThe newest against the medians of those before:\n");
-        text.push_str(&diff::comparison_table(&compared.figures, style));
+        text.push_str(&diff::format_comparison_table(&compared.figures, style));
         let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
         reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
         // A trend of one result has no median to be compared with.
         if report.results.len() < 2 {
             reasons.push("there is no earlier result to compare it with".to_owned());
         }
-        text.push_str(&diff::verdict_text(compared.verdict, &reasons, style));
+        text.push_str(&diff::format_verdict(compared.verdict, &reasons, style));
     }
     text
 }
 
-fn results_table(report: &TrendReport, style: TextStyle) -> String {
+fn format_results_table(report: &TrendReport, style: TextStyle) -> String {
     let columns: Vec<&FigureTrend> = report.figures.iter().take(COLUMNS).collect();
     let titles: Vec<String> = columns.iter().copied().map(FigureTrend::title).collect();
     let mut header = vec!["id", "started (UTC)", "verdict"];
@@ -132,7 +132,7 @@ fn results_table(report: &TrendReport, style: TextStyle) -> String {
                 result.label.verdict.clone(),
             ];
             row.extend(
-                columns.iter().map(|trend| value_text(trend, trend.values.get(index).copied().flatten())),
+                columns.iter().map(|trend| format_value(trend, trend.values.get(index).copied().flatten())),
             );
             row
         })
@@ -142,14 +142,14 @@ fn results_table(report: &TrendReport, style: TextStyle) -> String {
     fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
 }
 
-fn figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
+fn format_figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
     let header = ["figure", "first", "last", "least", "median", "most", "trend"];
     let rows: Vec<Vec<String>> = figures
         .iter()
         .map(|trend| {
             let values = [trend.first, trend.last, trend.min, trend.median, trend.max];
             let mut row = vec![trend.title()];
-            row.extend(values.map(|found| value_text(trend, found)));
+            row.extend(values.map(|found| format_value(trend, found)));
             row.push(render_sparkline(&trend.values, POINTS));
             row
         })
@@ -157,6 +157,6 @@ fn figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
     fitted_table(style.width(), &header, &rows, &["least", "most", "first"], "`--markdown`")
 }
 
-fn value_text(trend: &FigureTrend, value: Option<f64>) -> String {
+fn format_value(trend: &FigureTrend, value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format_figure_value(value, &trend.unit))
 }

@@ -59,13 +59,13 @@ pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(),
     if is_open {
         Ok(())
     } else {
-        Err(Error::Usage("nobody can use this server: give --token-file FILE".into()))
+        Err(Error::Usage("no client could use this server; give --token-file FILE".into()))
     }
 }
 
 /// Reads the token in the file. A missing file is created, readable by its owner only.
 pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, Error> {
-    // Created first and read second: so no other process can put its own file there between a check and the creation.
+    // The file is created first, and read only if it exists already: no other process can put its own file there in between.
     let made = match private_files::create_new(file) {
         Ok(new) => create_token(new),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
@@ -88,7 +88,7 @@ fn create_token(mut file: File) -> std::io::Result<String> {
 pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let name = path.display();
     let file = File::open(path).map_err(|source| Error::unreadable_file(path, source))?;
-    // Facts of the open file, not of the path: the file that was checked is the one that is read.
+    // The open file is checked, not its path, so that the checked file is the one that is read.
     let facts = file.metadata().map_err(|source| Error::unreadable_file(path, source))?;
     // The permission bits of the group and of others must all be zero.
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
@@ -106,7 +106,7 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
         .map_err(|source| Error::unreadable_file(path, source))?;
     // Editors end a file with a line end, which is no part of a token.
     let token = text.trim();
-    // A part of a longer file would be another token than its owner means.
+    // A longer file is refused, because its beginning would be a different token.
     let is_whole = text.len() as u64 <= LONGEST;
     if !is_whole || token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(

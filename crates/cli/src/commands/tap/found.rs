@@ -12,7 +12,7 @@ use packetrig_link_io::tap::{FoundTap, find_taps};
 pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let taps = find_taps(named.name.as_deref())?;
     if named.json {
-        let values = taps.iter().map(status_json).collect::<Result<Vec<_>, _>>()?;
+        let values = taps.iter().map(build_status_json).collect::<Result<Vec<_>, _>>()?;
         output.write_json(&values)?;
         return Ok(CommandExit::Ok);
     }
@@ -20,19 +20,21 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
         output.write_line("no tap is running; `packetrig tap A B` starts one");
     }
     for tap in &taps {
-        output.write_line(format_args!("{}: {}", tap.state.name, condition_text(tap)));
+        output.write_line(format_args!("{}: {}", tap.state.name, describe_condition(tap)));
         tap.gone_interfaces().iter().for_each(|name| output.write_line(refusing::loss_remark(name)));
         match tap.read_accounts()? {
-            Some(accounts) => output.write_text(show::accounts_text(&tap.state, &accounts, None)),
+            Some(accounts) => output.write_text(show::format_accounts(&tap.state, &accounts, None)),
             // A tap whose process forwarded has taken its counters with it.
-            None => output.write_line("it left no counters"),
+            None => {
+                output.write_line("the tap left no counters: its process forwarded the frames and has ended")
+            }
         }
     }
     Ok(CommandExit::Ok)
 }
 
 /// Describes whether the tap forwards and whether its process lives.
-fn condition_text(tap: &FoundTap) -> String {
+fn describe_condition(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
         (true, false) => "forwarding in the kernel, without a process".to_owned(),
@@ -40,7 +42,7 @@ fn condition_text(tap: &FoundTap) -> String {
     }
 }
 
-fn status_json(tap: &FoundTap) -> Result<serde_json::Value, Error> {
+fn build_status_json(tap: &FoundTap) -> Result<serde_json::Value, Error> {
     let accounts = tap.read_accounts()?;
     Ok(serde_json::json!({
         "state": tap.state,
@@ -81,7 +83,7 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
     if named.json {
         output.write_json(&result_json(&state, &ended.accounts, Some(&ended)))?;
     } else {
-        output.write_text(show::accounts_text(&state, &ended.accounts, None));
+        output.write_text(show::format_accounts(&state, &ended.accounts, None));
     }
     Ok(judge_tap(&ended))
 }

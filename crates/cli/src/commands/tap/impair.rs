@@ -119,7 +119,7 @@ fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
 }
 
 /// The accounts by direction, for `--json`; null if nothing was impaired.
-pub(super) fn accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
+pub(super) fn build_accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
     accounts.map_or(
         serde_json::Value::Null,
         |[there, back]| serde_json::json!({ DIRECTIONS[0]: there, DIRECTIONS[1]: back }),
@@ -127,7 +127,7 @@ pub(super) fn accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json
 }
 
 /// Table with a row for each direction.
-pub(super) fn accounts_table(accounts: &[ImpairAccount; 2]) -> String {
+pub(super) fn format_accounts_table(accounts: &[ImpairAccount; 2]) -> String {
     let rows = DIRECTIONS.iter().zip(accounts).map(|(direction, account)| {
         let counts = &account.counts;
         let late = counts.late_most_ns as f64 / 1000.0;

@@ -3,7 +3,7 @@
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapLossCause};
 use std::collections::BTreeMap;
 
-/// Counters of each direction at the last look, and the remarks that were made already.
+/// Counters of each direction at the last check, and which remarks were printed already.
 #[derive(Default)]
 pub(super) struct RefusingSides {
     past: BTreeMap<String, SideCounters>,
@@ -39,7 +39,7 @@ impl RefusingSides {
         let not_taken = passed_over + dropped_frames(direction, TapLossCause::NoRedirect);
         let past = self.past.entry(direction.to.clone()).or_default();
         let lost = not_taken.saturating_sub(past.not_taken);
-        // A side that drops some frames and takes others is only overloaded.
+        // A side that accepts some frames and drops others is only overloaded.
         let is_refusing = lost > 0 && forwarded == past.forwarded;
         past.forwarded = forwarded;
         past.not_taken = not_taken;
@@ -62,7 +62,9 @@ fn dropped_frames(direction: &TapDirection, cause: TapLossCause) -> u64 {
 
 /// The remark on an interface that is gone.
 pub(super) fn loss_remark(name: &str) -> String {
-    format!("{name} is gone: frames for it are dropped; restart the tap to use a new interface of that name")
+    format!(
+        "the interface {name} no longer exists, so frames for it are dropped; restart the tap to use a new interface of that name"
+    )
 }
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_takes_nothing_is_named_once() {
+    fn refusing_side_is_reported_once() {
         let mut deafness = RefusingSides::default();
         assert!(deafness.refusal_remarks(&accounts(10, 0)).is_empty());
         assert!(deafness.refusal_remarks(&accounts(20, 5)).is_empty(), "it takes some");
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_gone_is_named_once() {
+    fn vanished_interface_is_reported_once() {
         let mut deafness = RefusingSides::default();
         assert!(deafness.loss_remarks(&[]).is_empty());
         let said = deafness.loss_remarks(&["m0".into()]);

@@ -7,16 +7,16 @@ use packetrig_link_io::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
 /// One line of progress: totals, and rates since the last accounts.
-pub(super) fn progress_line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
+pub(super) fn format_progress_line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
     let directions = now.directions.iter().enumerate().map(|(index, direction)| {
-        direction_text(direction, last.and_then(|last| last.directions.get(index)), length)
+        format_direction(direction, last.and_then(|last| last.directions.get(index)), length)
     });
     directions.collect::<Vec<_>>().join("; ")
 }
 
-fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos) -> String {
+fn format_direction(now: &TapDirection, last: Option<&TapDirection>, length: Nanos) -> String {
     let frames = now.received.saturating_sub(last.map_or(0, |last| last.received));
     let bytes = now.received_bytes.saturating_sub(last.map_or(0, |last| last.received_bytes));
     let mut text = format!(
@@ -39,7 +39,7 @@ fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos
 }
 
 /// All accounts as tables, one row each.
-pub(super) fn accounts_text(
+pub(super) fn format_accounts(
     state: &TapState,
     accounts: &TapAccounts,
     recorded: Option<&RecordingOutcome>,
@@ -49,7 +49,7 @@ pub(super) fn accounts_text(
     let mut text =
         format!("{}: {} <> {}, back end {}, {elapsed:.3} s\n", state.name, a.location, b.location, state.way);
     let header = ["direction", "account", "frames", "because"];
-    let rows = accounts.directions.iter().flat_map(direction_rows);
+    let rows = accounts.directions.iter().flat_map(build_direction_rows);
     text.push_str(&format_table(&header, rows));
     if let Some(recording) = accounts.recording {
         let rows = [
@@ -80,9 +80,9 @@ impl AccountRow {
     }
 }
 
-fn direction_rows(direction: &TapDirection) -> Vec<Vec<String>> {
+fn build_direction_rows(direction: &TapDirection) -> Vec<Vec<String>> {
     let name = format!("{} > {}", direction.from, direction.to);
-    let cells = account_rows(direction).into_iter().map(|row| {
+    let cells = build_account_rows(direction).into_iter().map(|row| {
         let frames = row.frames.map_or_else(|| "–".to_owned(), format_count);
         vec![name.clone(), row.account, frames, row.why.to_owned()]
     });
@@ -90,7 +90,7 @@ fn direction_rows(direction: &TapDirection) -> Vec<Vec<String>> {
 }
 
 /// Rows in the order in which frames pass: received, forwarded, then their copies.
-fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
+fn build_account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     let mut rows = vec![AccountRow::new("received", Some(direction.received), "")];
     if direction.made > 0 {
         // Copies that an impairment added.

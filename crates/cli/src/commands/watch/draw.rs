@@ -4,7 +4,9 @@
 mod ledger;
 mod tables;
 
-use super::facts::{RunFacts, bit_rate_text, latency_text, make_printable, rate_text};
+use super::facts::{
+    RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, make_printable,
+};
 use super::keys::HANDLERS;
 use super::rates::RatePoint;
 use super::state::{EntryKind, Pane, ServerConnection, WatchState};
@@ -89,10 +91,10 @@ impl ScreenRows {
 pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
     let screen = frame.area();
     let mut rows = ScreenRows { left: screen };
-    draw_line(frame, rows.take_rows(1), title_line(state, theme));
+    draw_line(frame, rows.take_rows(1), build_title_line(state, theme));
     // Taken from the bottom before anything else: on a low screen, keys and messages matter more than a table.
-    draw_line(frame, rows.take_last(1), legend_line(state, screen.width, theme));
-    draw_line(frame, rows.take_last(1), message_line(state));
+    draw_line(frame, rows.take_last(1), build_legend_line(state, screen.width, theme));
+    draw_line(frame, rows.take_last(1), build_message_line(state));
     if state.is_helping {
         return draw_help(frame, rows.left);
     }
@@ -104,13 +106,13 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
         };
         return draw_line(frame, rows.take_rows(1), Line::from(text));
     };
-    draw_line(frame, rows.take_rows(1), run_line(run));
-    draw_line(frame, rows.take_rows(1), so_far_line(run, theme));
+    draw_line(frame, rows.take_rows(1), format_run_line(run));
+    draw_line(frame, rows.take_rows(1), build_preview_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
     if screen.height >= TALL {
         ledger::draw_ledger(frame, rows.take_rows(ledger::HEIGHT), run, theme);
     } else {
-        draw_line(frame, rows.take_rows(1), losses_line(run, theme));
+        draw_line(frame, rows.take_rows(1), build_losses_line(run, theme));
     }
     draw_tables(frame, rows, state, run, theme);
 }
@@ -145,7 +147,7 @@ fn draw_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
     frame.render_widget(Paragraph::new(line), area);
 }
 
-fn title_line(state: &WatchState, theme: Theme) -> Line<'static> {
+fn build_title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     let link = match &state.link {
         ServerConnection::Connecting => Span::styled("connecting".to_owned(), theme.doubtful_style()),
         ServerConnection::Connected => Span::styled("connected".to_owned(), theme.good_style()),
@@ -162,7 +164,7 @@ fn title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-fn run_line(run: &RunFacts) -> Line<'static> {
+fn format_run_line(run: &RunFacts) -> Line<'static> {
     // A configuration without a run has no id: the server holds it, and nothing has been opened yet.
     let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), make_printable);
     let state = run.ended.as_ref().map_or_else(
@@ -177,7 +179,7 @@ fn run_line(run: &RunFacts) -> Line<'static> {
 }
 
 /// Losses and the last finding: a preview of the verdict, which comes at the end of the run.
-fn so_far_line(run: &RunFacts, theme: Theme) -> Line<'static> {
+fn build_preview_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let losses = &run.losses;
     let style = if losses.lost.0 > 0 { theme.bad_style() } else { theme.good_style() };
     let mut spans = vec![Span::raw("So far: "), Span::styled(losses.loss_sentence(), style)];
@@ -191,8 +193,8 @@ fn so_far_line(run: &RunFacts, theme: Theme) -> Line<'static> {
 fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState, run: &RunFacts) {
     let totals = &run.totals;
     let line = |name: &str, count: u64, frames: Option<f64>, bytes: Option<f64>| {
-        let (count, frames) = (numbers::format_count(count), rate_text(frames, "pps"));
-        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", bit_rate_text(bytes))
+        let (count, frames) = (numbers::format_count(count), format_rate_or_dash(frames, "pps"));
+        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", format_bit_rate_or_dash(bytes))
     };
     let sent = line("Sent", totals.frames_tx.0, totals.frames_tx_rate, totals.bytes_tx_rate);
     draw_rate(frame, rows.take_rows(1), state, sent, |point| point.sent);
@@ -202,7 +204,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
         // Absent figures become dashes: a run without latency has the line, too, so the lines below keep their
         // places.
         let figures = totals.latency_ns.unwrap_or_default();
-        let [min, mean, max] = [figures.min, figures.mean, figures.max].map(latency_text);
+        let [min, mean, max] = [figures.min, figures.mean, figures.max].map(format_latency_or_dash);
         draw_line(
             frame,
             rows.take_rows(1),
@@ -233,7 +235,7 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
 }
 
 /// One line with the losses by place.
-fn losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
+fn build_losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw("Lost")];
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
     for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
@@ -245,7 +247,7 @@ fn losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     Line::from(spans)
 }
 
-fn message_line(state: &WatchState) -> Line<'static> {
+fn build_message_line(state: &WatchState) -> Line<'static> {
     let Some(entry) = &state.entry else { return Line::from(state.message.clone()) };
     let name = match entry.kind {
         EntryKind::Filter => "Filter by name or port",
@@ -259,7 +261,7 @@ fn message_line(state: &WatchState) -> Line<'static> {
 }
 
 /// One line with the keys that fit.
-fn legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
+fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     if state.entry.is_some() {
         return Line::from("Enter apply  Esc cancel");
     }

@@ -109,7 +109,7 @@ impl StreamRow<'_> {
 }
 
 impl StreamFacts {
-    /// Returns the stream at this place after sorting and filtering; `None` if its row was not sent.
+    /// Returns the stream at this position of the sorted and filtered table; `None` if the server did not send its row.
     pub(super) fn row_at(&self, place: usize) -> Option<StreamRow<'_>> {
         // The server sends a window of rows, which begins at `from`.
         let at = place.checked_sub(self.from)?;
@@ -121,9 +121,9 @@ impl StreamFacts {
         self.columns.get("name").map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the place of the stream with this name, if its row was sent. A flow with several routes has a row of this name for each:
-    /// then the place is the one nearest to `near`.
-    pub(super) fn place_of(&self, name: &str, near: usize) -> Option<usize> {
+    /// Returns the position of the stream with this name, if its row was sent. A flow with several routes has several such rows:
+    /// then the position nearest to `near` is returned.
+    pub(super) fn find_stream_position(&self, name: &str, near: usize) -> Option<usize> {
         let names = self.names().iter().enumerate();
         names
             .filter(|(_, other)| other.as_str() == Some(name))
@@ -197,16 +197,16 @@ pub(super) fn count_or_unmeasured(count: Option<u64>) -> String {
 }
 
 /// Formats a time in ns; a dash if it is not known.
-pub(super) fn latency_text(ns: Option<f64>) -> String {
+pub(super) fn format_latency_or_dash(ns: Option<f64>) -> String {
     ns.map_or_else(|| "–".to_owned(), numbers::format_short_time)
 }
 
 /// Formats a rate per second; a dash if it is not known.
-pub(super) fn rate_text(value: Option<f64>, unit: &str) -> String {
+pub(super) fn format_rate_or_dash(value: Option<f64>, unit: &str) -> String {
     value.map_or_else(|| "–".to_owned(), |value| numbers::format_short(value, unit))
 }
 
 /// Formats bytes per second as bits of layer 2.
-pub(super) fn bit_rate_text(bytes: Option<f64>) -> String {
-    rate_text(bytes.map(|bytes| bytes * 8.0), "bit/s")
+pub(super) fn format_bit_rate_or_dash(bytes: Option<f64>) -> String {
+    format_rate_or_dash(bytes.map(|bytes| bytes * 8.0), "bit/s")
 }

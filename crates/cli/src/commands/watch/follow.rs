@@ -122,7 +122,7 @@ impl ServerLink {
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
                 Err(ClientError::Options(
-                    "internal error: a thread of the viewer has ended; this is a bug in packetrig".to_owned(),
+                    "a thread of the viewer has ended; this is a bug in packetrig".to_owned(),
                 ))
             }
             Err(_) => Ok(None),
@@ -185,7 +185,7 @@ struct Follower {
     lasts: ServerLife,
 }
 
-/// The screen has ended.
+/// The receiver of the screen is closed.
 struct ScreenEnded;
 
 impl Follower {
@@ -197,12 +197,14 @@ impl Follower {
                 // Other rows were requested.
                 Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
-                Err(FollowFailure::Client(error)) if error.may_pass() && self.lasts == ServerLife::OfRun => {
+                Err(FollowFailure::Client(error))
+                    if error.can_succeed_later() && self.lasts == ServerLife::OfRun =>
+                {
                     // Closed means that the screen has ended, too.
                     drop(self.events.send(Ok(WatchEvent::Ended)));
                     return;
                 }
-                Err(FollowFailure::Client(error)) if error.may_pass() => {
+                Err(FollowFailure::Client(error)) if error.can_succeed_later() => {
                     if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
                         return;
                     }
@@ -221,18 +223,18 @@ impl Follower {
     /// Passes events on until other rows are requested. Once the history has come, `needs_history` is false.
     fn follow_events(&self, request: &EventRequest, needs_history: &mut bool) -> Result<(), FollowFailure> {
         let mut stream = self.client.follow_events(&request.request_path(*needs_history))?;
-        self.pass_event(WatchEvent::Connected)?;
+        self.send_to_screen(WatchEvent::Connected)?;
         while !self.is_ending() && self.current_request() == *request {
             if let Some(event) = EventStream::next(&mut stream, LOOK)? {
-                // Only when it has come: a connection that breaks off before must ask again.
+                // The flag is cleared only after the history has arrived, so that a new connection requests it again.
                 *needs_history &= event.name != "history";
-                self.pass_event(WatchEvent::Server(event))?;
+                self.send_to_screen(WatchEvent::Server(event))?;
             }
         }
         Ok(())
     }
 
-    fn pass_event(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
+    fn send_to_screen(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
         self.events.send(Ok(event)).map_err(|_| ScreenEnded)
     }
 

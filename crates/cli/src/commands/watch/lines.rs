@@ -1,7 +1,8 @@
 //! The run in progress without a screen: one line for each state, or the events as JSON.
 
 use super::facts::{
-    LiveFacts, RunFacts, bit_rate_text, count_or_unmeasured, latency_text, make_printable, rate_text,
+    LiveFacts, RunFacts, count_or_unmeasured, format_bit_rate_or_dash, format_latency_or_dash,
+    format_rate_or_dash, make_printable,
 };
 use super::follow::{ServerLink, WatchEvent};
 use super::is_interrupted;
@@ -21,7 +22,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
         WatchEvent::Server(event) if event.name == "live" => {
             // A state that cannot be read is left out: the next one comes within a second.
             let Ok(facts) = serde_json::from_value::<LiveFacts>(event.data) else { return };
-            let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), run_line);
+            let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), format_run_line);
             // A paused run repeats its state, and a log of it should stay short.
             if line != last {
                 output.write_line(&line);
@@ -65,7 +66,7 @@ fn print_events(
 }
 
 /// A state of the run in one line.
-pub(super) fn run_line(run: &RunFacts) -> String {
+pub(super) fn format_run_line(run: &RunFacts) -> String {
     let totals = &run.totals;
     let places: Vec<String> = run
         .losses
@@ -79,13 +80,13 @@ pub(super) fn run_line(run: &RunFacts) -> String {
         totals.started,
         run.streams.total,
         numbers::format_count(totals.frames_tx.0),
-        rate_text(totals.frames_tx_rate, "pps"),
-        bit_rate_text(totals.bytes_tx_rate),
+        format_rate_or_dash(totals.frames_tx_rate, "pps"),
+        format_bit_rate_or_dash(totals.bytes_tx_rate),
         numbers::format_count(totals.frames_rx.0),
-        rate_text(totals.frames_rx_rate, "pps"),
+        format_rate_or_dash(totals.frames_rx_rate, "pps"),
         run.losses.loss_sentence(),
         places.join(", "),
-        latency_text(totals.latency_ns.and_then(|figures| figures.mean)),
+        format_latency_or_dash(totals.latency_ns.and_then(|figures| figures.mean)),
         run.ended.as_ref().map(|why| format!("  ended: {}", make_printable(why))).unwrap_or_default(),
     )
 }

@@ -57,7 +57,7 @@ impl StreamControl {
         match self {
             Self::Allowed => None,
             Self::ViewerToken => {
-                Some("this token permits only looking; name the server's other token with --token-file")
+                Some("this token permits only viewing; give the server's other token with --token-file")
             }
             Self::PlainRun => Some("keys cannot change this run; runs of `packetrig serve` can be changed"),
         }
@@ -219,18 +219,18 @@ impl WatchState {
         match event.name.as_str() {
             "history" => self.latest.rates.restart_history(&event.data),
             "live" => match serde_json::from_value::<LiveFacts>(event.data) {
-                Ok(facts) => self.take_facts(facts),
+                Ok(facts) => self.set_latest_facts(facts),
                 Err(error) => {
                     self.set_message(make_printable(&format!("the server's state cannot be read: {error}")));
                 }
             },
-            // Said before the connection breaks, so that the reason is not `connection reset`.
-            "stopping" => self.link = ServerConnection::Lost("the server stops".to_owned()),
+            // The server announces its stop, so that the shown reason is not `connection reset`.
+            "stopping" => self.link = ServerConnection::Lost("the server is stopping".to_owned()),
             _ => {}
         }
     }
 
-    fn take_facts(&mut self, facts: LiveFacts) {
+    fn set_latest_facts(&mut self, facts: LiveFacts) {
         if facts.configuration != self.latest.facts.configuration {
             // Streams of another configuration may have the same names.
             self.selected_name = None;
@@ -252,7 +252,7 @@ impl WatchState {
         let streams = self.shown_run().map(|run| &run.streams);
         let place = streams
             .zip(self.selected_name.as_ref())
-            .and_then(|(streams, name)| streams.place_of(name, self.selected));
+            .and_then(|(streams, name)| streams.find_stream_position(name, self.selected));
         // Clamped: a filter or a new configuration may leave fewer rows than before.
         let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
         self.selected = place.unwrap_or(self.selected).min(last);
@@ -289,7 +289,7 @@ impl WatchState {
     }
 
     pub(super) fn begin_entry(&mut self, kind: EntryKind) {
-        // A filter is mostly changed a little, and a rate is always a new one.
+        // Editing starts with the present filter, but a rate starts empty.
         let text = if kind == EntryKind::Filter { self.filter.clone() } else { String::new() };
         self.entry = Some(TextEntry { kind, text });
     }
@@ -315,7 +315,7 @@ impl WatchState {
     }
 
     /// Describes the streams that keys act on.
-    pub(super) fn target_text(&self) -> String {
+    pub(super) fn describe_key_target(&self) -> String {
         match (self.acts_on_all, &self.selected_name) {
             (true, _) => "all streams".to_owned(),
             (false, Some(name)) => make_printable(name),

@@ -40,7 +40,7 @@ pub(super) fn show_in_terminal(
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(terminal_failure)?;
     let theme = Theme::new(is_coloured);
     let shown = show_until_end(link, state, theme, &mut terminal, is_over);
-    // Before an error is printed: it would be lost with the second screen.
+    // The terminal is restored before an error is printed: on the alternate screen the error would be lost.
     drop(screen);
     shown
 }

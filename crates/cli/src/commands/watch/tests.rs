@@ -1,10 +1,10 @@
 //! Screens of given facts at several sizes, as stored text; and what keys do to them.
 
 use super::draw::{Theme, draw_screen};
-use super::facts::{latency_text, rate_text};
+use super::facts::{format_latency_or_dash, format_rate_or_dash};
 use super::follow::WatchEvent;
 use super::keys::{HANDLERS, INTERRUPT, on_key};
-use super::lines::run_line;
+use super::lines::format_run_line;
 use super::orders::{OrderedChange, StreamOrder};
 use super::state::{ServerConnection, StreamControl, WatchState};
 use packetrig_server::client::ServerEvent;
@@ -123,7 +123,11 @@ fn numbers_have_the_forms_of_the_live_page() {
         serde_json::from_str(include_str!("../../../../page/assets/number_cases.json")).expect("JSON");
     for case in cases["short"].as_array().expect("cases") {
         let (value, wanted) = (case[1].as_f64(), case[2].as_str().expect("a text").replace('µ', "u"));
-        let text = if case[0] == "time" { latency_text(value) } else { rate_text(value, "bit/s") };
+        let text = if case[0] == "time" {
+            format_latency_or_dash(value)
+        } else {
+            format_rate_or_dash(value, "bit/s")
+        };
         assert_eq!(text, wanted, "{case}");
     }
 }
@@ -147,7 +151,7 @@ fn watch_screen_renders_at_any_size() {
 }
 
 #[test]
-fn names_never_reach_the_terminal_as_controls() {
+fn control_codes_in_names_are_removed() {
     let mut state = watched();
     let mut hostile = live();
     let text = "\u{1b}]0;owned\u{7}\u{9b}31m\r\n\u{202e}";
@@ -158,7 +162,7 @@ fn names_never_reach_the_terminal_as_controls() {
     state.on_event(server_event("live", hostile));
     state.on_event(WatchEvent::Lost(text.to_owned()));
     press(&mut state, "p");
-    for shown in [screen(&state, 200, 60), run_line(state.shown_run().expect("a run"))] {
+    for shown in [screen(&state, 200, 60), format_run_line(state.shown_run().expect("a run"))] {
         let is_control = |c: &char| (c.is_control() && *c != '\n') || *c == '\u{202e}';
         assert_eq!(shown.chars().find(is_control), None, "{shown}");
     }
@@ -190,7 +194,7 @@ fn keys_change_selected_or_all_streams() {
 }
 
 #[test]
-fn whoever_may_only_look_orders_nothing() {
+fn viewer_cannot_change_streams() {
     for (control, reason) in
         [(StreamControl::ViewerToken, "--token-file"), (StreamControl::PlainRun, "packetrig serve")]
     {
@@ -243,7 +247,7 @@ fn change_columns(live: &mut Value, change: fn(&mut Vec<Value>)) {
 #[test]
 fn vanished_stream_passes_selection_to_next_row() {
     let mut state = watched();
-    assert_eq!(state.target_text(), "video");
+    assert_eq!(state.describe_key_target(), "video");
     let mut changed = live();
     change_columns(&mut changed, |column| drop(column.remove(0)));
     state.on_event(server_event("live", changed.clone()));
@@ -268,7 +272,7 @@ fn selection_moves_between_routes_of_one_flow() {
 }
 
 #[test]
-fn curves_of_an_earlier_configuration_do_not_stay() {
+fn new_configuration_clears_curves() {
     let mut state = watched();
     let points = |state: &WatchState| state.shown_snapshot().rates.last_points(usize::MAX).count();
     assert_eq!(points(&state), 12);
@@ -333,10 +337,10 @@ fn keys_are_unique_and_on_help_page() {
 }
 
 #[test]
-fn a_line_has_the_same_facts() {
+fn watch_line_has_facts_of_screen() {
     let state = watched();
     assert_eq!(
-        run_line(state.shown_run().expect("a run")),
+        format_run_line(state.shown_run().expect("a run")),
         "12.3 s  1 of 2 streams send  sent 1 234 567 (100 kpps, 160 Mbit/s)  received 1 234 500 (100 kpps)  \
          60 frames are lost, 7 are in flight or lost: our sender 0, path or in doubt 60, our receiver 0  \
          latency mean 12.3 us"

@@ -144,7 +144,7 @@ fn each_pair_is_in_its_row_and_column() {
 }
 
 #[test]
-fn headings_of_the_grid_have_their_scope() {
+fn grid_headings_have_scope() {
     let page = page_of(&mesh());
     let grid = page.split("<table id=\"probes-grid\"").nth(1).unwrap().split("</table>").next().unwrap();
     assert_eq!((grid.matches("scope=\"col\"").count(), grid.matches("scope=\"row\"").count()), (4, 3));
@@ -231,7 +231,7 @@ fn unknown_probe_value_is_dash_not_zero() {
 }
 
 #[test]
-fn columns_that_no_line_has_are_left_out() {
+fn columns_without_values_are_omitted() {
     let only_counts = report("ping", vec![line("a", "b", Some(answered()))]);
     let expected = [
         "line",
@@ -277,7 +277,7 @@ fn older_probe_report_still_renders_its_section() {
 }
 
 #[test]
-fn names_are_text() {
+fn probe_names_are_escaped() {
     let lines = vec![line("<b>", "c", None), line("<b>", "\"><script>", Some(one_way(41_000, 0)))];
     let page = page_of(&report("oneway", lines));
     assert!(!page.contains("<b>") && !page.contains("<script>"), "{page}");
@@ -297,7 +297,7 @@ fn large_mesh_lists_lines_without_grid() {
 }
 
 #[test]
-fn targets_of_one_host_share_a_cell() {
+fn targets_of_one_host_share_grid_cell() {
     let to_host = |target: &str| ProbeLineReport {
         target: target.to_owned(),
         to_node: None,
@@ -352,12 +352,13 @@ fn negative_time_is_counted_but_not_drawn() {
 
 #[test]
 fn probe_figures_are_sums_or_absent() {
-    let texts: Vec<Option<String>> = probe_figures(&mesh()).into_iter().map(|figure| figure.text).collect();
+    let texts: Vec<Option<String>> =
+        list_probe_figures(&mesh()).into_iter().map(|figure| figure.text).collect();
     let shown = |text: &str| Some(text.to_owned());
     assert_eq!(
         texts,
         [shown("5"), shown("40 probes"), shown("38 probes"), shown("2 probes"), shown("60.212\u{202f}ms")]
     );
-    let nothing = probe_figures(&report("ping", vec![line("a", "b", None)]));
+    let nothing = list_probe_figures(&report("ping", vec![line("a", "b", None)]));
     assert!(nothing[1..].iter().all(|figure| figure.text.is_none()), "{nothing:?}");
 }

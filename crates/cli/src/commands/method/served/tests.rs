@@ -44,7 +44,7 @@ fn runner(store: &tempfile::TempDir) -> MethodRunner {
     MethodRunner::new(ServedTestTerms { store, ..ServedTestTerms::default() }, rights)
 }
 
-fn nowhere() -> [String; 2] {
+fn missing_interfaces() -> [String; 2] {
     ["no-such-space/eth0".to_owned(), "no-such-space/eth1".to_owned()]
 }
 
@@ -77,7 +77,7 @@ fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
 #[test]
 fn served_plan_with_file_path_is_refused() {
     let store = tempfile::tempdir().unwrap();
-    let mut replaying = plan(nowhere());
+    let mut replaying = plan(missing_interfaces());
     replaying["flows"][0]["x_replay"] = json!({"file": "/etc/shadow"});
     let request = json!({"name": "", "plans": [replaying], "options": bisection()});
     let refused = runner(&store).launch_test(request).unwrap_err();
@@ -90,8 +90,8 @@ fn served_plan_with_file_path_is_refused() {
 fn unknown_request_members_are_refused_by_name() {
     let mut options = bisection();
     options["waits"]["colour"] = json!("red");
-    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
-    assert_eq!(text, "options: the method knows no member waits.colour");
+    let text = refusal(json!({"options": options, "plans": [plan(missing_interfaces())]}));
+    assert_eq!(text, "options: the method has no member waits.colour");
     let text = refusal(json!({"options": bisection(), "plans": [], "color": 1}));
     assert!(text.contains("color"), "{text}");
     let text = refusal(json!({"options": bisection(), "plans": []}));
@@ -102,7 +102,7 @@ fn unknown_request_members_are_refused_by_name() {
 fn options_that_cannot_be_run_are_refused() {
     let mut options = bisection();
     options["trial_ns"] = json!(0);
-    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
+    let text = refusal(json!({"options": options, "plans": [plan(missing_interfaces())]}));
     assert!(text.contains("a trial needs a length"), "{text}");
 }
 
@@ -118,7 +118,7 @@ fn method_needing_shell_command_is_refused() {
         "waits": {"before_ns": 0, "late_frames_ns": 0, "settle_ns": 0},
         "maximum_convergence_ns": null,
     });
-    let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
+    let text = refusal(json!({"options": options, "plans": [plan(missing_interfaces())]}));
     assert!(text.contains("shell command"), "{text}");
 }
 
@@ -162,7 +162,7 @@ fn test_stopped_in_first_trial_stores_nothing() {
 fn a_test_that_panics_fails_and_says_why() {
     let options = read_options(bisection()).unwrap();
     let test = ServedTest::new(&MethodHead::new("nightly".to_owned(), options, TestSetup::default()));
-    carry_out_guarded(&test, || panic!("on purpose"));
+    run_and_record_end(&test, || panic!("on purpose"));
     let ended = test.lock_progress().clone();
     assert_eq!(ended.state, TestState::Failed, "{ended:?}");
     assert!(ended.error.as_ref().is_some_and(|error| error.contains("on purpose")), "{ended:?}");

@@ -50,9 +50,9 @@ fn request(line: &str) -> MethodRequest {
 }
 
 /// The most frames per second, and bits per second of layer 2, that leave on any wire in any trial.
-fn most_on_a_wire(start: &MethodSetup) -> (f64, f64) {
+fn max_rates_on_any_wire(start: &MethodSetup) -> (f64, f64) {
     let devices = [
-        start.options.rehearse_most(),
+        start.options.rehearse_longest(),
         start.options.typical_device().and_then(|it| start.options.rehearse_trials(&it)),
     ];
     let mut most = (0.0, 0.0);
@@ -108,7 +108,7 @@ fn limits_hold_in_every_method() {
             (format!("{flags} --max-rate 5Mbit/s"), f64::INFINITY, 5e6),
         ];
         for (line, frames, bits) in limits {
-            let most = most_on_a_wire(
+            let most = max_rates_on_any_wire(
                 &request(&line)
                     .prepare_setup()
                     .unwrap_or_else(|error| panic!("{line}: {}", error.full_message())),
@@ -121,7 +121,7 @@ fn limits_hold_in_every_method() {
 
 /// A method that joins without a limit would not be in the list above.
 #[test]
-fn the_list_has_every_method() {
+fn method_list_is_complete() {
     let command = CommandLine::command();
     let methods = command.find_subcommand("test").unwrap().get_subcommands();
     let limited =

@@ -32,7 +32,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
     for (index, (place, accounts)) in
         [(sender, &SENDER[..]), (path, &[][..]), (receiver, &RECEIVER[..])].into_iter().enumerate()
     {
-        let mut lines = vec![place_line(place, width, theme)];
+        let mut lines = vec![build_place_line(place, width, theme)];
         for (account, name) in accounts {
             // An account that is absent was not measured: it must not be drawn as zero.
             let count = run.ledger.get(*account).map(|count| count.0);
@@ -44,7 +44,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
     }
 }
 
-fn place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
+fn build_place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
     name_and_count(place, &count_or_unmeasured(lost), width, loss_style(lost, theme))
 }
 

@@ -2,7 +2,8 @@
 //! rank, the highest first.
 
 use super::super::facts::{
-    LiveRow, RunFacts, bit_rate_text, count_in, latency_text, make_printable, rate_text,
+    LiveRow, RunFacts, count_in, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash,
+    make_printable,
 };
 use super::super::state::{Pane, StreamControl, WatchState};
 use super::{ScreenRows, Theme, draw_line};
@@ -33,7 +34,7 @@ fn shown_columns<R>(columns: &[LiveColumn<R>]) -> Vec<ShownColumn> {
 }
 
 impl ShownColumn {
-    fn cell_text(&self, row: &impl LiveRow) -> String {
+    fn format_cell(&self, row: &impl LiveRow) -> String {
         let value = row.value(self.name);
         let width = usize::from(self.form.width);
         match (self.name, self.kind) {
@@ -44,11 +45,11 @@ impl ShownColumn {
             }
             (_, ColumnKind::Text) => value.as_str().map_or_else(dash_text, make_printable),
             (_, ColumnKind::YesNo) => link_word(value.as_bool()),
-            (_, ColumnKind::Percent) => percent_text(value.as_f64()),
-            (_, ColumnKind::Nanoseconds) => latency_text(value.as_f64()),
-            (_, ColumnKind::BytesPerSecond) => bit_rate_text(value.as_f64()),
-            (_, ColumnKind::BitsPerSecond) => rate_text(value.as_f64(), "bit/s"),
-            (_, ColumnKind::FramesPerSecond) => rate_text(value.as_f64(), ""),
+            (_, ColumnKind::Percent) => format_percent_or_dash(value.as_f64()),
+            (_, ColumnKind::Nanoseconds) => format_latency_or_dash(value.as_f64()),
+            (_, ColumnKind::BytesPerSecond) => format_bit_rate_or_dash(value.as_f64()),
+            (_, ColumnKind::BitsPerSecond) => format_rate_or_dash(value.as_f64(), "bit/s"),
+            (_, ColumnKind::FramesPerSecond) => format_rate_or_dash(value.as_f64(), ""),
             _ => fitting_count(count_in(value), width),
         }
     }
@@ -74,7 +75,7 @@ fn link_word(is_up: Option<bool>) -> String {
     is_up.map_or("?", |is_up| if is_up { "up" } else { "DOWN" }).to_owned()
 }
 
-fn percent_text(value: Option<f64>) -> String {
+fn format_percent_or_dash(value: Option<f64>) -> String {
     value.map_or_else(dash_text, |value| {
         if value > 0.0 && value < 0.01 { "< 0.01 %".to_owned() } else { format!("{value:.2} %") }
     })
@@ -85,7 +86,7 @@ fn fitting_count(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash_text() };
     let exact = numbers::format_count(count);
     // Never cut: the beginning of a long number would be read as a smaller one.
-    if exact.len() <= width { exact } else { rate_text(Some(count as f64), "") }
+    if exact.len() <= width { exact } else { format_rate_or_dash(Some(count as f64), "") }
 }
 
 pub(super) fn draw_streams(
@@ -104,7 +105,7 @@ pub(super) fn draw_streams(
     };
     let order = format!("by {}{}", state.sort_name(), if state.is_reversed { ", reversed" } else { "" });
     let target = if state.control == StreamControl::Allowed {
-        format!("; keys act on {}", state.target_text())
+        format!("; keys act on {}", state.describe_key_target())
     } else {
         String::new()
     };
@@ -112,7 +113,7 @@ pub(super) fn draw_streams(
     let mut rows = ScreenRows { left: area };
     draw_line(frame, rows.take_rows(1), Line::styled(heading, Theme::title_style()));
     let page = usize::from(rows.left.height.saturating_sub(1));
-    let first = first_row(state.selected_place(), page, streams.matching);
+    let first = choose_first_row(state.selected_place(), page, streams.matching);
     let places = first..(first + page).min(streams.matching);
     let shown: Vec<_> = places
         .map(|place| {
@@ -144,7 +145,7 @@ pub(super) fn draw_ports(
 }
 
 /// Returns the first row of a page that has the selected one in its middle, if possible.
-pub(super) fn first_row(selected: usize, page: usize, count: usize) -> usize {
+pub(super) fn choose_first_row(selected: usize, page: usize, count: usize) -> usize {
     selected.saturating_sub(page / 2).min(count.saturating_sub(page))
 }
 
@@ -165,12 +166,12 @@ fn draw_table(
             (true, true) => "↓",
             (true, false) => "↑",
         };
-        aligned_cell(index, format!("{}{mark}", column.form.heading))
+        align_cell(index, format!("{}{mark}", column.form.heading))
     });
     let lines = rows.iter().map(|(row, style)| {
         let cells = shown.iter().enumerate().map(|(index, column)| {
-            let text = row.as_ref().map_or_else(|| "…".to_owned(), |row| column.cell_text(row));
-            aligned_cell(index, text)
+            let text = row.as_ref().map_or_else(|| "…".to_owned(), |row| column.format_cell(row));
+            align_cell(index, text)
         });
         Row::new(cells).style(*style)
     });
@@ -183,7 +184,7 @@ fn draw_table(
 }
 
 /// A cell with its text at the left in the first column, which has names, and at the right in the others.
-fn aligned_cell(index: usize, text: String) -> Cell<'static> {
+fn align_cell(index: usize, text: String) -> Cell<'static> {
     let line = Line::from(text);
     Cell::from(if index == 0 { line } else { line.right_aligned() })
 }
