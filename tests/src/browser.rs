@@ -276,7 +276,7 @@ fn spawn(program: &str, place: &Path) -> Child {
         // Chromium refuses to sandbox as root.
         command.arg("--no-sandbox");
     }
-    packetrig_sys::child::lead_own_group(&mut command);
+    packetrig_sys::child::start_in_own_group(&mut command);
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -136,7 +136,7 @@ fn peak_per_byte(make: &impl Fn(usize) -> String, work: &mut impl FnMut(&str)) -
     }
     let documents = [make(size), make(4 * size)];
     let peaks = documents.each_ref().map(|document| {
-        MeteredAllocator::process_peak_of(|| work(document)).expect("the allocator of this program")
+        MeteredAllocator::measure_process_peak(|| work(document)).expect("the allocator of this program")
     });
     let [short, long] = peaks.map(|peak| peak as f64);
     (long - short) / (documents[1].len() - documents[0].len()) as f64

@@ -19,7 +19,7 @@ use std::path::Path;
 static ALLOCATOR: MeteredAllocator = MeteredAllocator;
 
 fn peak(bytes: &[u8]) -> u64 {
-    let peak = MeteredAllocator::peak_of(|| drop(value::unpack_value::<NodeResult>(bytes)));
+    let peak = MeteredAllocator::measure_peak(|| drop(value::unpack_value::<NodeResult>(bytes)));
     peak.expect("this program has the allocator that measures")
 }
 

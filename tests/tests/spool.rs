@@ -42,7 +42,7 @@ fn spool_keeps_results_when_disk_is_full() {
     assert_eq!(spool.recovered_parts(), RecoveredParts { waiting: kept, torn: 0, cut_short: 1 });
     assert!(!spool.is_finished(&run, 1));
     spool.release_segments(&run, 1, kept).unwrap();
-    assert_eq!(spool.final_count(&run, 1), Some(kept + 1), "the End that was owed");
+    assert_eq!(spool.final_segment_count(&run, 1), Some(kept + 1), "the End that was owed");
     assert_eq!(
         spool.pending_segments(9).iter().map(|pending| pending.kind).collect::<Vec<_>>(),
         [SegmentKind::End]

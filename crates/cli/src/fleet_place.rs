@@ -101,7 +101,7 @@ impl FleetPlace {
             arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
         Ok(Self(match named {
             Some(named) => named,
-            None => packetrig_store::default_place()?.join("fleet"),
+            None => packetrig_store::default_store_directory()?.join("fleet"),
         }))
     }
 
@@ -158,7 +158,7 @@ impl FleetPlace {
 
     /// History of the nodes.
     pub(crate) fn node_history(&self) -> NodeHistory {
-        NodeHistory::of_fleet(&self.0)
+        NodeHistory::in_fleet_directory(&self.0)
     }
 
     /// Adds events to the history of nodes. No run needs the history, so a failure is only printed.
@@ -175,7 +175,7 @@ impl FleetPlace {
 
     /// Adds the end of a run to the history of its nodes.
     pub(crate) fn record_run_end(&self, report: &RunReport) {
-        let of_nodes = NodeRun::of_report(report).into_iter();
+        let of_nodes = NodeRun::runs_from_report(report).into_iter();
         self.record_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
     }
 

@@ -60,7 +60,7 @@ fn format_headline(report: &RunReport, style: TextStyle) -> String {
     format!(
         "{}{name}, {} UTC, {sending}, run {}, seed {}\n",
         style.bold(&format!("Run {}", report.run)),
-        identity::utc_date_time(report.started_wall_ns),
+        identity::format_utc_date_time(report.started_wall_ns),
         report.outcome.state(),
         report.seed
     )

@@ -23,7 +23,7 @@ pub struct ChaosLevel {
     pub storm: u32,
     /// Number of flushes that a storm lasts.
     pub storm_length: u32,
-    /// Number of flushes or receives after which the link goes down for `flap_length` of them, repeatedly.
+    /// Number of flushes or receives between two link failures. Each failure lasts `flap_length` calls.
     pub flap_every: Option<u64>,
     /// Number of calls for which the link stays down; see `flap_every`.
     pub flap_length: u64,
@@ -46,7 +46,7 @@ impl<P> ChaosWorker<P> {
         Self { port, level, dice: SeededDice::new(level.seed), calls: 0, storm_left: 0 }
     }
 
-    fn roll_fault(&mut self, per_million: u32) -> bool {
+    fn draw_fault(&mut self, per_million: u32) -> bool {
         self.dice.roll_below(1_000_000) < u64::from(per_million)
     }
 
@@ -63,10 +63,10 @@ impl<P> ChaosWorker<P> {
     }
 
     fn partial_amount(&mut self, want: usize) -> usize {
-        if self.roll_fault(self.level.full) {
+        if self.draw_fault(self.level.full) {
             return 0;
         }
-        if want > 1 && self.roll_fault(self.level.partial) {
+        if want > 1 && self.draw_fault(self.level.partial) {
             return remainder_as_usize(self.dice.roll_below(want as u64), want);
         }
         want
@@ -81,7 +81,7 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
 
     fn flush_frames(&mut self) -> Result<(), Error> {
         let down = self.count_call()?;
-        if self.storm_left == 0 && self.roll_fault(self.level.storm) {
+        if self.storm_left == 0 && self.draw_fault(self.level.storm) {
             self.storm_left = self.level.storm_length;
         }
         if self.storm_left > 0 {

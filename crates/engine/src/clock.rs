@@ -1,4 +1,4 @@
-//! The machine's own clock for workers. Virtual time is part of the `sim` back end.
+//! Clock for workers that reads the machine's monotonic time. Virtual time is in the `sim` back end.
 
 use crate::port::WorkerClock;
 use packetrig_sys::clock;
@@ -40,7 +40,7 @@ impl WorkerClock for RealClock {
             self.tighten_timer_slack_once();
             clock::sleep_until_ns(wake.as_nanos());
         } else {
-            // Too near to sleep: the caller calls again until the instant has come.
+            // Too near to sleep: the caller repeats the call until the deadline has passed.
             clock::spin_hint();
         }
     }

@@ -45,7 +45,7 @@ pub struct DoctorFinding {
     pub level: FindingLevel,
     /// The fact that was found.
     pub what: String,
-    /// Remedy, where there is one.
+    /// What the user can do about the finding, if anything.
     pub remedy: Option<String>,
 }
 
@@ -119,7 +119,7 @@ fn interface_finding(
 }
 
 fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
-    let mut findings = vec![packet_rights(machine)];
+    let mut findings = vec![judge_packet_rights(machine)];
     let others = [
         ("xdp", machine.bpf_obstacle.as_ref()),
         ("af-xdp", af_xdp_obstacle(machine)),
@@ -214,7 +214,7 @@ pub fn advised_up(
     (!interface.link.up && refusal.is_none()).then(|| SettingChange::new(setting, machine_setting::UP))
 }
 
-fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
+fn judge_packet_rights(machine: &MachineFacts) -> DoctorFinding {
     // AF_PACKET rings need CAP_NET_RAW; quieting an interface needs CAP_NET_ADMIN.
     let missing: Vec<&str> = ["CAP_NET_RAW", "CAP_NET_ADMIN"]
         .into_iter()
@@ -250,7 +250,7 @@ fn judge_interface(
         ));
     }
     if !interface.link.carrier {
-        findings.push(no_carrier(interface));
+        findings.push(judge_missing_carrier(interface));
     } else if interface.speed.is_none() {
         let remedy = "set the `layer1` speed in the plan to use rates in percent";
         findings.push(interface_finding(
@@ -261,7 +261,7 @@ fn judge_interface(
         ));
     }
     // Announced beforehand: a run changes settings of the user's interface.
-    let loud = loud_offloads(interface);
+    let loud = format_active_offloads(interface);
     if !loud.is_empty() {
         findings.push(interface_finding(
             interface,
@@ -270,12 +270,22 @@ fn judge_interface(
             None,
         ));
     }
-    findings.push(interface_finding(interface, FindingLevel::Note, back_ends(machine, interface), None));
-    findings.push(interface_finding(interface, FindingLevel::Good, stamp_text(interface).into(), None));
+    findings.push(interface_finding(
+        interface,
+        FindingLevel::Note,
+        describe_back_ends(machine, interface),
+        None,
+    ));
+    findings.push(interface_finding(
+        interface,
+        FindingLevel::Good,
+        describe_timestamps(interface).into(),
+        None,
+    ));
     findings
 }
 
-fn no_carrier(interface: &InterfaceFacts) -> DoctorFinding {
+fn judge_missing_carrier(interface: &InterfaceFacts) -> DoctorFinding {
     if interface.link.up {
         let what = "no carrier: nothing can be sent".into();
         let remedy = "connect the other end and bring it up".into();
@@ -286,7 +296,7 @@ fn no_carrier(interface: &InterfaceFacts) -> DoctorFinding {
     interface_finding(interface, FindingLevel::Note, what, Some(remedy))
 }
 
-fn loud_offloads(interface: &InterfaceFacts) -> String {
+fn format_active_offloads(interface: &InterfaceFacts) -> String {
     let loud = interface.offloads.iter().filter(|offload| LOUD.contains(offload));
     loud.map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
@@ -296,8 +306,8 @@ fn af_xdp_obstacle(machine: &MachineFacts) -> Option<&String> {
     machine.af_xdp_obstacle.as_ref().or(machine.bpf_obstacle.as_ref())
 }
 
-/// Lists the back ends that work here, and the one that would be chosen.
-fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
+/// Lists the back ends that work on this interface, and the one that packetrig would choose.
+fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     let mut texts = vec!["back ends: packet".to_owned()];
     // Old kernels do not report XDP features; such a driver counts as having none.
     let xdp = interface.xdp.unwrap_or_default();
@@ -329,7 +339,7 @@ fn back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> String {
     texts.join(", ") + &chosen
 }
 
-fn stamp_text(interface: &InterfaceFacts) -> &'static str {
+fn describe_timestamps(interface: &InterfaceFacts) -> &'static str {
     match interface.timestamping {
         Some(stamps) if stamps.rx_hardware => {
             "the kernel timestamps arrivals; the card could do it, but packetrig does not use that yet"

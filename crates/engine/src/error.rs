@@ -40,20 +40,20 @@ pub enum Error {
         /// The engine's fault, in words.
         reason: String,
     },
-    /// A back end was requested whose program only the user of this machine can name.
-    #[error("port {port}: back end process needs an engine, which only `--engine` on this machine can name")]
+    /// Back end `process` was requested, but only a user of this machine can name its program.
+    #[error("port {port}: back end process needs an engine; name one with `--engine` on this machine")]
     NoEngine { port: String },
     /// The port has no kernel interface, so it cannot have emulated interfaces.
     #[error("port {port} cannot have emulated interfaces: they need a kernel interface")]
     NoDevices { port: String },
-    /// No neighbour answers for the address that frames are sent to.
+    /// No station answers ARP or neighbour discovery for the destination of the frames.
     #[error(
         "flow {flow}: no MAC address to send to, because {address} does not answer {interface}'s ARP or \
             neighbour discovery"
     )]
     Unresolved {
         flow: String,
-        /// The interface that asks.
+        /// The interface that sends the requests.
         interface: String,
         address: std::net::IpAddr,
     },
@@ -63,7 +63,7 @@ pub enum Error {
     /// libpcap compiles the filter expression to a program that packetrig cannot run.
     #[error("filter `{expression}` cannot be used: {reason}")]
     Filter {
-        /// The expression as given.
+        /// The expression as the user wrote it.
         expression: String,
         reason: packetrig_wire::bpf::ProgramRefusal,
     },

@@ -59,7 +59,7 @@ pub struct OpenedPort {
     pub info: PortInfo,
     pub tx: PacketTx,
     pub rx: PacketRx,
-    /// Its lock and former settings; drop it last.
+    /// Lock and original settings of the interface; must be dropped last.
     pub hold: PortHold,
 }
 
@@ -89,13 +89,13 @@ impl PortHold {
         self.site.duplicate()
     }
 
-    /// Returns the settings that could not be made quiet, as text for a caveat.
+    /// Returns texts for caveats: settings that could not be changed for the test.
     pub fn caveats(&self) -> &[String] {
         self.quieted.caveats()
     }
 }
 
-/// An interface claimed for test traffic: guarded, locked, quiet; no ring yet.
+/// An interface that is reserved for test traffic: checked by the guard, locked and quiet. It has no ring yet.
 #[derive(Debug)]
 pub(crate) struct InterfaceClaim {
     pub(crate) netns: NetNs,
@@ -110,8 +110,8 @@ pub fn lock_name(index: u32) -> String {
     format!("packetrig/interface/{index}")
 }
 
-/// Claims the interface of a port.
-pub(crate) fn claim_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
+/// Reserves the interface of a port for test traffic: guard, lock, quiet settings.
+pub(crate) fn reserve_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
@@ -134,9 +134,9 @@ pub(crate) fn claim_interface(port: &Port, confirmed: bool) -> Result<InterfaceC
 }
 
 impl InterfaceClaim {
-    /// Starts to count the interface's own counters from here.
+    /// Starts a meter that reads the interface's counters as differences from their present values.
     pub(crate) fn start_meter(&self) -> Result<InterfaceMeter, Error> {
-        Ok(InterfaceMeter::start(&self.netns, self.link.index)?.without_aside(&self.hold.site.aside))
+        Ok(InterfaceMeter::start(&self.netns, self.link.index)?.exclude_frames(&self.hold.site.aside))
     }
 
     /// Describes the port on AF_PACKET rings.
@@ -144,7 +144,7 @@ impl InterfaceClaim {
         describe_port(port, &self.location, &self.netns, &self.link)
     }
 
-    /// Returns the hold that keeps the interface claimed.
+    /// Returns the value that keeps the interface reserved until it is dropped.
     pub(crate) fn into_hold(self) -> PortHold {
         self.hold
     }
@@ -152,7 +152,7 @@ impl InterfaceClaim {
 
 /// Opens a port of a plan. Sends nothing; everything that arrives from now on is in the receive ring.
 pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
-    let claim = claim_interface(port, options.confirmed)?;
+    let claim = reserve_interface(port, options.confirmed)?;
     let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
     let mut rx_meter = claim.start_meter()?;

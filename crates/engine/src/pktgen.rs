@@ -77,7 +77,7 @@ impl HeldPort for PktgenHold {
     }
 
     fn caveats(&self) -> Vec<String> {
-        self.packet.caveats().iter().cloned().chain(self.doubts.all_doubts()).collect()
+        self.packet.caveats().iter().cloned().chain(self.doubts.list_doubts()).collect()
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {

@@ -11,7 +11,7 @@ use packetrig_wire::bpf::FilterProgram;
 pub trait WorkerClock: Send {
     /// Returns the current time of the node's monotonic clock.
     fn now(&self) -> MonoTime;
-    /// Returns at `until` or a little before; never much after by its own doing.
+    /// Returns at `until` or slightly earlier. Only the kernel's scheduler can make it return later.
     fn wait_until(&self, until: MonoTime);
 }
 
@@ -27,7 +27,7 @@ pub struct RxFrame<'a> {
     /// after that clock was set back, has no time on the monotonic clock.
     pub realtime_ns: Option<u64>,
     pub stamp: StampKind,
-    /// Whether this machine sent it.
+    /// Whether this machine sent the frame.
     pub is_outgoing: bool,
     /// Set if the receiver knows that the frame is several packets on the wire.
     pub merged: Option<MergedFrame>,
@@ -48,7 +48,7 @@ pub trait FrameTx: Send {
     fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
     /// Hands the filled slots to the kernel without waiting. Call it again while frames are pending.
     fn flush_frames(&mut self) -> Result<(), crate::Error>;
-    /// Returns the frames filled and neither taken nor refused yet.
+    /// Returns the number of filled frames that the kernel has neither taken nor refused.
     fn pending_frames(&self) -> usize;
     /// Reads the counters since the port was opened.
     fn read_tx_counters(&mut self) -> Result<TxCounters, crate::Error>;

@@ -58,7 +58,7 @@ pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> 
     let mut engine = EngineProcess::start(command, &site.netns)?;
     let hello = await_hello(&mut engine)
         .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;
-    let meter = InterfaceMeter::start(&site.netns, site.index)?.without_aside(&site.aside);
+    let meter = InterfaceMeter::start(&site.netns, site.index)?.exclude_frames(&site.aside);
     let doubts = SendDoubts::default();
     let version = if hello.version.is_empty() { String::new() } else { format!(" {}", hello.version) };
     let engine_site = EngineSite {
@@ -107,7 +107,7 @@ impl HeldPort for EngineHold {
     }
 
     fn caveats(&self) -> Vec<String> {
-        self.packet.caveats().iter().cloned().chain(self.doubts.all_doubts()).collect()
+        self.packet.caveats().iter().cloned().chain(self.doubts.list_doubts()).collect()
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {

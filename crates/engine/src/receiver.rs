@@ -25,7 +25,7 @@ use packetrig_stats::counts::{DelaySummary, StreamRxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{MonoTime, Nanos};
-use state::{ReceiverState, find_place};
+use state::{ReceiverState, find_index};
 use std::sync::Arc;
 
 /// Frames received per step at most.
@@ -87,7 +87,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
         let Some(state) = &mut self.state else { return };
         for (number, shift) in shifts {
-            if let Some(lane) = find_place(&state.lane_of, *number) {
+            if let Some(lane) = find_index(&state.lane_of, *number) {
                 state.lanes[lane].shift = Some(*shift);
             }
         }
@@ -100,7 +100,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
     fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let Some(state) = &mut self.state else { return Ok(NextStep::IdleUntil(now + IDLE)) };
         let taken = self.port.receive_frames(BATCH, &mut |frame| state.on_frame(frame))?;
-        state.attend_taps(&mut self.port, now, taken == 0)?;
+        state.update_captures(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + IDLE) })
     }
 

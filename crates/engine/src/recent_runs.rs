@@ -9,7 +9,7 @@ use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Number of runs that are remembered. Frames with a damaged mark are compared with each of them.
+/// Maximum number of remembered runs. Each frame that may be of another run is compared with all their keys.
 const MAX_RUNS: usize = 64;
 /// Directory name in the runtime directory.
 const KIND: &str = "recent-runs";

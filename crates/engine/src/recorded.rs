@@ -19,7 +19,7 @@ enum RecordedKind {
     Squeezed(zstd::Decoder<'static, BufReader<BegunFile>>),
 }
 
-/// A file whose first bytes have been read: a pipe does not deliver them a second time.
+/// A file whose first bytes have been read already. They are stored, because a pipe delivers them only once.
 struct BegunFile {
     begin: io::Cursor<Vec<u8>>,
     file: File,

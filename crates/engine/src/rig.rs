@@ -21,7 +21,7 @@ mod watch;
 
 pub use neighbours::PingId;
 pub use open::{HeldPort, MachinePorts, OpenPort, PortOpener};
-pub use plane::{DataPlane, SteeredPlane, this_machine};
+pub use plane::{DataPlane, SteeredPlane, describe_this_machine};
 pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 
 use crate::Error;
@@ -122,7 +122,7 @@ impl TestRig {
         let mut plan = plan;
         let places = PortPlaces::from_options(&plan, options)?;
         places.set_locations(&mut plan);
-        places.ask_before(&plan)?;
+        places.check_permit_before_open(&plan)?;
         if options.terms.steered {
             // Before ports are opened: a plan that cannot be steered must not touch an interface.
             steering::check_steerable(&plan)?;
@@ -138,7 +138,7 @@ impl TestRig {
         check_sizes(&plan, &infos)?;
         let plan = bind_plan(plan, &places, &infos)?;
         // Asked a second time, because shares of a link speed become frames per second only on open ports.
-        places.ask_open(&plan, &infos)?;
+        places.check_permit_of_open_ports(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
@@ -221,7 +221,7 @@ impl TestRig {
             let mut sent = running.finish_sender(&self.clock)?;
             if sent.has_failed && self.steered_streams.is_none() && !self.interrupted {
                 // The sender was to send everything, and nobody stopped it.
-                sent.streams.iter_mut().for_each(|sent| plan_whole_stream(sent, &self.specs));
+                sent.streams.iter_mut().for_each(|sent| count_whole_stream_as_planned(sent, &self.specs));
             }
             result.send.append(&mut sent.streams);
             all.push(sent);
@@ -238,7 +238,7 @@ impl TestRig {
             .send
             .iter()
             .map(|sent| SentTotal { stream: sent.stream, frames: sent.counts.numbered_frames() });
-        // This node's own counts come last, so that no message of another node replaces them.
+        // Counts of this node are added last, so that no message from another node overwrites them.
         for SentTotal { stream, frames } in sent_elsewhere.iter().copied().chain(sent_here) {
             if let Some(total) = totals.get_mut(stream) {
                 *total = frames;
@@ -249,7 +249,7 @@ impl TestRig {
 }
 
 /// Counts all frames of a stream as planned, if it has an end.
-fn plan_whole_stream(sent: &mut SendResult, specs: &[Arc<StreamSpec>]) {
+fn count_whole_stream_as_planned(sent: &mut SendResult, specs: &[Arc<StreamSpec>]) {
     if let Some(total) = specs.get(sent.stream).and_then(|spec| spec.timeline.total_frames()) {
         sent.planned = sent.planned.max(total);
     }

@@ -79,7 +79,7 @@ impl StreamSegment {
         if elapsed <= self.at {
             return self.first;
         }
-        // Converts the time since T to the timeline's own time.
+        // Converts the time since T to a time on the timeline, which has its own origin.
         let since = elapsed.saturating_sub(self.at) + self.timeline.due_time(self.index);
         let index = self.timeline.due_before(since).max(self.index);
         self.first.saturating_add(index - self.index)
@@ -117,7 +117,7 @@ fn since_first(timeline: &StreamTimeline, index: u64) -> Nanos {
 #[derive(Clone, Debug)]
 pub(crate) struct StreamSegments(Vec<StreamSegment>);
 
-/// Segments that are kept: frames of older ones have long arrived.
+/// Maximum number of stored segments. Frames of older segments have arrived long ago.
 const KEPT: usize = 8;
 
 impl StreamSegments {

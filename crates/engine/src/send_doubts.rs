@@ -11,7 +11,7 @@ impl SendDoubts {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
     }
 
-    pub(crate) fn all_doubts(&self) -> Vec<String> {
+    pub(crate) fn list_doubts(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

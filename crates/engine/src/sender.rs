@@ -43,7 +43,7 @@ pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
 /// Frames due before the end of a timed stream may leave this much after it, as at any other time, unless the user says
 /// otherwise. They count as late; the rest is unsent.
 pub const GRACE: Nanos = Nanos::from_millis(200);
-/// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
+/// Maximum number of frames per kernel call. More would make calls cheaper, but send times in tags less exact.
 const BATCH: usize = 64;
 
 pub struct TestSender<T, C> {
@@ -52,12 +52,12 @@ pub struct TestSender<T, C> {
     key: TagKey,
     lanes: Vec<StreamLane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
-    /// Whether streams wait for their own segments.
+    /// Whether each stream waits for its first segment (runs whose streams can be changed).
     steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     gate: SendGate,
-    /// Frames built and not yet known to be taken: (lane, stamp).
+    /// Built frames that the kernel has not confirmed yet: (lane, time of building).
     unconfirmed: Vec<(usize, MonoTime)>,
     catch_up: CatchUp,
     ahead: AheadMeter,
@@ -146,7 +146,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 }
                 // The heap had only the time of the next look, because the file reader was behind. The frame's due time
                 // may be known now.
-                if lane.frames.were_missing() {
+                if lane.frames.was_next_unread() {
                     *top = Reverse((lane.next_due(start, now), index));
                     continue;
                 }
@@ -273,7 +273,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         let start = self.start;
         let stopped = self.stopped;
         let results = self.lanes.drain(..).map(|mut lane| {
-            lane.settle_unsent(start, stopped);
+            lane.count_unsent_frames(start, stopped);
             SendResult {
                 stream: lane.spec.number.into(),
                 counts: lane.live_counts(),
@@ -299,19 +299,19 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         let all_stopped = self.stopped;
         let streams: HashSet<u16> = streams.iter().copied().collect();
         let lanes = &self.lanes;
-        // Out of the heap first, so that no frame leaves while the lanes are settled.
+        // The lanes leave the heap first, so that no frame is sent while unsent frames are counted.
         self.due.retain(|Reverse((_, lane))| !streams.contains(&lanes[*lane].spec.number));
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
             // A stream that ended by itself was not cut short; after a lease, all streams were, when it expired.
             let stopped = lane.counts.is_sending.then_some(all_stopped.unwrap_or(now));
-            lane.settle_unsent(start, stopped);
+            lane.count_unsent_frames(start, stopped);
             (lane.spec.number, lane.counts.frames)
         });
         held.collect()
     }
 
     fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]) {
-        // Nothing begins after the stop.
+        // No segment begins after the stop.
         let Some(start) = self.start.filter(|_| self.stopped.is_none()) else { return };
         let now = self.clock.now();
         for (number, segment) in segments {

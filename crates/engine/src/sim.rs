@@ -44,7 +44,7 @@ impl SimLink {
         Self(Arc::new(Mutex::new(SimulatedLink::new(spec))))
     }
 
-    /// Returns its exact history so far.
+    /// Returns the exact history of the simulated link so far.
     pub fn truth(&self) -> LinkTruth {
         self.lock_link().truth().clone()
     }
@@ -109,11 +109,11 @@ impl<C: WorkerClock> SimTx<C> {
         let slot = &self.slots[self.first];
         // Positions count every frame that leaves the ring, refused ones included.
         let position = self.counters.handed_over + self.counters.refused;
-        if self.refuse.strikes_at(position, &mut self.dice) {
+        if self.refuse.is_faulty_at(position, &mut self.dice) {
             self.counters.refused += 1;
         } else {
             for link in &self.links {
-                link.lock_link().carry_frame(&slot.bytes[..slot.len], now);
+                link.lock_link().transmit_frame(&slot.bytes[..slot.len], now);
             }
             self.counters.handed_over += 1;
         }
@@ -188,7 +188,7 @@ impl<C: WorkerClock> SimRx<C> {
         Self { links, clock, skew: ClockSkew::default(), seen: 0 }
     }
 
-    /// Gives the half a clock of its own.
+    /// Makes this half read a clock that is skewed against the simulation's clock.
     #[must_use]
     pub fn with_skew(self, skew: ClockSkew) -> Self {
         Self { skew, ..self }

@@ -33,9 +33,9 @@ pub struct StreamSpec {
     pub timeline: StreamTimeline,
     /// Whether latency is measured.
     pub latency: bool,
-    /// Whether another node sends it, so that its tags hold the time of another clock.
+    /// Whether another node sends the stream. Its tags then hold times of that node's clock.
     pub sent_elsewhere: bool,
-    /// Whether its tags have no send time, because another program sends frames that were made before.
+    /// Whether tags of the stream have no send time, because another program sends frames from a file.
     pub untimed: bool,
 }
 
@@ -71,7 +71,7 @@ impl FrameSource {
 impl StreamSpec {
     /// Returns the seconds of series to reserve for this stream when `streams` share the memory: its length and a
     /// minute for late frames; a day, or less if there are many, if it has no end.
-    pub fn series_room(&self, streams: usize) -> usize {
+    pub fn series_seconds_to_reserve(&self, streams: usize) -> usize {
         // Reserved up front, so that a hot loop never allocates.
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
@@ -125,7 +125,7 @@ pub struct RxJob {
     pub streams: Vec<Arc<StreamSpec>>,
     /// Streams of the run that are expected only at other ports.
     pub elsewhere: Vec<Arc<StreamSpec>>,
-    /// Runs whose frames may still arrive.
+    /// Earlier runs of this machine whose frames may still arrive.
     pub earlier_runs: Vec<EarlierRun>,
     /// Captures that record the frames as well.
     pub taps: Vec<CaptureTap>,
@@ -146,7 +146,7 @@ pub struct EarlierRun {
 pub struct ReceivedFrames {
     /// Per expected stream, in job order.
     pub streams: Vec<ReceiveResult>,
-    /// Per stream that was not expected here and arrived anyway.
+    /// Frames of streams that this port does not expect, by stream.
     pub misdelivered: Vec<MisdeliveredFrames>,
     /// Frames of other runs.
     pub other_runs: Vec<OtherRunFrames>,
@@ -157,7 +157,7 @@ pub struct ReceivedFrames {
 /// A sender's record of its port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SendingRecord {
-    /// Periods in which it was behind its schedule by more than it may catch up at once.
+    /// Periods in which the sender was further behind its schedule than it may catch up at once.
     pub stalls: Vec<PortEvent>,
     /// The most frames that it sent within short times; absent if it does not see single frames.
     pub peaks: Option<SendingPeaks>,
@@ -204,7 +204,7 @@ impl ClockShift {
 pub enum NextStep {
     /// Call again at once.
     Busy,
-    /// Nothing to do before this instant.
+    /// The worker has nothing to do before this time.
     IdleUntil(MonoTime),
     /// Everything has been sent and handed over.
     Done,

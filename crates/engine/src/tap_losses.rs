@@ -46,7 +46,7 @@ struct TapLossFile {
     began: MonoTime,
     /// Time up to which its losses are known.
     told: MonoTime,
-    /// Whether it ended in order, and forwarded nothing after `told`.
+    /// Whether the tap ended in order. If so, it forwarded no frame after `told`.
     is_over: bool,
     losses: Vec<TapLoss>,
 }
@@ -69,7 +69,7 @@ impl TapLossLog {
     }
 
     fn begin_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
-        forget_old(directory, now);
+        remove_old_files(directory, now);
         let process = process::own_id();
         let path = directory.join(format!("{tap}-{process}{EXTENSION}"));
         let lock = runtime_directory::hold_file(&path);
@@ -131,7 +131,7 @@ fn join_oldest(losses: &mut Vec<TapLoss>) {
 }
 
 /// Removes files of taps that ended long ago.
-fn forget_old(directory: &Path, now: MonoTime) {
+fn remove_old_files(directory: &Path, now: MonoTime) {
     for path in list_files(directory) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
         let is_old = read_file(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
@@ -179,7 +179,7 @@ impl DoubtfulTapTime {
 }
 
 /// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
-pub(crate) fn find_between(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
+pub(crate) fn find_doubtful_times(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
     find_in(&runtime_directory::path_for(KIND), from, until, TAP_TIMEOUT)
 }
 
@@ -224,14 +224,14 @@ impl TapLossFile {
 /// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
 pub(crate) fn add_doubts(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
-    // Without losses nothing is in doubt, and the run need not wait for taps.
+    // A run without lost frames has no doubtful losses, so it need not wait for taps.
     if has_losses || sends_elsewhere {
-        let times = find_between(result.started, result.ended);
-        note_times(result, &times);
+        let times = find_doubtful_times(result.started, result.ended);
+        add_tap_loss_caveats(result, &times);
     }
 }
 
-fn note_times(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
+fn add_tap_loss_caveats(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
     for time in times {
         let event = time.port_event();
         result.ports.iter_mut().for_each(|port| port.events.push(event));

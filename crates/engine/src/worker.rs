@@ -28,7 +28,7 @@ const ATTENTION: Nanos = Nanos::from_millis(5);
 const NEAR: Nanos = Nanos::from_millis(1);
 /// Interval of publications: at every multiple of this on the clock, so that all workers publish at nearly one instant.
 const PUBLISH: Nanos = Nanos::from_millis(100);
-/// Number of publications that are kept.
+/// Maximum number of stored publications.
 const KEPT: usize = 4;
 
 /// A request to a worker between two steps; it returns a closure that sends the answer once its effect is published.
@@ -59,7 +59,7 @@ impl<S> WorkerState<S> {
     fn push_publication(&self, publication: PublishedCounts<S>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.len() == KEPT {
-            // The oldest gives way: readers need the latest, and one that is a little older.
+            // The oldest publication is removed: readers need the latest one, and one that is slightly older.
             published.pop_front();
         }
         published.push_back(publication);
@@ -77,7 +77,7 @@ pub(crate) struct PortWorker<W, S> {
 /// An ended worker: the half that it owned, with all its counts.
 pub(crate) struct EndedWorker<W> {
     pub(crate) work: W,
-    /// Error that ended its work before it was told to quit.
+    /// Error that ended the worker before it received the order to quit.
     pub(crate) fault: Option<WorkerFault>,
 }
 
@@ -192,13 +192,13 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     pub(crate) fn check_alive(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
             self.quit_and_join()?;
-            return Err(Error::Bug("a worker ended without an order"));
+            return Err(Error::Bug("a worker ended before it received the order to end"));
         }
         Ok(())
     }
 
     /// Tells the worker to end, without waiting. [`Self::quit_and_join`] then waits less: several workers end at the same time.
-    pub(crate) fn order_quit(&self) {
+    pub(crate) fn request_quit(&self) {
         self.send_order(WorkerOrder::Quit);
     }
 

@@ -40,7 +40,7 @@ use switch::{SocketHandover, SwitchTx, XdpHold};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SendMethod {
-    /// As live frames, where the interface accepts them; through a socket otherwise.
+    /// Sends live frames if the interface accepts them, and uses a socket otherwise.
     Live,
     /// Through an AF_XDP socket; with a reason, if it replaces live frames.
     Socket(Option<String>),
@@ -54,7 +54,7 @@ pub fn open_port(
     method: SendMethod,
     why: String,
 ) -> Result<OpenPort, Error> {
-    let claim = packet::claim_interface(port, options.confirmed)?;
+    let claim = packet::reserve_interface(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // Without promiscuous mode a card drops frames for other addresses before the program sees them.
     let promiscuous =
@@ -71,7 +71,7 @@ pub fn open_port(
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
     info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
-    info.rx_stamp = stamp_of(features);
+    info.rx_stamp = stamp_kind_for(features);
     let exchange = SocketHandover::default();
     // Live frames at first: whether the far end accepts them is known only when all ports are open; `XdpHold::settle`
     // then puts a socket into the exchange if it must.
@@ -92,19 +92,19 @@ pub fn open_port(
     Ok(OpenPort {
         info,
         tx: Box::new(tx),
-        rx: Box::new(TestReceiver::new(XdpFrames::new(rx, rx_meter, stamp_of(features)))),
+        rx: Box::new(TestReceiver::new(XdpFrames::new(rx, rx_meter, stamp_kind_for(features)))),
         hold: Box::new(hold),
     })
 }
 
 /// Returns why the frames of flow `number` cannot be live frames, if they cannot.
-pub fn not_live(number: u16, frames: &FrameOrigin) -> Option<String> {
-    let reason = tables::live_refusal(number, frames.template())?;
+pub fn live_send_obstacle(number: u16, frames: &FrameOrigin) -> Option<String> {
+    let reason = tables::explain_live_refusal(number, frames.template())?;
     Some(format!("flows[{number}]: {reason}"))
 }
 
 /// Returns the kind of arrival stamps: the program makes them, wherever it runs.
-fn stamp_of(features: XdpFeatures) -> StampKind {
+fn stamp_kind_for(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
 }
 

@@ -142,13 +142,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn poll_once(&mut self) {
-        let turn = self.longest_turn();
+        let turn = self.longest_wait();
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         let asked_at = now();
         let envelope = self.endpoint.receive_message(wait);
         if let Some(member) = &mut self.membership {
             // A message may end the wait early. Only the time beyond the wait counts as starvation.
-            member.note_wait(wait, now().since(asked_at));
+            member.record_wait(wait, now().since(asked_at));
         }
         if let Some(envelope) = envelope {
             self.on_message(envelope.body);
@@ -193,7 +193,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 }
             }
             (MessageBody::Stored(mark), Some(member)) => member.delete_stored(&mark),
-            // Not for an agent, or not here.
+            // Messages that are not for an agent, or that need a part which this agent does not have.
             _ => {}
         }
     }
@@ -224,10 +224,10 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     /// Performs an action. Also a failure is an event: without one the machine would wait for its answer for ever.
     fn perform_action(&mut self, action: AgentAction) -> Option<AgentEvent> {
-        self.carry_out(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
+        self.try_action(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
 
-    fn carry_out(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
+    fn try_action(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
         event_log::log_agent_action(self.agent.head(), &action);
         match action {
             AgentAction::Reply(head, reply) => self.post_to_controller(MessageBody::Reply(head, reply)),
@@ -241,7 +241,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 return Ok(Self::failure_event(left));
             }
             AgentAction::StartAt(start) => {
-                let at = self.membership.as_mut().map_or(start, |member| member.settled_start(start));
+                let at = self.membership.as_mut().map_or(start, |member| member.fix_local_start(start));
                 // The supervisor watches from before the first frame: a crash in between must not leave a sender unwatched.
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::failure_event(watched);
@@ -253,7 +253,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
             }
             AgentAction::StopSenders => require_part(&mut self.plane)?.stop_senders(),
             AgentAction::Steer(order) => return self.apply_change(&order),
-            AgentAction::Step(number, step) => return self.take_step(number, *step),
+            AgentAction::Step(number, step) => return self.execute_step(number, *step),
             AgentAction::Prepare(preparation) => return Ok(Some(self.prepare_run(&preparation))),
             AgentAction::Arm => return self.arm_plane(),
             AgentAction::Finish(sent) => return self.finish_run(&sent),
@@ -295,7 +295,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         match plane.sample_counts() {
             Ok(sample) => {
                 // Kept beside the reports, each second: after a crash the spool's last sample is all that is left of this node's counts.
-                let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep_sample(&sample));
+                let kept = self.membership.as_mut().map_or(Ok(()), |member| member.store_sample(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
                     self.report_at = now() + self.report_every.saturating_sub(HALF_A_SAMPLE);
                     self.post_to_controller(MessageBody::Telemetry(head, Box::new(sample)));
@@ -329,7 +329,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         AgentEvent::Failed(self.record_failure(error))
     }
 
-    /// The error as it travels; the first one is kept for the caller of [`serve_agent`].
+    /// Converts an error for the controller. The first error is stored for the caller of [`serve_agent`].
     fn record_failure(&mut self, error: EngineError) -> NodeFault {
         let fault: NodeFault = fault_of(&error);
         // Later errors are mostly consequences of the first one.
@@ -340,9 +340,9 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
 /// Returns the part that an order of the machine needs: the data plane, the plan, or the membership in a fleet.
 fn require_part<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
-    part.as_mut().ok_or_else(not_prepared)
+    part.as_mut().ok_or_else(not_prepared_fault)
 }
 
-fn not_prepared() -> NodeFault {
-    fault_of(&EngineError::Bug("an order came for a run that is not prepared"))
+fn not_prepared_fault() -> NodeFault {
+    fault_of(&EngineError::Bug("a command refers to a run that is not prepared on this node"))
 }

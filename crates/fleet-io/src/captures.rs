@@ -88,7 +88,7 @@ fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &A
                 }
             };
             if answered.is_err() {
-                // The operator asks again.
+                // The answer could not be sent. The operator repeats the question.
                 break;
             }
         }

@@ -8,9 +8,9 @@ mod probe;
 mod prober;
 mod responder;
 
-pub(crate) use addresses::may_be_asked;
+pub(crate) use addresses::check_clock_addresses;
 pub use prober::ClockProber;
-pub use responder::{ClockResponder, for_node};
+pub use responder::{ClockResponder, with_node_key};
 
 #[cfg(test)]
 mod tests {
@@ -26,26 +26,26 @@ mod tests {
     #[test]
     fn same_clock_fit_stays_within_bound() {
         let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
-        let prober = ClockProber::start_probing(for_node(responder.server(), &node("a"))).unwrap();
-        let fit = prober.current_fit(Nanos::from_secs(20)).expect("answered");
+        let prober = ClockProber::start_probing(with_node_key(responder.server(), &node("a"))).unwrap();
+        let fit = prober.wait_for_fit(Nanos::from_secs(20)).expect("answered");
         assert!(Nanos::new(fit.offset_ns.unsigned_abs()) <= fit.bound, "{fit:?}");
         assert!(fit.bound > Nanos::ZERO && fit.bound < Nanos::from_millis(20), "{fit:?}");
-        let last = prober.last_fit(Nanos::from_secs(20)).expect("answered again");
+        let last = prober.measure_final_fit(Nanos::from_secs(20)).expect("answered again");
         assert!(fit.agrees_with(&last), "{fit:?} {last:?}");
     }
 
     #[test]
     fn clock_probe_with_foreign_key_is_unanswered() {
         let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
-        let own = for_node(responder.server(), &node("a"));
-        let other = for_node(responder.server(), &node("b"));
+        let own = with_node_key(responder.server(), &node("a"));
+        let other = with_node_key(responder.server(), &node("b"));
         assert!(own.key != other.key && own.key_number != other.key_number);
         assert!(own.key != responder.server().key, "no node learns the controller's key");
         // The key of one node with the number of another, and the controller's own number with neither.
         for key_number in [other.key_number, 0] {
             let forged = ClockServer { key_number, ..own.clone() };
             assert_eq!(
-                ClockProber::start_probing(forged).unwrap().current_fit(Nanos::from_millis(100)),
+                ClockProber::start_probing(forged).unwrap().wait_for_fit(Nanos::from_millis(100)),
                 None
             );
         }

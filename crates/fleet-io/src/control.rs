@@ -17,13 +17,13 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
-/// Longest time between two turns while results come in or a record is written: that is beside the messages.
+/// Maximum wait for a message while results arrive or a record is written, because those do not end the wait.
 const BESIDE_MESSAGES: Nanos = Nanos::from_millis(2);
 
 /// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
 const KEPT_SOON: Nanos = Nanos::from_millis(10);
 
-/// Delay of a turn from which on the process counts as not having run.
+/// Delay of one loop iteration from which on the process counts as stopped in between.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
 /// Called with the events of a run, on a thread of their own where the run has senders: it may wait for a terminal.
@@ -33,13 +33,13 @@ pub type OnEvent<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 pub struct RunUser<'a> {
     /// Returns the user's next request; called at every turn.
     pub requests: &'a mut dyn FnMut() -> Option<ControllerEvent>,
-    /// Longest time between two turns.
+    /// Maximum time between two iterations of the control loop.
     pub turn: Nanos,
     /// Called with every event, in the control loop. It must not wait for anything.
     pub on_event: &'a mut dyn FnMut(&RunEvent),
 }
 
-/// Something that happened beside the messages.
+/// An event that did not arrive as a message.
 pub(crate) enum RunNews {
     Event(ControllerEvent),
     /// A message to a node.
@@ -62,12 +62,12 @@ pub(crate) trait RunServices {
     fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
-    /// The part of a command that concerns this node.
-    fn part_for(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
+    /// Returns the command with only those parts that concern this node.
+    fn share_for_node(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
-    /// The part of a reply that this node may give.
-    fn own_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
+    /// Returns the reply without statements that this node may not make.
+    fn filter_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
         // On one machine all nodes are this program.
         reply
     }
@@ -76,7 +76,7 @@ pub(crate) trait RunServices {
         // On one machine a run ends with its process: no later controller would read it.
     }
     /// Returns the state of the latest record, as far as it is known within this time.
-    fn record_state(&mut self, _within: Nanos) -> Result<RecordState, Error> {
+    fn await_record_state(&mut self, _within: Nanos) -> Result<RecordState, Error> {
         Ok(RecordState::Kept)
     }
 }
@@ -103,7 +103,7 @@ pub(crate) struct ControlledRun {
     pub(crate) times: RunTimes,
 }
 
-/// Takes a run from its draft to its end.
+/// Controls a run from its draft to its end.
 pub(crate) fn control_run<E: Endpoint>(
     machine: ControllerMachine,
     endpoint: &mut E,
@@ -153,7 +153,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };
             let turn = deadline.since(now()).min(turn);
             let envelope = self.endpoint.receive_message(turn);
-            // The whole turn is measured: a process that was stopped anywhere comes back late.
+            // Measures the whole iteration: a process that was stopped at any point in it comes back late.
             let here = now();
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
@@ -161,7 +161,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             if stood_still > STANDSTILL {
                 self.feed_event(ControllerEvent::StoodStill(stood_still))?;
             }
-            let event = envelope.and_then(|envelope| self.event_of(envelope));
+            let event = envelope.and_then(|envelope| self.convert_to_event(envelope));
             self.feed_event(event.unwrap_or(ControllerEvent::Tick))?;
             for trouble in self.endpoint.take_troubles() {
                 self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
@@ -169,7 +169,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         }
         // Without its last record a later controller would take this run for unfinished and end it again.
         while self.is_recording {
-            self.perform_waiting(KEPT_SOON)?;
+            self.perform_waiting_actions(KEPT_SOON)?;
         }
         Ok(())
     }
@@ -183,10 +183,13 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         Ok(())
     }
 
-    fn event_of(&mut self, MessageEnvelope { from, body }: MessageEnvelope) -> Option<ControllerEvent> {
+    fn convert_to_event(
+        &mut self,
+        MessageEnvelope { from, body }: MessageEnvelope,
+    ) -> Option<ControllerEvent> {
         match body {
             MessageBody::Reply(head, reply) => {
-                let reply = self.services.own_reply(&from, reply);
+                let reply = self.services.filter_reply(&from, reply);
                 Some(ControllerEvent::Reply(from, head, reply))
             }
             MessageBody::Telemetry(head, sample) => {
@@ -222,14 +225,14 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 self.waiting.push_back((at, action));
             }
         }
-        self.perform_waiting(Nanos::ZERO)
+        self.perform_waiting_actions(Nanos::ZERO)
     }
 
     /// Performs waiting actions in their order, up to a record that is not saved yet. `within`: time that the first record may take.
-    fn perform_waiting(&mut self, mut within: Nanos) -> Result<(), Error> {
+    fn perform_waiting_actions(&mut self, mut within: Nanos) -> Result<(), Error> {
         loop {
             if self.is_recording {
-                let state = self.services.record_state(within)?;
+                let state = self.services.await_record_state(within)?;
                 self.is_recording = state == RecordState::Pending;
                 match state {
                     RecordState::Pending => return Ok(()),
@@ -279,10 +282,10 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.services.clock_fits(&to)) {
             self.post_message(&to, MessageBody::Clocks(head.clone(), fits));
         }
-        let command = match self.services.part_for(&to, command) {
+        let command = match self.services.share_for_node(&to, command) {
             // A node gets a key of its own, made from the controller's: the key of one node cannot move the clock of another.
             NodeCommand::Prepare(mut own) => {
-                own.clock = own.clock.map(|server| clock::for_node(&server, &to));
+                own.clock = own.clock.map(|server| clock::with_node_key(&server, &to));
                 NodeCommand::Prepare(own)
             }
             other => other,

@@ -10,7 +10,7 @@ use packetrig_stats::caveat::{Caveat, CaveatKind};
 /// Maximum number of starts of a plan.
 const STARTS: usize = 3;
 
-/// The runs that came before.
+/// Runs of the same plan whose start came too late.
 #[derive(Clone, Debug, Default)]
 pub struct EarlierStarts {
     runs: Vec<RunId>,
@@ -18,13 +18,13 @@ pub struct EarlierStarts {
 
 impl EarlierStarts {
     /// Returns whether the plan is begun again if this start fails, too.
-    pub fn may_begin_again(&self, operator: &dyn RunOperator) -> bool {
+    pub fn may_retry_start(&self, operator: &dyn RunOperator) -> bool {
         // The start that this is asked about is not among `runs` yet.
         self.runs.len() + 1 < STARTS && !operator.is_interrupted()
     }
 
-    /// Notes a start that came too late for some nodes, and reports the next one to the user.
-    pub fn note_failed_start(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
+    /// Records a start that came too late for some nodes, and tells the user that the next start begins.
+    pub fn record_failed_start(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
         let next = self.runs.len() + 2;
         operator.remark(format_args!(
             "run: {why}; beginning again (start {next} of {STARTS}, the last run was {run})"

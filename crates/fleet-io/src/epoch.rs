@@ -1,4 +1,4 @@
-//! The highest epoch a node has seen, kept over its restarts.
+//! Stores the highest epoch that a node has seen, so that it survives restarts.
 
 use packetrig_sys::private_files;
 use std::fs;
@@ -15,7 +15,7 @@ pub fn read_epoch(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Writes it so that a crash leaves the old one or the new one.
+/// Writes the epoch. After a crash the file has either the old number or the new one.
 pub(crate) fn write_epoch(path: &Path, epoch: u64) -> io::Result<()> {
     private_files::replace_file(path, format!("{epoch}\n"))
 }

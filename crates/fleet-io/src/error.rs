@@ -13,16 +13,16 @@ use std::collections::BTreeMap;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The document is no plan.
+    /// The document is not a valid plan.
     #[error(transparent)]
     Plan(#[from] PlanProblems),
     /// The fleet lacks nodes or ports that the plan names, or they cannot take part now.
     #[error(transparent)]
     NotPlaced(PlanProblems),
-    /// The data plane failed; the engine's error can be assigned.
+    /// The data plane failed; the engine's error names the party at fault.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The run could not start; the fault is assigned.
+    /// The run could not start; the fault names the party at fault.
     #[error("{}", fault.text)]
     Failed { fault: NodeFault },
     /// The fabric inside this process did not work.
@@ -39,11 +39,11 @@ pub enum Error {
     NodesTaken(BTreeMap<NodeName, NodeLead>),
     /// This process could not refresh its record for so long that another controller has ended its term.
     #[error(
-        "another controller has taken over the nodes of this one, because it heard nothing from this one for 15 s; start the run again"
+        "another controller has taken over the nodes of this one, because this one did not refresh its record for 15 s; start the run again"
     )]
     LeadershipLost,
     /// A run began without the leads of its nodes.
-    #[error("run {0} was begun without its nodes; this is a bug in packetrig")]
+    #[error("run {0} began before this controller led its nodes; this is a bug in packetrig")]
     NotLed(RunId),
     /// The owner of the node does not allow the plan.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
@@ -57,14 +57,14 @@ pub enum Error {
     /// The record that was stored at the beginning of a run cannot be read.
     #[error("the record of unfinished run {run} is damaged: {why}")]
     DamagedRecord { run: RunId, why: String },
-    /// A result without a run.
+    /// A node returned a result for a run that it never began.
     #[error("a node has a result for a run that it never began; this is a bug in packetrig")]
     NoJournal,
     /// The deadline could not be written for the supervisor.
-    #[error("cannot write the time until which this node may send (file watch in its directory): {0}")]
+    #[error("cannot write the send deadline of this node (file `watch` in its directory): {0}")]
     Watch(std::io::Error),
     /// The epoch could not be written.
-    #[error("cannot write the lease counter (fencing token) file: {0}")]
+    #[error("cannot write the epoch file (fencing token) of this node: {0}")]
     Epoch(std::io::Error),
     /// No socket for comparing clocks.
     #[error("cannot open a UDP socket to compare clocks: {0}")]

@@ -71,11 +71,11 @@ const COUNTS_PER_SECOND: u64 = 5000;
 /// Configuration of a controller.
 pub struct ControllerConfig {
     pub identity: Identity,
-    /// Shows to others of this machine that it is there. `None`: they have to watch its record.
+    /// Shows other controllers of this machine that this one is running. `None`: they have to watch its record.
     pub presence: Option<ControllerPresence>,
     /// Times of its term.
     pub times: TermTimes,
-    /// Names this machine's clock, as nodes name theirs.
+    /// Name of this machine's clock, in the form in which nodes name their clocks.
     pub clock: String,
     /// Seals the probes of clocks.
     pub key: ClockKey,
@@ -83,7 +83,7 @@ pub struct ControllerConfig {
     pub store: Box<dyn ResultStore>,
     /// Saves the state of a run before the messages of that state are sent.
     pub note: RecordNote,
-    /// Least numbers of nodes with which a run starts and continues.
+    /// Minimum numbers of nodes with which a run starts and continues.
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
     pub roster: FleetRoster,
@@ -134,7 +134,7 @@ pub struct InheritedRun {
     pub on_hand: Vec<(NodeName, StoredPart)>,
 }
 
-/// Fate of the nodes of a run at its end.
+/// What happens to the nodes of a run at its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeRetention {
     /// They are given back.
@@ -153,7 +153,7 @@ impl NodeRetention {
     }
 
     /// True if the nodes stay led after a run with this outcome.
-    fn keeps_after(self, outcome: Option<&RunOutcome>, steered: bool) -> bool {
+    fn keeps_nodes_after(self, outcome: Option<&RunOutcome>, steered: bool) -> bool {
         match (self, outcome) {
             (Self::GiveBack, _) | (Self::KeepAfterLateStart, None) => false,
             // A steered run that has started is not begun again, whatever is missing in its result.
@@ -195,8 +195,8 @@ where
         let mut round_trips = RoundTrips::default();
         // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
         round_trips.call_roll(&mut endpoint, &mut members, &roster.enrolled)?;
-        roster.note_members(&members);
-        roster.recall_nodes(&mut members);
+        roster.save_members(&members);
+        roster.restore_nodes(&mut members);
         let others = OtherRuns {
             records: fabric.open_records()?,
             watch: watch.clone(),
@@ -237,8 +237,8 @@ where
     }
 
     /// Ports of the fleet with a label, also those of absent nodes.
-    pub fn labelled_ports(&self, label: &str) -> usize {
-        places::count_labelled(label, &self.members)
+    pub fn count_labelled_ports(&self, label: &str) -> usize {
+        places::count_labelled_in_fleet(label, &self.members)
     }
 
     /// Enrolled nodes that never sent a hello to any controller.
@@ -250,7 +250,7 @@ where
     /// Runs that an earlier controller began and did not end.
     pub fn unfinished_records(&mut self) -> Result<Vec<RunRecord>, Error> {
         let keys = self.records.list_keys("run.")?;
-        let found = self.records.get_many(&keys)?.into_iter().flatten();
+        let found = self.records.get_records(&keys)?.into_iter().flatten();
         let records = found.filter_map(|found| found.decode_value());
         Ok(records.filter(RunRecord::is_unfinished).collect())
     }
@@ -263,7 +263,7 @@ where
     }
 
     /// Ends a run that an earlier controller left: stops its senders and collects its results.
-    pub fn end_inherited(
+    pub fn end_inherited_run(
         &mut self,
         inherited: InheritedRun,
         document: &str,
@@ -273,7 +273,7 @@ where
         let InheritedRun { record, elsewhere, on_hand } = inherited;
         self.call_roll()?;
         let facts = run_facts(document, options, record.all_nodes());
-        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&record.nodes), options.drain);
+        let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&record.nodes), options.drain);
         let machine =
             ControllerMachine::from_record(record, self.epoch(), limits).without_commands_to(elsewhere);
         let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
@@ -298,7 +298,7 @@ where
     fn call_roll(&mut self) -> Result<(), Error> {
         // Enrolled nodes that are absent were awaited when the fleet was opened, so they are not expected again.
         self.round_trips.call_roll(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
-        self.roster.note_members(&self.members);
+        self.roster.save_members(&self.members);
         Ok(())
     }
 }
@@ -327,7 +327,7 @@ where
         let nodes = places::nodes_of_places(&places);
         let facts =
             RunFacts { places: places.clone(), ..run_facts(document.text(), &options, nodes.clone()) };
-        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&nodes), options.drain);
+        let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&nodes), options.drain);
         let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         // This has the controller's own key. Each node gets one of its own when the command is sent.
@@ -355,7 +355,7 @@ where
         let conducted = self.conduct_run(machine, has, user);
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
         // The nodes are free for others also when the run has failed.
-        if !self.retention.keeps_after(outcome, steered) {
+        if !self.retention.keeps_nodes_after(outcome, steered) {
             self.give_back_nodes();
         }
         let ControlledRun { controller, times } = conducted?;

@@ -83,7 +83,7 @@ pub fn run_to_end(
     let ended = with_event_thread(on_event, |events| {
         let mut requests = || {
             events.assert_is_read();
-            // The machine takes one stop, but the user's signal stays set.
+            // The controller accepts only one stop, but the user's signal stays set.
             let request = !stopped && stop();
             stopped |= request;
             request.then_some(ControllerEvent::Stop)

@@ -6,13 +6,13 @@
 //! Invariant: the time until which senders may send only ever comes from a lease that the controller renewed.
 
 use crate::agent::now;
-use crate::clock::{ClockProber, may_be_asked};
+use crate::clock::{ClockProber, check_clock_addresses};
 use crate::error::Error;
 use crate::remote_streams::RemoteStreams;
 use crate::starvation::StarvationMeter;
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
-use packetrig_engine::gate::{SendGate, slept_so_far};
+use packetrig_engine::gate::{SendGate, suspended_time};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 const HELLO_EVERY: Nanos = Nanos::from_secs(1);
 /// Interval between two samples that are kept.
 const INTERVAL: Nanos = Nanos::from_secs(1);
-/// Longest wait of arming for the first comparison of clocks.
+/// Maximum time for which arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
 /// Configuration of a node.
@@ -61,9 +61,9 @@ pub struct NodeMembership {
     interval_at: MonoTime,
     comparing: ClockComparing,
     remote: RemoteStreams,
-    /// T by the controller's clock, and as it was given to the machine.
+    /// T on the controller's clock, and the converted T that the agent machine received.
     start: Option<(MonoTime, MonoTime)>,
-    /// True once the spool has something of the current run.
+    /// True once the spool has a sample or a result of the current run.
     is_kept: bool,
     described: Option<NodeHello>,
     /// Senders may be at work: the supervisor watches them.
@@ -117,9 +117,9 @@ impl NodeMembership {
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
     }
 
-    /// Notes that a wait for a message, which was to end after `asked`, has ended after `took`.
-    pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos) {
-        self.starvation.note_wait(asked, took, now());
+    /// Records a wait for a message that should have taken `asked` and took `took`.
+    pub(crate) fn record_wait(&mut self, asked: Nanos, took: Nanos) {
+        self.starvation.record_wait(asked, took, now());
     }
 
     /// Returns whether the next hello is due. If so, the node describes itself again.
@@ -139,16 +139,16 @@ impl NodeMembership {
         head: &MessageHead,
         preparation: &RunPreparation,
     ) -> Result<RunPreparation, Error> {
-        let clock = preparation.clock.as_ref().map_or(Ok(()), may_be_asked);
+        let clock = preparation.clock.as_ref().map_or(Ok(()), check_clock_addresses);
         let no_places = preparation.places.is_empty();
-        let no_places = no_places.then(|| "the plan does not say on which node its ports are".to_owned());
+        let no_places = no_places.then(|| "the plan does not say on which node its ports are; write NODE/INTERFACE as the location of each port".to_owned());
         let refusals: Vec<String> = no_places.into_iter().chain(clock.err()).collect();
         if !refusals.is_empty() {
             return Err(Error::NotPermitted(refusals));
         }
         // Before anything is opened: senders of this run may send only once the controller has renewed a lease for it.
         self.gate.shut_now();
-        self.slept = slept_so_far();
+        self.slept = suspended_time();
         self.start = None;
         self.is_kept = false;
         // The deadline of the run before must not make the supervisor kill this process.
@@ -200,7 +200,7 @@ impl NodeMembership {
             ClockComparing::Not => None,
             ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
-                *before = prober.current_fit(COMPARISON);
+                *before = prober.wait_for_fit(COMPARISON);
                 before.map(|before| ClockRecord {
                     source: FitSource::InBand,
                     before,
@@ -237,17 +237,17 @@ impl NodeMembership {
     pub(crate) fn with_local_times(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
-                NodeCommand::Commit { start: self.local_start(start), guard }
+                NodeCommand::Commit { start: self.convert_start(start), guard }
             }
-            NodeCommand::Confirm { start } => NodeCommand::Confirm { start: self.local_start(start) },
+            NodeCommand::Confirm { start } => NodeCommand::Confirm { start: self.convert_start(start) },
             NodeCommand::Step { number, step } => {
-                NodeCommand::Step { number, step: Box::new(self.local_step(*step)) }
+                NodeCommand::Step { number, step: Box::new(self.convert_step(*step)) }
             }
             other => other,
         }
     }
 
-    fn local_step(&self, step: ChangeStep) -> ChangeStep {
+    fn convert_step(&self, step: ChangeStep) -> ChangeStep {
         match step {
             ChangeStep::Announce { held, at } => {
                 ChangeStep::Announce { held, at: at.map(|at| self.to_local(at)) }
@@ -258,7 +258,7 @@ impl NodeMembership {
     }
 
     /// Converts T. A repeated T gives the same time: the machine takes another time for another start, and the fit may have improved.
-    fn local_start(&mut self, start: MonoTime) -> MonoTime {
+    fn convert_start(&mut self, start: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if said == start => local,
             _ => {
@@ -269,9 +269,9 @@ impl NodeMembership {
         }
     }
 
-    /// T by this node's clock, converted with the best fit known now; `given` is what the machine was given before. From
+    /// Converts T with the best clock fit known now; `given` is the T that the agent machine received before. From
     /// here on it is fixed.
-    pub(crate) fn settled_start(&mut self, given: MonoTime) -> MonoTime {
+    pub(crate) fn fix_local_start(&mut self, given: MonoTime) -> MonoTime {
         match self.start {
             Some((said, local)) if local == given => self.to_local(said),
             _ => given,
@@ -307,17 +307,17 @@ impl NodeMembership {
         self.write_deadline(None)
     }
 
-    /// Keeps a sample now and then, so that what was counted survives a crash.
-    pub(crate) fn keep_sample(&mut self, sample: &CountSample) -> Result<(), Error> {
+    /// Stores a sample, at most once a second, so that the counts survive a crash.
+    pub(crate) fn store_sample(&mut self, sample: &CountSample) -> Result<(), Error> {
         if now() < self.interval_at {
             return Ok(());
         }
         self.interval_at = now() + INTERVAL;
         self.is_kept = true;
-        self.uplink.keep_sample(sample.clone())
+        self.uplink.store_sample(sample.clone())
     }
 
-    /// Keeps the result until it is collected. Returns the number of its segments.
+    /// Stores the result until it is collected. Returns the number of its segments.
     pub(crate) fn spool_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.clock_record();
         self.comparing = ClockComparing::Not;
@@ -329,7 +329,7 @@ impl NodeMembership {
             ClockComparing::Not => None,
             ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
-                let after = prober.last_fit(COMPARISON);
+                let after = prober.measure_final_fit(COMPARISON);
                 // If no probe was answered while arming, the last series is all there is.
                 let before = before.or(after)?;
                 Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })
@@ -337,7 +337,7 @@ impl NodeMembership {
         }
     }
 
-    /// Gives the run up. Samples that were kept stay in the spool.
+    /// Gives the run up. Samples that were stored stay in the spool.
     pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
@@ -351,7 +351,7 @@ impl NodeMembership {
         self.uplink.delete_stored(mark);
     }
 
-    /// Keeps the highest epoch over a restart.
+    /// Stores the highest epoch, so that it survives a restart.
     pub(crate) fn remember_epoch(&self, epoch: u64) -> Result<(), Error> {
         crate::epoch::write_epoch(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }

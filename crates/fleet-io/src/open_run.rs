@@ -16,7 +16,7 @@ use std::io;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OpenRun {
     facts: RunFacts,
-    /// Results of other attempts are not this report's.
+    /// Attempt that the report is about. Results of other attempts do not belong to it.
     attempt: u32,
     outcome: RunOutcome,
     times: RunTimes,
@@ -63,7 +63,7 @@ impl OpenRun {
     }
 
     /// Returns whether a node's part in an attempt is missing here.
-    pub(crate) fn misses_node(&self, attempt: u32, node: &NodeName) -> bool {
+    pub(crate) fn lacks_result_of(&self, attempt: u32, node: &NodeName) -> bool {
         // A result that comes twice must not count twice.
         let is_here = self.results.iter().any(|result| result.node == node.0);
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
@@ -76,7 +76,7 @@ impl OpenRun {
 
     /// Nodes without a result in the attempt.
     pub(crate) fn missing_nodes(&self) -> Vec<NodeName> {
-        self.facts.nodes.iter().filter(|node| self.misses_node(self.attempt, node)).cloned().collect()
+        self.facts.nodes.iter().filter(|node| self.lacks_result_of(self.attempt, node)).cloned().collect()
     }
 
     /// Returns whether nothing is missing any more.
@@ -119,8 +119,8 @@ impl OpenRun {
         Ok(RunReport { times: Some(self.times.clone()), caveats, ..report })
     }
 
-    /// A sentence about the report with a new result.
-    pub(crate) fn summary_for(&self, node: &NodeName) -> String {
+    /// Says in one sentence that the report now has the result of `node`.
+    pub(crate) fn describe_late_result(&self, node: &NodeName) -> String {
         let ReportCoverage { reported, expected } = self.coverage();
         format!(
             "run {}: the results of node {node} have come; its report has {reported} of {expected} nodes now",

@@ -18,12 +18,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A data plane and what its ports turned out to be.
+/// A data plane, and the properties of its open ports.
 pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 
 /// Source of data planes for runs.
 pub trait PlaneSource {
-    /// Opens what the preparation asks for. `plan` is what its document was read as.
+    /// Opens the ports that the preparation names. `plan` is the plan that was read from its document.
     fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
@@ -82,7 +82,7 @@ pub struct LentMachine {
 
 impl LentMachine {
     /// Directory of a run's captures. The name of a run comes from the controller, so it is checked: it must be a name and no path.
-    pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
+    pub(crate) fn run_capture_directory(&self, run: &str) -> Result<PathBuf, Error> {
         let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if run.is_empty() || run.len() > LONGEST_RUN_ID || !is_plain {
             let run: String = run.chars().take(LONGEST_RUN_ID).collect();
@@ -91,13 +91,13 @@ impl LentMachine {
         Ok(self.captures.join(run))
     }
 
-    /// Location of each port that is here.
+    /// Location of each port of the plan that is on this machine.
     pub(crate) fn own_locations(
         &self,
         preparation: &RunPreparation,
     ) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
-            let message = "the plan does not say on which node its ports are".to_owned();
+            let message = "the plan does not say on which node its ports are; write NODE/INTERFACE as the location of each port".to_owned();
             return Err(Error::NotPermitted(vec![message]));
         }
         let places = preparation.places.iter().map(|place| {
@@ -118,7 +118,7 @@ impl LentMachine {
                 ..preparation.terms.clone()
             },
             confirmed: self.confirmed.clone(),
-            capture_dir: Some(self.captures_of(&preparation.run)?),
+            capture_dir: Some(self.run_capture_directory(&preparation.run)?),
             site: RigSite::PartOfFleet {
                 places: self.own_locations(preparation)?,
                 permit: Arc::clone(&self.permit),
@@ -136,15 +136,18 @@ const LONGEST_KEEPING: Nanos = Nanos::from_secs(10);
 /// Longest name of a run.
 const LONGEST_RUN_ID: usize = 100;
 
-fn not_lent() -> Error {
+fn not_lent_error() -> Error {
     Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()])
 }
 
 /// Options of a preparation for a machine that is its user's own.
-fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> Result<RigOptions, Error> {
+fn local_rig_options(
+    preparation: &RunPreparation,
+    engine: Option<&EngineCommand>,
+) -> Result<RigOptions, Error> {
     // Only a fleet's preparation has places.
     if !preparation.places.is_empty() {
-        return Err(not_lent());
+        return Err(not_lent_error());
     }
     // A text that is no location names no port of the plan either, so it can be passed over.
     let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<PortLocation>().ok());
@@ -195,7 +198,7 @@ impl EnginePlane {
         Some(self.kept.get_or_insert_default().clone())
     }
 
-    /// Gives the interfaces back.
+    /// Closes the ports that were kept open, which releases their interfaces.
     fn close_kept(&mut self) {
         self.kept = None;
         self.keeping = KeepingTime::Nothing;
@@ -213,14 +216,14 @@ impl PlaneSource for EnginePlane {
             self.close_kept();
         }
         if let Some(probes) = plan.probes.clone() {
-            let lent = self.lent.as_ref().ok_or_else(not_lent)?;
+            let lent = self.lent.as_ref().ok_or_else(not_lent_error)?;
             let plane = ProbePlane::prepare_probes(preparation, &plan, probes, lent)?;
             // It takes no interface for itself: it sends and receives beside the kernel, with the kernel's addresses.
             return Ok((Box::new(plane), Vec::new()));
         }
         let options = match &self.lent {
             Some(machine) => machine.rig_options(preparation)?,
-            None => own_options(preparation, self.engine.as_ref())?,
+            None => local_rig_options(preparation, self.engine.as_ref())?,
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
         let plan = Arc::unwrap_or_clone(plan);

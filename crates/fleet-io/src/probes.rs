@@ -131,9 +131,9 @@ impl DataPlane for ProbePlane {
             self.reflectors.extend(RunningReflector::start_reflecting(&self.probes, port, &self.gate)?);
         }
         for port in &self.ports {
-            let ready = ready::make_ready(&self.probes, port, &self.policy, &self.gate, self.seed)?;
+            let ready = ready::prepare_lines(&self.probes, port, &self.policy, &self.gate, self.seed)?;
             self.failed.extend(ready.failed);
-            self.senders.extend(RunningSender::start_all(&self.probes, ready.senders, &self.gate)?);
+            self.senders.extend(RunningSender::start_senders(&self.probes, ready.senders, &self.gate)?);
         }
         Ok(())
     }
@@ -205,13 +205,13 @@ impl DataPlane for ProbePlane {
                 first: sent.first,
             }),
             caveats: interrupted.into_iter().collect(),
-            machine: Some(packetrig_engine::rig::this_machine()),
+            machine: Some(packetrig_engine::rig::describe_this_machine()),
             ..NodeResult::default()
         })
     }
 }
 
-const NOT_STEERED: Error = Error::Bug("a run of probes was asked to change its streams");
+const NOT_STEERED: Error = Error::Bug("a run with probes cannot change its streams");
 
 impl SteeredPlane for ProbePlane {
     fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {

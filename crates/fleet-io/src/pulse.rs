@@ -35,7 +35,11 @@ impl ProcessStandstill {
 }
 
 /// The caveat for a node's counts from T on, one for all of these times; `None` if all were over by then.
-pub(crate) fn doubt_of(standstills: &[ProcessStandstill], node: &str, start: MonoTime) -> Option<Caveat> {
+pub(crate) fn standstill_caveat(
+    standstills: &[ProcessStandstill],
+    node: &str,
+    start: MonoTime,
+) -> Option<Caveat> {
     let after: Vec<_> = standstills.iter().filter_map(|one| one.part_after(start)).collect();
     let worst = after.iter().max_by_key(|one| one.length)?;
     let first = after.iter().map(|one| one.from).min().unwrap_or(worst.from);
@@ -122,8 +126,8 @@ mod tests {
     fn only_what_happened_after_the_start_is_doubted() {
         let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
         let still = |from, length| ProcessStandstill { from: at(from), length: Nanos::from_millis(length) };
-        assert_eq!(doubt_of(&[still(1000, 5000)], "r1", at(6000)), None);
-        let text = |stills: &[ProcessStandstill]| doubt_of(stills, "r1", at(4000)).unwrap().text;
+        assert_eq!(standstill_caveat(&[still(1000, 5000)], "r1", at(6000)), None);
+        let text = |stills: &[ProcessStandstill]| standstill_caveat(stills, "r1", at(4000)).unwrap().text;
         let one = text(&[still(1000, 5000)]);
         assert!(one.contains("for 2.0 s, beginning 0.0 s after"), "{one}");
         let one = text(&[still(0, 100), still(7000, 1500)]);

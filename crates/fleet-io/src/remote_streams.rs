@@ -27,7 +27,7 @@ impl Default for RemoteStreams {
 impl RemoteStreams {
     /// Finds the streams that come to `own`.
     pub(crate) fn from_plan(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
-        let streams = streams_from_others(plan, &places, &own);
+        let streams = find_remote_streams(plan, &places, &own);
         Self { own, places, streams, fits: Vec::new() }
     }
 
@@ -38,7 +38,7 @@ impl RemoteStreams {
 
     /// Takes in a plan that has grown.
     pub(crate) fn follow_plan(&mut self, plan: &Plan) {
-        self.streams = streams_from_others(plan, &self.places, &self.own);
+        self.streams = find_remote_streams(plan, &self.places, &self.own);
     }
 
     /// The relation of each sender's clock to this node's, at `now`.
@@ -54,13 +54,13 @@ impl RemoteStreams {
 }
 
 /// Streams that come to `own` from other nodes, with those nodes.
-fn streams_from_others(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
+fn find_remote_streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
     let all = plan.streams.iter().enumerate();
-    all.filter_map(|(index, stream)| Some((index, sender_elsewhere(stream, places, own)?))).collect()
+    all.filter_map(|(index, stream)| Some((index, find_remote_sender(stream, places, own)?))).collect()
 }
 
 /// The node that sends a stream, if that is another one and `own` receives it.
-fn sender_elsewhere(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Option<NodeName> {
+fn find_remote_sender(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Option<NodeName> {
     let sender = &places.get(stream.tx)?.node;
     let mut receivers = stream.rx.iter().filter_map(|port| places.get(*port));
     (sender != own && receivers.any(|place| place.node == *own)).then(|| sender.clone())

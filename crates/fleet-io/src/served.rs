@@ -63,7 +63,7 @@ pub fn report_size(plan: &Plan, sending: Option<Nanos>, document: &str) -> Repor
 }
 
 /// Size of the report of a steered run, which has no end of its own.
-fn served_size(document: &PlanDocument) -> ReportSize {
+fn steered_report_size(document: &PlanDocument) -> ReportSize {
     report_size(document.plan(), None, document.text())
 }
 
@@ -78,7 +78,7 @@ fn open_failure(error: Error) -> OpenFailure {
 }
 
 /// A failure of this machine, whatever the configuration says.
-fn own_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
+fn machine_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
     OpenFailure::Fault(NodeFault {
         blame: packetrig_units::Blame::World,
         text: packetrig_units::message_with_causes(error),

@@ -24,7 +24,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Longest time until the loop takes up a request.
+/// Maximum time until the control loop handles a request.
 const TURN: Nanos = Nanos::from_millis(2);
 
 /// Channel for the answer to a change.
@@ -108,15 +108,15 @@ impl RunSession {
     }
 
     /// Adds a keeper for its result. It gets the result when the run is closed as a [`SteeredRun`].
-    pub(crate) fn kept_by(mut self, keeper: Box<dyn RunKeeper>) -> Self {
+    pub(crate) fn with_keeper(mut self, keeper: Box<dyn RunKeeper>) -> Self {
         self.keeper = Some(keeper);
         self
     }
 
-    fn ask_for_change(&self, change: PlanChange) -> Result<(), NodeFault> {
+    fn request_change(&self, change: PlanChange) -> Result<(), NodeFault> {
         let (reply, answer) = bounded(1);
-        self.requests.send(SessionRequest::Steer(change, reply)).map_err(|_| run_has_ended())?;
-        answer.recv().map_err(|_| run_has_ended())?
+        self.requests.send(SessionRequest::Steer(change, reply)).map_err(|_| run_ended_fault())?;
+        answer.recv().map_err(|_| run_ended_fault())?
     }
 
     /// Returns whether it has ended by itself, because something failed.
@@ -143,7 +143,7 @@ impl SteeredRun for RunSession {
         if let PlanChange::Replan(document) = &change {
             self.plan.propose_plan(document.plan());
         }
-        let outcome = self.ask_for_change(change.into());
+        let outcome = self.request_change(change.into());
         if outcome.is_ok() {
             self.plan.accept_proposal();
         }
@@ -174,7 +174,7 @@ impl Drop for RunSession {
     }
 }
 
-fn run_has_ended() -> NodeFault {
+fn run_ended_fault() -> NodeFault {
     NodeFault { blame: Blame::World, text: "the run has ended".to_owned() }
 }
 
@@ -194,7 +194,7 @@ impl SessionRequests {
         note: &mut dyn FnMut(&RunEvent),
     ) -> Result<EndedRun, Error> {
         let user = RunUser {
-            requests: &mut || self.next_wish(),
+            requests: &mut || self.next_request(),
             turn: TURN,
             on_event: &mut |event| {
                 note(event);
@@ -206,7 +206,7 @@ impl SessionRequests {
         executor.execute_run(document, options, user)
     }
 
-    fn next_wish(&self) -> Option<ControllerEvent> {
+    fn next_request(&self) -> Option<ControllerEvent> {
         match self.inbox.try_recv().ok()? {
             SessionRequest::Close => Some(ControllerEvent::Stop),
             SessionRequest::Steer(change, reply) => {

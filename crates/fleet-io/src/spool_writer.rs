@@ -39,7 +39,7 @@ impl RunJournal {
 /// Run, attempt, and how many segments of them wait for the controller.
 pub(crate) type WaitingSegments = (RunId, u32, u64);
 
-/// Directories of the thread, and the notice of its writes.
+/// Directories that the thread uses, and the callback for its writes.
 pub(crate) struct WriterPlaces {
     pub(crate) spool: ResultSpool,
     /// Directory of captures until they are collected, with a directory for each run.
@@ -63,7 +63,7 @@ struct WriterShared {
 
 #[derive(Debug, Default)]
 struct WriterState {
-    /// Away while the thread writes to it.
+    /// Journal of the current run; `None` also while the thread writes to it.
     journal: Option<RunJournal>,
     sample: Option<CountSample>,
     /// First number of a run and attempt that the controller has not stored.
@@ -105,7 +105,7 @@ impl SpoolWriter {
     /// Hands the journal to `change` as soon as everything before is written, and keeps what it leaves. Waits for the disk.
     pub(crate) fn change_journal<T>(&self, change: impl FnOnce(&mut Option<RunJournal>) -> T) -> T {
         let mut state = self.shared.wait_while(|state| state.is_writing || state.has_orders());
-        // It belongs to the journal before; a caller that begins or ends one gets the disk's errors from that.
+        // The stored failure is about the previous journal. Beginning or ending a journal returns disk errors itself.
         state.failure = None;
         let changed = change(&mut state.journal);
         state.waiting = waiting_segments(&self.spool);
@@ -130,7 +130,7 @@ impl SpoolWriter {
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
         let mut state = self.shared.lock_writer();
         let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
-        // An older mark may arrive after a newer one.
+        // An older watermark may arrive after a newer one.
         *below = mark.below.max(*below);
         self.shared.changed.notify_all();
     }
@@ -199,7 +199,7 @@ impl WriterThread {
     fn delete_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let WriterPlaces { spool, captures, .. } = &self.places;
         spool.release_segments(run, attempt, below)?;
-        if spool.final_count(run, attempt).is_some_and(|all| all <= below) {
+        if spool.final_segment_count(run, attempt).is_some_and(|all| all <= below) {
             // Removes an empty directory only: captures that were too large for the spool stay in it.
             best_effort(fs::remove_dir(captures.join(&run.0)));
         }

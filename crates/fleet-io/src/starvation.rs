@@ -19,8 +19,8 @@ impl StarvationMeter {
         Self { window_began: now, current: Nanos::ZERO, before: Nanos::ZERO }
     }
 
-    /// Notes that a wait, which was to end after `asked`, has ended after `took`.
-    pub(crate) fn note_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
+    /// Records a wait that should have taken `asked` and took `took`.
+    pub(crate) fn record_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
         self.advance_starvation_window(now);
         let late = took.saturating_sub(asked);
         if late > USUAL {
@@ -56,14 +56,14 @@ mod tests {
         let ms = Nanos::from_millis;
         let mut meter = StarvationMeter::new(at(0));
         for turn in 1..10 {
-            meter.note_wait(ms(10), ms(410), at(turn * 410));
-            meter.note_wait(ms(10), ms(40), at(turn * 410));
+            meter.record_wait(ms(10), ms(410), at(turn * 410));
+            meter.record_wait(ms(10), ms(40), at(turn * 410));
         }
         assert_eq!(meter.recent_starvation(at(4000)), ms(3600));
         assert_eq!(meter.recent_starvation(at(19_900)), ms(3600), "the window before still counts");
         assert_eq!(meter.recent_starvation(at(40_000)), Nanos::ZERO);
         // A machine that stood still.
-        meter.note_wait(ms(10), ms(60_010), at(80_000));
+        meter.record_wait(ms(10), ms(60_010), at(80_000));
         assert_eq!(meter.recent_starvation(at(80_000)), Nanos::from_secs(60));
     }
 }

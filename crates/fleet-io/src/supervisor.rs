@@ -83,12 +83,12 @@ impl OverdueWatch {
     }
 }
 
-/// End of a supervision.
+/// Reason for which a supervision ended.
 #[derive(Debug)]
 pub enum SupervisionEnd {
     /// The worker ended for good, with this status.
     Worker(ExitStatus),
-    /// The user wanted it.
+    /// The user asked the supervisor to end.
     Told,
 }
 

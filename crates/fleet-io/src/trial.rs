@@ -12,9 +12,8 @@ use packetrig_units::{Nanos, clamp_to_u64};
 pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
     let sent_late = frames_sent_late(order, report);
     let sent = || report.streams.iter().filter_map(|stream| stream.sent.as_ref());
-    let lost = report.streams.iter().map(lost_of).fold(LostFrames::default(), |all, lost| LostFrames {
-        least: all.least.saturating_add(lost.least),
-        most: all.most.saturating_add(lost.most),
+    let lost = report.streams.iter().map(count_lost_frames).fold(LostFrames::default(), |all, lost| {
+        LostFrames { least: all.least.saturating_add(lost.least), most: all.most.saturating_add(lost.most) }
     });
     TrialResult {
         intended: sent().map(|sent| sent.planned).fold(0, u64::saturating_add),
@@ -40,7 +39,7 @@ fn received_frames(report: &RunReport) -> u64 {
 }
 
 /// Lost frames of a stream. Without an account of losses, nothing shows that a frame arrived: all may be lost, and none is for certain.
-fn lost_of(stream: &StreamReport) -> LostFrames {
+fn count_lost_frames(stream: &StreamReport) -> LostFrames {
     match (&stream.loss, &stream.sent) {
         (Some(FrameLoss { lost, in_doubt, .. }), _) => {
             LostFrames { least: lost.saturating_sub(*in_doubt), most: *lost }
@@ -56,7 +55,7 @@ fn stream_trial(stream: &StreamReport) -> StreamTrial {
     StreamTrial {
         name: stream.name.clone(),
         sent: sent.map_or(0, |sent| sent.frames),
-        lost: lost_of(stream),
+        lost: count_lost_frames(stream),
         rate: sent.and_then(|sent| sent.rate).map_or(0.0, MeanRate::frames_per_second),
         longest_outage: times.as_ref().map(|times| times.longest.most),
         least_longest_outage: times.as_ref().map(|times| times.longest.least),
@@ -78,18 +77,19 @@ impl OutageTimes {
         let rate = stream.asked_milli.map(|milli| milli as f64 / 1e3);
         let rate = rate.or_else(|| Some(stream.sent.as_ref()?.rate?.frames_per_second()))?;
         let outages = stream.outages.as_ref().filter(|_| rate > 0.0)?;
-        Some(Self::of_outages(outages, lost_of(stream), 1e9 / rate, largest_send_delay(stream)))
+        Some(Self::from_outages(outages, count_lost_frames(stream), 1e9 / rate, largest_send_delay(stream)))
     }
 
-    fn of_outages(outages: &OutageReport, lost: LostFrames, interval: f64, late: Nanos) -> Self {
-        let least: Vec<Nanos> = outages.listed.iter().map(|row| least_length(row, interval, late)).collect();
+    fn from_outages(outages: &OutageReport, lost: LostFrames, interval: f64, late: Nanos) -> Self {
+        let least: Vec<Nanos> =
+            outages.listed.iter().map(|row| minimum_outage_length(row, interval, late)).collect();
         let silence: f64 = outages.listed.iter().map(|row| unexplained_silence(row, interval)).sum();
         let in_all = least.iter().fold(Nanos::ZERO, |all, one| all + *one);
         let by_frames = rounded_nanos(lost.most as f64 * interval + silence);
         // While the rig was late it may have sent nothing: an outage within that time loses no frame.
         Self {
             in_all: TimeRange {
-                least: in_all.min(frames_time(lost.least, interval)),
+                least: in_all.min(duration_of_frames(lost.least, interval)),
                 most: by_frames.max(late),
             },
             longest: TimeRange {
@@ -109,8 +109,8 @@ fn largest_send_delay(stream: &StreamReport) -> Nanos {
 
 /// The least that an outage lasted: from the departure of its first lost frame to that of its last, of those that are in no
 /// doubt. The first may have left late; joined gaps may each have begun so.
-fn least_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
-    let certain = frames_time(row.frames.saturating_sub(row.in_doubt), interval);
+fn minimum_outage_length(row: &OutageRow, interval: f64, late: Nanos) -> Nanos {
+    let certain = duration_of_frames(row.frames.saturating_sub(row.in_doubt), interval);
     certain.saturating_sub(Nanos::new(late.as_u64().saturating_mul(row.gaps.max(1))))
 }
 
@@ -123,7 +123,7 @@ fn unexplained_silence(row: &OutageRow, interval: f64) -> f64 {
     (end.saturating_sub(begin).as_u64() as f64 - planned).max(0.0)
 }
 
-fn frames_time(frames: u64, interval: f64) -> Nanos {
+fn duration_of_frames(frames: u64, interval: f64) -> Nanos {
     rounded_nanos(frames as f64 * interval)
 }
 
@@ -165,12 +165,12 @@ fn trial_latency(report: &RunReport) -> Option<TrialLatency> {
         p50: streams.iter().map(|one| one.p50).max()?,
         p99: streams.iter().map(|one| one.p99).max()?,
         max: streams.iter().map(|one| one.max).max()?,
-        bound: streams.iter().map(|one| doubt_of_mean(one)).max().unwrap_or(Nanos::MAX),
+        bound: streams.iter().map(|one| mean_error_bound(one)).max().unwrap_or(Nanos::MAX),
     })
 }
 
 /// Largest error of the mean; unlimited for a report without bounds.
-fn doubt_of_mean(latency: &LatencyReport) -> Nanos {
+fn mean_error_bound(latency: &LatencyReport) -> Nanos {
     latency.bounds.map_or(Nanos::MAX, |bounds| {
         let mean = bounds.mean;
         mean.value.saturating_sub(mean.least).max(mean.most.saturating_sub(mean.value))
@@ -196,7 +196,7 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
     if unsent > 0 {
         return Some(format!("the rig did not send {unsent} of the frames that were due"));
     }
-    if let Some(caveat) = report.caveats.iter().find(|caveat| is_of_rig(caveat)) {
+    if let Some(caveat) = report.caveats.iter().find(|caveat| is_about_rig(caveat)) {
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
     // If the device certainly lost frames, a small number of doubtful frames changes the result little.
@@ -225,10 +225,10 @@ fn frames_sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
         return 0;
     }
     let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
-    sent.filter_map(late_frames_of).fold(0, u64::saturating_add)
+    sent.filter_map(count_late_frames).fold(0, u64::saturating_add)
 }
 
-fn late_frames_of(sent: &SentFrames) -> Option<u64> {
+fn count_late_frames(sent: &SentFrames) -> Option<u64> {
     let taken = sent.first.zip(sent.last).map(|(first, last)| last.saturating_sub(first));
     frames_beyond_time(sent.frames, taken?, sent.rate_error_ppm?)
 }
@@ -244,7 +244,7 @@ fn frames_beyond_time(frames: u64, taken: Nanos, rate_error_ppm: i64) -> Option<
 }
 
 /// Returns whether a doubt that matters is about the rig. Loss near the rig's own limit may be the rig's.
-fn is_of_rig(caveat: &Caveat) -> bool {
+fn is_about_rig(caveat: &Caveat) -> bool {
     caveat.matters && !matches!(caveat.doubt, CaveatKind::ForeignFrames | CaveatKind::Clock)
 }
 
@@ -288,7 +288,7 @@ mod tests {
     fn punctual_rig_measures_outage_to_the_frame() {
         let row = outage(300, 301);
         assert!(silence_ms(&row).abs() < 1e-9);
-        assert_eq!(least_length(&row, INTERVAL, Nanos::ZERO), Nanos::from_millis(300));
+        assert_eq!(minimum_outage_length(&row, INTERVAL, Nanos::ZERO), Nanos::from_millis(300));
     }
 
     #[test]
@@ -296,12 +296,12 @@ mod tests {
         // 316 ms, of which the rig sent nothing for 118.
         let row = outage(198, 317);
         assert!((silence_ms(&row) - 118.0).abs() < 1e-9, "{}", silence_ms(&row));
-        assert_eq!(least_length(&row, INTERVAL, Nanos::from_millis(150)), Nanos::from_millis(48));
+        assert_eq!(minimum_outage_length(&row, INTERVAL, Nanos::from_millis(150)), Nanos::from_millis(48));
     }
 
     #[test]
     fn outage_during_sender_stall_loses_no_frames() {
-        let times = OutageTimes::of_outages(
+        let times = OutageTimes::from_outages(
             &OutageReport::default(),
             LostFrames::default(),
             INTERVAL,
@@ -314,7 +314,7 @@ mod tests {
     #[test]
     fn doubtful_frames_and_gaps_shorten_least_outage() {
         let row = OutageRow { in_doubt: 100, gaps: 3, ..outage(200, 201) };
-        assert_eq!(least_length(&row, INTERVAL, Nanos::from_millis(10)), Nanos::from_millis(70));
+        assert_eq!(minimum_outage_length(&row, INTERVAL, Nanos::from_millis(10)), Nanos::from_millis(70));
         let open = OutageRow { end: None, ..outage(200, 0) };
         assert!(silence_ms(&open).abs() < 1e-9);
     }

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Interval at which the spool is checked without a notice that something came.
+/// Interval at which the spool is checked even if no new segment was announced.
 const LOOK: Nanos = Nanos::from_millis(500);
 /// Time without a confirmation after which a segment is handed over again.
 const AGAIN: Nanos = Nanos::from_secs(10);
@@ -64,7 +64,7 @@ struct UplinkShared {
 #[derive(Debug, Default)]
 struct UplinkState {
     over: bool,
-    /// Something new is in the spool.
+    /// True if the spool has new segments.
     fresh: bool,
     /// A run has begun: the connection should be open when its segments come.
     expected: bool,
@@ -82,14 +82,14 @@ impl UplinkShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something new is in the spool.
+    /// Tells the thread that the spool has new segments.
     fn announce_segments(&self) {
         self.lock_uplink().fresh = true;
         self.changed.notify_all();
     }
 
-    /// Something was written, and perhaps something else could not be deleted.
-    fn note_write(&self, trouble: Option<String>) {
+    /// Announces a write, and reports if stored segments could not be deleted.
+    fn record_write(&self, trouble: Option<String>) {
         self.lock_uplink().remarks.extend(trouble);
         self.announce_segments();
     }
@@ -102,7 +102,7 @@ impl ResultUplink {
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
         let shared = Arc::new(UplinkShared::default());
         let announcing = Arc::clone(&shared);
-        let on_write = Box::new(move |trouble| announcing.note_write(trouble));
+        let on_write = Box::new(move |trouble| announcing.record_write(trouble));
         let writer = SpoolWriter::start_writing(WriterPlaces { spool: spool.clone(), captures, on_write })?;
         let carrier = UplinkThread {
             spool: spool.clone(),
@@ -164,7 +164,7 @@ impl ResultUplink {
     }
 
     /// Keeps a sample, without waiting for the disk. Fails with the reason why an earlier one could not be kept.
-    pub(crate) fn keep_sample(&self, sample: CountSample) -> Result<(), Error> {
+    pub(crate) fn store_sample(&self, sample: CountSample) -> Result<(), Error> {
         self.writer.write_sample(sample)
     }
 
@@ -183,7 +183,7 @@ impl ResultUplink {
         let mut kept_files = Vec::new();
         for capture in &result.captures {
             let path = Path::new(&capture.file);
-            match keep_capture(&mut journal, path, &run, &self.captures) {
+            match store_capture(&mut journal, path, &run, &self.captures) {
                 Ok(()) => kept_files.push(path),
                 Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
             }
@@ -200,7 +200,7 @@ impl ResultUplink {
             // removed stays, and nothing else depends on it.
             best_effort(std::fs::remove_file(file));
         }
-        Ok(self.spool.final_count(&run, attempt).unwrap_or_default())
+        Ok(self.spool.final_segment_count(&run, attempt).unwrap_or_default())
     }
 
     /// Deletes segments that the controller has, without waiting for the disk.
@@ -221,7 +221,7 @@ impl ResultUplink {
     }
 }
 
-fn keep_capture(
+fn store_capture(
     journal: &mut NodeJournal,
     path: &Path,
     run: &RunId,

@@ -138,13 +138,13 @@ enum AgentState {
     Stopped(Vec<SentTotal>),
     Finishing,
     Spooling,
-    /// The result is kept until the controller has it.
+    /// The result is stored until the controller has it.
     Spooled(KeptResult),
     /// The data plane failed. The fault is kept so that a repeated command gets the same answer.
     Failed(NodeFault),
 }
 
-/// Place of a result: in memory, or in the segments of the spool.
+/// Where a result is stored: in memory, or in the segments of the spool.
 #[derive(Clone, Debug, PartialEq)]
 enum KeptResult {
     Result(Arc<NodeResult>),
@@ -171,12 +171,12 @@ pub struct AgentMachine {
     stop_at: Option<MonoTime>,
     /// First reason for which the senders stopped, or will stop.
     why: Option<StopReason>,
-    /// The agent finishes without an order, because its controller is silent.
+    /// True if the agent finishes the run without an order, because its controller is silent.
     orphan: bool,
 }
 
 impl AgentMachine {
-    /// Creates an idle agent that gives a run up after `patience` without a message of its controller.
+    /// Creates an idle agent that gives a run up after `silence_timeout` without a message of its controller.
     pub fn new(silence_timeout: Nanos) -> Self {
         Self {
             state: AgentState::Idle,
@@ -238,10 +238,10 @@ impl AgentMachine {
         }
     }
 
-    /// Time of the next tick that it needs, if nothing else happens.
+    /// Time at which the agent needs the next tick, if no other event comes first.
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let start = match self.state {
-            // An unconfirmed T that passes is no event of a steered run.
+            // In a steered run nothing happens at an unconfirmed T, so no tick is needed for it.
             AgentState::Waiting { start, confirmed } if confirmed || !self.steered => Some(start),
             _ => None,
         };
@@ -281,10 +281,10 @@ impl AgentMachine {
 
     fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         // Before anything else: a refused command of a higher epoch also shows that every lower one has lost.
-        let mut actions = self.see_epoch(head.epoch);
+        let mut actions = self.raise_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
         // is in the spool and is delivered from there.
-        if let Some(segments) = self.kept_segments(&head, &command) {
+        if let Some(segments) = self.stored_segment_count(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
         }
@@ -294,7 +294,7 @@ impl AgentMachine {
         }
         // Only an accepted command proves that the controller is alive. Repeated orders of a controller that has lost
         // the node must not keep its run going here.
-        self.note_contact(now);
+        self.record_contact(now);
         self.adopt_epoch(&head, &command);
         actions.extend(self.execute_command(head, command, now));
         actions
@@ -324,7 +324,7 @@ impl AgentMachine {
             NodeCommand::Confirm { start } => self.confirm_start(start, now),
             NodeCommand::Query => self.report_state(),
             NodeCommand::Steer(order) => self.on_change_order(order),
-            NodeCommand::Step { number, step } => self.take_step(number, step),
+            NodeCommand::Step { number, step } => self.execute_step(number, step),
             NodeCommand::Stop => self.stop_run(),
             NodeCommand::Finish { sent } => self.finish_run(sent.to_vec()),
         }
@@ -354,7 +354,7 @@ impl AgentMachine {
         None
     }
 
-    /// Goes on to `next` and replies, if the data plane answers the last order.
+    /// Enters `next` and replies, if the agent is still in the state `asked`, in which it gave the order to the data plane.
     fn advance_from(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
         // The run may have been aborted while the data plane was at work: its answer to the old order is void.
         if self.state != *asked {
@@ -397,10 +397,10 @@ impl AgentMachine {
 
     fn forget_run(&mut self, head: MessageHead) {
         // First: `remember` reads the state that is reset below.
-        self.remember_ended(&head);
+        self.remember_ended_attempt(&head);
         self.head = None;
         self.ports.clear();
-        // No question may go out for a run that is forgotten.
+        // The agent must not ask for a lease of a run that it has forgotten.
         self.end_lease();
         self.why = None;
         self.stop_at = None;

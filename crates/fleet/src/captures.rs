@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes of one range.
 pub const RANGE: u32 = 256 << 10;
-/// Ranges that are asked for before the first of them has come.
+/// Maximum number of ranges that are requested before the first of them has arrived.
 pub const AHEAD: usize = 4;
 
 /// Name of a capture file on a node.
@@ -71,7 +71,7 @@ pub struct CaptureAnswer {
 pub trait CaptureQuestions: Send {
     /// Returns the next question that is genuine and new; `None` if none arrives within that time.
     fn next_question(&mut self, within: Nanos) -> Option<CaptureQuestion>;
-    /// Sends an answer; returns when the bytes have left.
+    /// Sends an answer; returns when the bytes are written to the connection.
     fn send_answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
 }
 

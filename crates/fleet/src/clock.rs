@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub struct DisciplinedClock {
     /// Time of the reading, by the monotonic clock.
     pub at: MonoTime,
-    /// True time less the monotonic clock.
+    /// True time minus the monotonic clock, in nanoseconds.
     pub true_less_mono_ns: i64,
     /// Bound of the error: that of the clock against true time, and that of reading both clocks.
     pub bound: Nanos,

@@ -7,16 +7,16 @@ mod faults;
 mod messages;
 mod results;
 
-pub use faults::faults_do_what_they_say;
+pub use faults::check_faults;
 
 use crate::fabric::{Endpoint, Fabric, ResultInlet as _, SegmentId};
 use crate::message::{MessageBody, MessageHead, NodeCommand, NodeName, PlanHash, RunId};
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
-/// Long enough to be sure that nothing comes.
+/// A wait that is long enough to show that no message arrives.
 const SOON: Nanos = Nanos::from_millis(50);
-/// Never reached when all is well.
+/// A timeout that a correct fabric never reaches.
 const LONG: Nanos = Nanos::from_secs(20);
 
 /// Allowed differences between fabrics.
@@ -24,7 +24,7 @@ const LONG: Nanos = Nanos::from_secs(20);
 pub struct FabricTraits {
     /// A post to a node that has left is an error; otherwise the message is lost silently.
     pub knows_who_left: bool,
-    /// Capacity for results in bytes: [`conforms`] fills it.
+    /// Capacity for results in bytes; [`check_fabric`] fills it.
     pub results_room: usize,
 }
 
@@ -63,7 +63,7 @@ fn join_as_controller<F: Fabric>(fabric: &F) -> F::Endpoint {
 }
 
 fn post_or_panic<E: Endpoint>(from: &mut E, to: &NodeName, body: MessageBody) {
-    from.post_message(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
+    from.post_message(to, body).unwrap_or_else(|error| panic!("cannot post a message to {to}: {error}"));
 }
 
 fn test_run() -> RunId {
@@ -76,8 +76,11 @@ fn segment_id(of: &str, number: u64) -> SegmentId {
 
 /// Opens a reader of that run, in place of the readers named in `instead_of`.
 fn open_reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
-    let mut incoming = fabric.open_inlet(name).unwrap_or_else(|error| panic!("opening for {name}: {error}"));
+    let mut incoming =
+        fabric.open_inlet(name).unwrap_or_else(|error| panic!("cannot open the results for {name}: {error}"));
     let others = instead_of.iter().map(|other| (*other).to_owned()).collect();
-    incoming.read_run(&test_run(), &others).unwrap_or_else(|error| panic!("reading for {name}: {error}"));
+    incoming
+        .read_run(&test_run(), &others)
+        .unwrap_or_else(|error| panic!("cannot read the results for {name}: {error}"));
     incoming
 }

@@ -176,7 +176,7 @@ impl ControllerMachine {
     /// Handles an event and returns the actions that follow from it.
     pub fn handle_event(&mut self, event: ControllerEvent, now: MonoTime) -> Vec<ControllerAction> {
         if matches!(self.phase, ControllerPhase::Ended(_)) {
-            self.after_the_end(event, now);
+            self.on_event_after_end(event, now);
             return std::mem::take(&mut self.actions);
         }
         let is_sign_of_life = matches!(event, ControllerEvent::Telemetry(..) | ControllerEvent::Renewal(..));
@@ -193,7 +193,7 @@ impl ControllerMachine {
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
             | ControllerEvent::Tick => {}
-            // Any head is taken here: a node of an old attempt must learn that it may not go on.
+            // Accepts any head, because a node of an old attempt must be told to stop sending.
             ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
             ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
             ControllerEvent::Doubted(why) => self.on_doubt(why),
@@ -201,7 +201,7 @@ impl ControllerMachine {
             ControllerEvent::Starved(node, waited) => self.on_starved(&node, waited),
             ControllerEvent::Restarted(node) => self.on_restarted(&node, now),
             ControllerEvent::Deposed => self.on_deposed(),
-            ControllerEvent::StoodStill(length) => self.on_stood_still(length, now),
+            ControllerEvent::StoodStill(length) => self.on_standstill(length, now),
             ControllerEvent::Steer(steer) => self.queue_change(steer, now),
             ControllerEvent::Stop => self.stop_run(now),
         }
@@ -213,8 +213,8 @@ impl ControllerMachine {
         // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are still unanswered.
         self.expire_waits(now);
         self.advance_all(now);
-        self.settle_change(now);
-        self.next_change(now);
+        self.advance_change(now);
+        self.begin_next_change(now);
         self.repeat_unanswered(now);
         self.deadline = self.compute_deadline();
         std::mem::take(&mut self.actions)
@@ -225,7 +225,7 @@ impl ControllerMachine {
         matches!(self.phase, ControllerPhase::Collecting { .. })
     }
 
-    /// Time of the next tick that it needs, if nothing else happens; `None` when the run is over.
+    /// Time at which the controller needs the next tick, if no other event comes first; `None` when the run is over.
     pub const fn next_deadline(&self) -> Option<MonoTime> {
         self.deadline
     }
@@ -240,10 +240,12 @@ impl ControllerMachine {
             ControllerPhase::Confirming { since, .. } if self.preparation.terms.steered => {
                 since + self.limits.start
             }
-            ControllerPhase::Confirming { start, .. } if self.awaits_only_node() => self.confirmed_by(start),
+            ControllerPhase::Confirming { start, .. } if self.awaits_only_node() => {
+                self.confirmation_deadline(start)
+            }
             ControllerPhase::Confirming { start, .. } => start,
             ControllerPhase::Running { start } if !self.have_all_reached(PeerProgress::Confirmed) => {
-                self.confirmed_by(start)
+                self.confirmation_deadline(start)
             }
             ControllerPhase::Running { .. } => self.repeat_at,
             ControllerPhase::Preparing { until }
@@ -275,7 +277,7 @@ impl ControllerMachine {
         self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()
     }
 
-    /// Takes every step whose barrier is reached.
+    /// Advances through every phase whose barrier is reached.
     fn advance_all(&mut self, now: MonoTime) {
         while self.advance_once(now) {}
     }
@@ -288,16 +290,16 @@ impl ControllerMachine {
             }
             ControllerPhase::Arming { until } if self.have_all_reached(PeerProgress::Armed) => {
                 self.enter_state(RunState::Armed);
-                // The phase began at `until` less its limit.
+                // `until` is the beginning of the phase plus its time limit.
                 let arming = now.since(until - self.limits.prepare);
                 self.commit_start(arming, now);
             }
             ControllerPhase::Committing { since, start }
                 if self.have_all_reached(PeerProgress::Committed) =>
             {
-                // Everything up to here can be taken back; see `can_confirm`.
+                // Until the confirmation is sent, the start can still be cancelled; see `can_confirm`.
                 if !self.can_confirm(since, start, now) {
-                    self.try_again(now);
+                    self.start_next_attempt(now);
                     return true;
                 }
                 self.phase = ControllerPhase::Confirming { since: now, start };
@@ -310,13 +312,13 @@ impl ControllerMachine {
                 self.phase = ControllerPhase::Running { start };
                 self.enter_state(RunState::Running);
             }
-            // A lost agent of this process cannot send. In a fleet its lease must end first, see `is_quiet`.
+            // A lost agent of this process cannot send. In a fleet its lease must end first, see `have_all_stopped`.
             ControllerPhase::Running { .. } if self.has_no_node_left() && self.limits.lease.is_none() => {
                 self.end_by_results();
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
             ControllerPhase::Running { .. }
-                if self.have_all_reached(PeerProgress::Done) && self.is_quiet(now) =>
+                if self.have_all_reached(PeerProgress::Done) && self.have_all_stopped(now) =>
             {
                 self.begin_draining(now);
                 self.enter_state(RunState::Draining);
@@ -336,7 +338,7 @@ impl ControllerMachine {
                 self.end_by_results();
             }
             ControllerPhase::Collecting { late, .. }
-                if self.have_all_reached(PeerProgress::Reported) && self.nothing_more(late, now) =>
+                if self.have_all_reached(PeerProgress::Reported) && self.expects_no_more_results(late, now) =>
             {
                 self.end_by_results();
             }

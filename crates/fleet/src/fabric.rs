@@ -61,7 +61,7 @@ pub trait Endpoint: Send {
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
     /// Sends to every node that has joined, and not to itself. Only the controller may. These messages keep their order among each
     /// other, but not relative to messages for one node. A fabric that signs carries only [`MessageBody::RollCall`] this way.
-    fn post_all(&mut self, body: MessageBody) -> Result<(), Error>;
+    fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error>;
     /// Receives messages of these nodes from now on. A controller with a number of its own receives only hellos of all
     /// others; a node receives messages of its controller without that.
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error>;
@@ -113,7 +113,7 @@ pub trait RecordStore: Send {
     /// Reads the record, if it exists.
     fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error>;
     /// Reads each of `keys`, at slightly different times.
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
+    fn get_records(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         // A networked fabric sends these requests together.
         keys.iter().map(|key| self.get_record(key)).collect()
     }
@@ -122,7 +122,7 @@ pub trait RecordStore: Send {
     /// Replaces the value that was read at `revision`, and returns the new revision; [`Error::Stale`] if it has changed since.
     fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
     /// Calls [`RecordStore::replace_record`] or [`RecordStore::create_record`] for each write, in any order; returns one answer for each.
-    fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
+    fn write_all_records(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         // A networked fabric sends these requests together.
         let mut answers = Vec::with_capacity(writes.len());
         for write in writes {
@@ -181,7 +181,7 @@ pub trait ResultInlet: Send {
     /// Receives results of this run from now on. Readers in `instead_of` can confirm nothing of it any more, and their
     /// unconfirmed segments are delivered again at once. [`Error::Taken`] if yet another reader has the run.
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error>;
-    /// Stops reading this run. The rest of it waits for the next reader.
+    /// Stops reading this run. Its remaining segments wait for the next reader.
     fn leave_run(&mut self, run: &RunId);
     /// Runs with waiting segments, and the readers of each.
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;

@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Active faults; [`FaultyFabric::set`] changes them.
+/// Active faults; [`FaultyFabric::set_faults`] changes them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
 pub struct FabricFaults {
@@ -148,7 +148,7 @@ impl<E: Endpoint> FaultyPart<E> {
         while self.held.len() > faults.hold_back {
             match self.held.pop_front() {
                 Some((Some(to), body)) => self.inside.post_message(&to, body)?,
-                Some((None, body)) => self.inside.post_all(body)?,
+                Some((None, body)) => self.inside.post_to_all_nodes(body)?,
                 None => break,
             }
         }
@@ -165,7 +165,7 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
         self.pass_message(Some(to), body)
     }
 
-    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
+    fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
         self.pass_message(None, body)
     }
 
@@ -200,8 +200,8 @@ impl<R: RecordStore> RecordStore for FaultyPart<R> {
         self.reachable_part()?.get_record(key)
     }
 
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
-        self.reachable_part()?.get_many(keys)
+    fn get_records(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
+        self.reachable_part()?.get_records(keys)
     }
 
     fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {

@@ -22,7 +22,7 @@ pub struct ProtocolVersion {
 
 /// Maximum bytes of a packed hello. A longer one is not read.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
-/// Maximum bytes of its JSON.
+/// Maximum number of bytes of the JSON in a hello.
 pub const MAX_HELLO_TEXT: u64 = 512 << 10;
 /// Maximum number of ports of a node.
 pub const MAX_PORTS: usize = 512;
@@ -92,7 +92,7 @@ impl NodeHello {
         describe_starvation(self.starved)
     }
 
-    /// Drops what exceeds the bounds of readers, so that the rest of it arrives.
+    /// Drops list elements beyond the limits of readers, so that readers accept the rest.
     #[must_use]
     pub fn within_bounds(mut self) -> Self {
         // Readers cut the same lists. Cutting them here keeps the hello below the length that is read at all.
@@ -120,7 +120,7 @@ pub struct OfferedPort {
     pub speed: Option<BitRate>,
     /// True if the link is up.
     pub up: bool,
-    /// Back ends that can be asked for.
+    /// Back ends that a plan can use on this port.
     #[serde(deserialize_with = "deserialize_first_elements::<MAX_TEXTS, _, _>")]
     pub back_ends: Vec<BackEnd>,
     /// IP addresses of the interface, at which probes can reach it.

@@ -32,7 +32,7 @@ pub enum NodeEvent {
     Removed,
     /// Its agent was started.
     Started {
-        /// Version of packetrig there.
+        /// Version of packetrig on the node.
         version: String,
     },
     /// Its agent has another version than before.
@@ -77,7 +77,7 @@ pub struct NodeRun {
 
 impl NodeRun {
     /// Entries for all nodes of a report.
-    pub fn of_report(report: &RunReport) -> Vec<(NodeName, Self)> {
+    pub fn runs_from_report(report: &RunReport) -> Vec<(NodeName, Self)> {
         report.nodes.iter().map(|node| (NodeName(node.node.clone()), Self::of_node(report, node))).collect()
     }
 
@@ -124,13 +124,13 @@ impl LastHeard {
     }
 }
 
-/// Finds changes of nodes.
+/// Compares each hello of a node with the previous one, and reports the changes.
 #[derive(Clone, Debug, Default)]
 pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
 
 impl NodeWatcher {
     /// Restores the last hello that an earlier watcher received, `silent` ago.
-    pub fn recall_node(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
+    pub fn restore_node(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
         // A node that was lost before is not reported as lost again.
         let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::from_hello(hello, now - silent) };
         self.0.insert(node.clone(), known);
@@ -162,7 +162,7 @@ impl NodeWatcher {
     }
 
     /// Nodes that were lost since the last call.
-    pub fn newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
+    pub fn take_newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
         let mut lost = Vec::new();
         for (node, last) in &mut self.0 {
             let was_lost = last.is_lost;
@@ -223,9 +223,9 @@ mod tests {
             NodeEvent::ClockChanged { from: "unsynchronised".into(), to: "ntp".into() },
         ];
         assert_eq!(watcher.on_hello(&a, &upgraded, at(2)), changes);
-        assert_eq!(watcher.newly_lost(at(11)), []);
-        assert_eq!(watcher.newly_lost(at(12)), std::slice::from_ref(&a));
-        assert_eq!(watcher.newly_lost(at(13)), []);
+        assert_eq!(watcher.take_newly_lost(at(11)), []);
+        assert_eq!(watcher.take_newly_lost(at(12)), std::slice::from_ref(&a));
+        assert_eq!(watcher.take_newly_lost(at(13)), []);
         let back = watcher.on_hello(&a, &upgraded, at(32));
         assert_eq!(back, [NodeEvent::Back { silent: Nanos::from_secs(30) }]);
     }
@@ -233,10 +233,10 @@ mod tests {
     #[test]
     fn restarted_watcher_continues_recalled_state() {
         let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
-        watcher.recall_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
+        watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
         assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
-        watcher.recall_node(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
-        assert_eq!(watcher.newly_lost(at(1)), [], "that was noted before");
+        watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
+        assert_eq!(watcher.take_newly_lost(at(1)), [], "that was noted before");
         assert_eq!(
             watcher.on_hello(&a, &hello(1, "0.1"), at(1)),
             [NodeEvent::Back { silent: Nanos::from_secs(51) }]

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 /// Age from which a record is written again although only the time of the hello has changed.
 const WORTH_WRITING_NS: u64 = 60_000_000_000;
 
-/// A node by its last hello.
+/// State of a node, from its last hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownNode {
     pub labels: Vec<String>,
     pub ports: Vec<OfferedPort>,
-    /// Version of packetrig there.
+    /// Version of packetrig on the node.
     pub version: String,
     /// Version of its messages.
     pub protocol: ProtocolVersion,

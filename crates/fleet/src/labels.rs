@@ -83,8 +83,8 @@ impl OperatorLabels {
         self.0.is_empty()
     }
 
-    /// Labels that count on a node with this hello.
-    pub fn in_force(&self, hello: &NodeHello) -> Vec<String> {
+    /// Operator labels that are in effect on a node with this hello.
+    pub fn effective_labels(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
             .iter()
@@ -93,7 +93,7 @@ impl OperatorLabels {
             .collect()
     }
 
-    /// Labels that do not count there, because the owner uses their keys.
+    /// Operator labels without effect on a node with this hello, because its owner uses their keys.
     pub fn overruled_labels(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
@@ -162,12 +162,12 @@ mod tests {
     fn owner_labels_overrule_operator_labels() {
         let labels = changed(OperatorLabels::default(), "rack=2 tx spare");
         let bare = NodeHello::default();
-        assert_eq!(labels.in_force(&bare), ["rack=2", "spare", "tx"]);
+        assert_eq!(labels.effective_labels(&bare), ["rack=2", "spare", "tx"]);
         assert!(labels.overruled_labels(&bare).is_empty());
         let owned =
             NodeHello { labels: vec!["rack=7".into()], ports: vec![port(&["tx"])], ..NodeHello::default() };
         assert_eq!(
-            (labels.in_force(&owned), labels.overruled_labels(&owned)),
+            (labels.effective_labels(&owned), labels.overruled_labels(&owned)),
             (vec!["spare".to_owned()], vec!["rack=2".to_owned(), "tx".to_owned()])
         );
     }

@@ -32,19 +32,19 @@ pub struct NodeLead {
 }
 
 impl NodeLead {
-    /// Key of its record.
+    /// Key of the record that names the leader of `node`.
     pub fn record_key(node: &NodeName) -> String {
         format!("lead.{node}")
     }
 
-    /// Begin of the lead, for people.
+    /// Formats the time at which the lead began, for messages.
     pub fn since_text(&self) -> String {
         let minutes = self.since_wall_ns / 60_000_000_000;
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
 
     /// Builds the write that gives this lead back, over the revision that was read.
-    fn giving_back(&self, node: &NodeName, revision: u64) -> RecordWrite {
+    fn build_release_write(&self, node: &NodeName, revision: u64) -> RecordWrite {
         // The record stays, because its epoch must: the next lead of this node has to be above it.
         let free = Self { is_free: true, ..self.clone() };
         RecordWrite {
@@ -67,9 +67,9 @@ impl fmt::Display for NodeLead {
 pub struct TakenLead {
     pub node: NodeName,
     pub revision: u64,
-    /// The lead as it is written.
+    /// The lead, as it is stored in the records.
     pub lead: NodeLead,
-    /// Leader of the node before.
+    /// Previous leader of the node, if it had one.
     pub before: Option<NodeLead>,
 }
 
@@ -80,8 +80,8 @@ pub fn give_back_leads<R: RecordStore>(
     leads: Vec<TakenLead>,
 ) -> (Vec<TakenLead>, Option<Error>) {
     let writes: Vec<RecordWrite> =
-        leads.iter().map(|taken| taken.lead.giving_back(&taken.node, taken.revision)).collect();
-    let answers = records.write_many(&writes);
+        leads.iter().map(|taken| taken.lead.build_release_write(&taken.node, taken.revision)).collect();
+    let answers = records.write_all_records(&writes);
     let mut failure = None;
     let mut left = Vec::new();
     for (taken, answer) in leads.into_iter().zip(answers) {
@@ -121,8 +121,8 @@ impl DoubtfulLeads {
             });
             self.nodes = own.iter().map(|found| found.node.clone()).collect();
             let writes: Vec<RecordWrite> =
-                own.iter().map(|found| found.lead.giving_back(&found.node, found.revision)).collect();
-            let answers = records.write_many(&writes);
+                own.iter().map(|found| found.lead.build_release_write(&found.node, found.revision)).collect();
+            let answers = records.write_all_records(&writes);
             for (found, answer) in own.iter().zip(answers) {
                 match answer {
                     Ok(_) => _ = self.nodes.remove(&found.node),
@@ -146,7 +146,7 @@ pub struct HeldLead {
 }
 
 /// Present leaders of these nodes, as far as they are controllers other than `me`.
-pub fn held_leads<R: RecordStore>(
+pub fn read_held_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
     (me, watch): (&Identity, &mut TermWatch),
@@ -159,7 +159,7 @@ pub fn held_leads<R: RecordStore>(
     for FoundLead { lead, .. } in &found {
         // One look-up for each controller, however many nodes it leads.
         if !states.contains_key(&lead.controller) {
-            let seen = watch.look_up(records, &lead.controller, is_there, now)?;
+            let seen = watch.look_up_term(records, &lead.controller, is_there, now)?;
             states.insert(lead.controller.clone(), seen.state);
         }
     }
@@ -171,7 +171,7 @@ pub fn held_leads<R: RecordStore>(
 }
 
 /// Leads of these nodes that were not given back, whether their controller is alive or not.
-pub fn shown_leads<R: RecordStore>(
+pub fn read_unreleased_leads<R: RecordStore>(
     records: &mut R,
     nodes: &[NodeName],
 ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
@@ -179,7 +179,7 @@ pub fn shown_leads<R: RecordStore>(
     Ok(found.filter(|found| !found.lead.is_free).map(|found| (found.node, found.lead)).collect())
 }
 
-/// A lead as it was read.
+/// A lead, as it was read from the records.
 #[derive(Clone, Debug)]
 struct FoundLead {
     node: NodeName,
@@ -190,7 +190,7 @@ struct FoundLead {
 /// Reads the leads of these nodes, as far as they exist and can be parsed.
 fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
     let keys: Vec<String> = nodes.iter().map(NodeLead::record_key).collect();
-    let found = records.get_many(&keys)?;
+    let found = records.get_records(&keys)?;
     let leads = nodes.iter().zip(found).filter_map(|(node, record)| {
         let record = record?;
         Some(FoundLead { node: node.clone(), revision: record.revision, lead: record.decode_value()? })

@@ -12,7 +12,7 @@ use crate::message::{LeaseGrant, Nonce};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
-/// Parameters of leases that both sides have without asking each other.
+/// Parameters of leases that node and controller both know in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTerms {
     /// Time from the sending of an answered question to the end of the lease.
@@ -23,7 +23,7 @@ pub struct LeaseTerms {
     pub orphaned: Nanos,
 }
 
-/// Time of the controller to answer one question of a node.
+/// Time that the controller needs to answer one question of a node.
 const QUESTION_COST: Nanos = Nanos::from_micros(250);
 /// Slowest reaction behind a lease's end: the node's supervisor kills at 500 ms, and has 200 ms for it.
 const SECOND_LINE: Nanos = Nanos::from_millis(700);
@@ -42,10 +42,10 @@ impl LeaseTerms {
     /// each of them asks four times in the term.
     pub fn renew_every(self, nodes: usize) -> Nanos {
         let by_load = Nanos::new((nodes as u64).saturating_mul(QUESTION_COST.as_u64()));
-        by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal())
+        by_load.clamp(Nanos::new(self.ttl.as_u64() / 16), self.longest_renewal_interval())
     }
 
-    const fn longest_renewal(self) -> Nanos {
+    const fn longest_renewal_interval(self) -> Nanos {
         Nanos::new(self.ttl.as_u64() / 4)
     }
 
@@ -56,7 +56,7 @@ impl LeaseTerms {
 
     /// Time on the controller's clock at which a node has certainly stopped, if its last question was answered at
     /// `answered`: the clocks may run differently by a thousandth.
-    pub fn certainly_stopped(self, answered: MonoTime) -> MonoTime {
+    pub fn certain_stop_time(self, answered: MonoTime) -> MonoTime {
         let term = self.ttl + self.grace;
         answered + term + Nanos::new(term.as_u64() / 1000) + SECOND_LINE
     }
@@ -90,14 +90,14 @@ pub struct AgentLease {
 impl AgentLease {
     /// Creates a state without a lease. Nonces count from `first`, far above those of earlier starts of this agent.
     pub const fn new(terms: LeaseTerms, first: Nonce) -> Self {
-        let renew_every = terms.longest_renewal();
+        let renew_every = terms.longest_renewal_interval();
         Self { terms, next: first.0, open: VecDeque::new(), renew_every, renew_at: None, until: None }
     }
 
     /// Sets the time between questions, as the controller of the run requests, but within the bounds of the terms.
     pub fn renew_every(&mut self, every: Nanos) {
         // The bounds exclude a lease that runs out between two questions, and a flood of questions.
-        let longest = self.terms.longest_renewal();
+        let longest = self.terms.longest_renewal_interval();
         self.renew_every = every.clamp(Nanos::new(longest.as_u64() / 8), longest);
     }
 
@@ -105,7 +105,7 @@ impl AgentLease {
         self.terms
     }
 
-    /// Begins to ask for leases. Nothing of an earlier lease is valid any more.
+    /// Begins to ask for leases. An earlier lease becomes invalid.
     pub fn start_renewing(&mut self, now: MonoTime) {
         self.stop_renewing();
         // The first question goes out at once, because ARMED waits for its answer.
@@ -129,7 +129,7 @@ impl AgentLease {
         if self.renew_at.is_none_or(|at| now < at) {
             return None;
         }
-        // Missed questions are not made up for.
+        // A missed question is not sent later.
         self.renew_at = Some(now + self.renew_every);
         // The answer to an older question could extend nothing.
         self.open.retain(|(_, sent)| now < self.terms.lease_end(*sent));
@@ -282,8 +282,8 @@ mod tests {
     #[test]
     fn certainly_stopped_adds_drift_and_supervisor_margin() {
         let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
-        assert_eq!(terms.certainly_stopped(at(1000)), at(1000 + 2002 + 700));
+        assert_eq!(terms.certain_stop_time(at(1000)), at(1000 + 2002 + 700));
         let longer = LeaseTerms { grace: Nanos::from_secs(60), ..terms };
-        assert_eq!(longer.certainly_stopped(at(0)), at(62_062 + 700));
+        assert_eq!(longer.certain_stop_time(at(0)), at(62_062 + 700));
     }
 }

@@ -1,6 +1,6 @@
 //! The fabric inside one process: channels between threads, records and results in memory.
 //!
-//! Nothing of it outlives the process; durable state is on the disks of nodes and controller.
+//! All of this state ends with the process; durable state is on the disks of nodes and controller.
 
 use crate::fabric::{
     Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery,
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Samples that wait for a slow reader; newer ones are dropped, and the next sample that arrives makes up for them.
+/// Maximum number of samples that wait for a slow reader. Newer ones are dropped; the next sample has their counts, too.
 const TELEMETRY_ROOM: usize = 64;
 /// Default capacity for segments that wait to be collected, in bytes.
 const RESULTS_ROOM: usize = 1 << 30;
@@ -35,7 +35,7 @@ struct LocalMailbox {
     dropped: Arc<AtomicU64>,
 }
 
-/// An endpoint of the local fabric; dropping it leaves.
+/// An endpoint of the local fabric. Dropping it leaves the fabric.
 #[derive(Debug)]
 pub struct LocalEndpoint {
     name: NodeName,
@@ -45,7 +45,7 @@ pub struct LocalEndpoint {
     dropped: Arc<AtomicU64>,
 }
 
-/// Waiting segments: those not taken yet, and those taken and not confirmed.
+/// Segments that wait: not delivered yet, or delivered and not confirmed.
 #[derive(Debug)]
 struct LocalResults {
     room: usize,
@@ -71,7 +71,7 @@ impl WaitingSegments {
         }
     }
 
-    fn next_of(&mut self, reader: &str) -> Option<SegmentDelivery<SegmentId>> {
+    fn take_next_segment(&mut self, reader: &str) -> Option<SegmentDelivery<SegmentId>> {
         // The map is in the order of names, so a reader gets the segments of a node in their order.
         let mut fresh = self.fresh.keys();
         let id = fresh.find(|id| self.readers.get(&id.run).is_some_and(|own| own == reader))?.clone();
@@ -99,7 +99,7 @@ impl LocalFabric {
         Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
 
-    fn lock_places(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
+    fn lock_mailboxes(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
         lock_ignoring_poison(&self.places)
     }
 }
@@ -111,7 +111,7 @@ impl Fabric for LocalFabric {
     type Incoming = LocalIncoming;
 
     fn open_endpoint(&self, name: NodeName) -> Result<LocalEndpoint, Error> {
-        let mut places = self.lock_places();
+        let mut places = self.lock_mailboxes();
         if places.contains_key(&name) {
             return Err(Error::Taken(name));
         }
@@ -155,7 +155,7 @@ impl LocalEndpoint {
 
     /// Delivers to every controller that listens.
     fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
-        let places = self.fabric.lock_places();
+        let places = self.fabric.lock_mailboxes();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
             controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
@@ -165,9 +165,9 @@ impl LocalEndpoint {
             return Err(Error::Unknown(NodeName::controller()));
         }
         for (name, mailbox) in controllers {
-            if mailbox.accepts_letter(letter) {
-                // A controller that has just left is gone; the others still get the letter.
-                _ = mailbox.put_letter(&name, letter.clone());
+            if mailbox.accepts_message(letter) {
+                // A controller that has just left gets nothing; the others still get the message.
+                _ = mailbox.deliver_message(&name, letter.clone());
             }
         }
         Ok(())
@@ -175,7 +175,8 @@ impl LocalEndpoint {
 
     fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
         // The list has a lock of its own, so a change does not hold up messages of other endpoints.
-        let own_place = self.fabric.lock_places().get(&self.name).and_then(|place| place.listens_to.clone());
+        let own_place =
+            self.fabric.lock_mailboxes().get(&self.name).and_then(|place| place.listens_to.clone());
         if let Some(listens_to) = own_place {
             change(&mut lock_ignoring_poison(&listens_to));
         }
@@ -192,17 +193,19 @@ impl Endpoint for LocalEndpoint {
         if *to == NodeName::controller() {
             return self.post_to_controllers(&letter);
         }
-        let mailbox = self.fabric.lock_places().get(to).cloned().ok_or_else(|| Error::Unknown(to.clone()))?;
-        mailbox.put_letter(to, letter)
+        let mailbox =
+            self.fabric.lock_mailboxes().get(to).cloned().ok_or_else(|| Error::Unknown(to.clone()))?;
+        mailbox.deliver_message(to, letter)
     }
 
-    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
+    fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
         // Copied, so that the lock is not held while letters are put into the mailboxes.
-        let others: Vec<_> = self.fabric.lock_places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
+        let others: Vec<_> =
+            self.fabric.lock_mailboxes().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
             let letter = MessageEnvelope { from: self.sender_name(), body: body.clone() };
-            // A member that has just left is gone; the others still get the letter.
-            _ = mailbox.put_letter(&to, letter);
+            // A member that has just left gets nothing; the others still get the message.
+            _ = mailbox.deliver_message(&to, letter);
         }
         Ok(())
     }
@@ -236,25 +239,25 @@ impl Endpoint for LocalEndpoint {
 
 impl Drop for LocalEndpoint {
     fn drop(&mut self) {
-        self.fabric.lock_places().remove(&self.name);
+        self.fabric.lock_mailboxes().remove(&self.name);
     }
 }
 
 impl LocalMailbox {
-    fn accepts_letter(&self, letter: &MessageEnvelope) -> bool {
+    fn accepts_message(&self, letter: &MessageEnvelope) -> bool {
         let is_for_all = matches!(letter.body, MessageBody::Hello(_));
         is_for_all
             || self.listens_to.as_ref().is_none_or(|nodes| lock_ignoring_poison(nodes).contains(&letter.from))
     }
 
-    fn put_letter(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
+    fn deliver_message(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
         if !letter.body.may_be_dropped() {
             return self.letters.send(letter).map_err(|_| Error::Gone(to.clone()));
         }
         match self.telemetry.try_send(letter) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(_)) => {
-                // A slow reader costs samples, and never holds up the sender.
+                // If the reader is slow, samples are dropped; the sender never waits.
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -326,7 +329,7 @@ impl ResultOutlet for LocalOutgoing {
     }
 }
 
-/// A controller's end of result delivery. Dropping it leaves all its runs.
+/// A controller's end of result delivery. Dropping it stops reading all its runs.
 #[derive(Debug)]
 pub struct LocalIncoming {
     results: Arc<LocalResults>,
@@ -382,7 +385,7 @@ impl ResultInlet for LocalIncoming {
         let waiting = lock_ignoring_poison(&self.results.waiting);
         // The condition takes the segment itself, under the lock: two readers never get the same one.
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
-            next = waiting.next_of(&self.reader);
+            next = waiting.take_next_segment(&self.reader);
             next.is_none()
         }));
         next

@@ -25,7 +25,7 @@ pub const SUSPECT: Nanos = Nanos::from_secs(3);
 /// Silence after which a node is lost.
 pub const LOST: Nanos = Nanos::from_secs(10);
 
-/// Number of earlier incarnations of a node that are remembered.
+/// Maximum number of earlier incarnations of a node that are remembered.
 const LIVES: usize = 4096;
 
 /// Age class of a node's last hello.
@@ -119,8 +119,8 @@ impl FleetMember {
     pub const fn presence_at(&self, now: MonoTime) -> NodePresence {
         NodePresence::from_silence(self.silence_at(now))
     }
-    /// True if this controller has received a hello of it, and does not only remember it.
-    pub const fn was_heard(&self) -> bool {
+    /// True if this controller itself has received a hello of the node.
+    pub const fn has_sent_hello(&self) -> bool {
         self.remembered.is_none()
     }
     const fn silence_at(&self, now: MonoTime) -> Nanos {
@@ -190,7 +190,7 @@ impl FleetMembers {
     }
 
     /// Restores a node that an earlier controller knew and this one has not received a hello of.
-    pub fn recall_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
+    pub fn restore_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
         // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
         // A hello that has come already is newer than any record.
@@ -204,12 +204,12 @@ impl FleetMembers {
     }
 
     /// Replaces the labels that the operator has given to nodes.
-    pub fn assign_labels(&mut self, labels: BTreeMap<NodeName, OperatorLabels>) {
+    pub fn replace_labels(&mut self, labels: BTreeMap<NodeName, OperatorLabels>) {
         self.labels = labels;
     }
 
     /// Replaces the nodes that controllers lead now.
-    pub fn assign_leads(&mut self, leads: BTreeMap<NodeName, NodeLead>) {
+    pub fn replace_leads(&mut self, leads: BTreeMap<NodeName, NodeLead>) {
         self.leads = leads;
     }
 
@@ -366,7 +366,7 @@ mod tests {
             plan: crate::message::PlanHash::from_document(""),
         };
         members.on_hello(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
-        assert_eq!(members.member_rows(at(0))[0].hindrance_for(None), None, "nobody leads it");
+        assert_eq!(members.member_rows(at(0))[0].find_hindrance(None), None, "nobody leads it");
         let lead = NodeLead {
             controller: "c1".into(),
             epoch: 1,
@@ -376,11 +376,17 @@ mod tests {
             since_wall_ns: 50_580_000_000_000,
             is_free: false,
         };
-        members.assign_leads(BTreeMap::from([(name("a"), lead)]));
+        members.replace_leads(BTreeMap::from([(name("a"), lead)]));
         let row = |now| members.member_rows(at(now)).remove(0);
-        assert_eq!(row(0).hindrance_for(None).unwrap(), "it belongs to run r1 of alice@rig7 since 14:03 UTC");
-        assert_eq!(row(0).hindrance_for(Some(&RunId("r1".into()))), None);
-        assert_eq!(row(20_000).hindrance_for(None).unwrap(), "it does not answer; it was last heard 20s ago");
+        assert_eq!(
+            row(0).find_hindrance(None).unwrap(),
+            "it belongs to run r1 of alice@rig7 since 14:03 UTC"
+        );
+        assert_eq!(row(0).find_hindrance(Some(&RunId("r1".into()))), None);
+        assert_eq!(
+            row(20_000).find_hindrance(None).unwrap(),
+            "it does not answer; it was last heard 20s ago"
+        );
     }
 
     /// A controller of protocol 2 would lead the whole fleet, and a node of that version reports to nobody in which

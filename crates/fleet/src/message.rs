@@ -53,7 +53,7 @@ pub struct RunPreparation {
     pub confirmed: Vec<String>,
     /// Directory for captures on this node.
     pub capture_dir: Option<String>,
-    /// Place of each port of the plan, by its index; empty when all are here.
+    /// Node and interface of each port of the plan, by its index; empty if all ports are on this machine.
     #[serde(default, with = "sparse_places")]
     pub places: Vec<PortPlace>,
     /// Interval of the node's telemetry; 0 leaves it to the node.

@@ -11,7 +11,7 @@ use std::io::{self, BufReader, BufWriter, Read};
 
 /// Compression level: fast, with most of the possible gain, because names of members repeat without end.
 const LEVEL: i32 = 3;
-/// Maximum bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
+/// Maximum number of bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
 pub const MOST: u64 = 256 << 20;
 /// Maximum bytes of JSON for each packed byte. Results of real runs have 5 to 30.
 pub const RATIO: u64 = 128;
@@ -49,7 +49,7 @@ pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
     let length = packed.len() as u64;
-    // Up to `FREE` bytes, every length of input may hold them.
+    // Readers accept up to `FREE` bytes of text for an input of any length.
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
     // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
     let content = clamp_to_u32(missing);

@@ -27,7 +27,7 @@ use std::path::PathBuf;
 /// Longest run if the owner sets no limit.
 pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
 
-/// A port that is lent.
+/// A port of this machine that its owner lets the fleet use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PermittedPort {
     /// Location on this machine: `eth1` or `ns/eth1`.
@@ -86,7 +86,7 @@ impl Default for LendingPermit {
 pub struct OwnPlanPort {
     /// Its index in the plan.
     pub port: usize,
-    /// Its interface here, as it is opened.
+    /// Interface of the port on this node, as it is opened.
     pub interface: String,
     /// Speed that the link itself reports. The plan's figure counts for nothing here.
     pub link_speed: Option<BitRate>,
@@ -115,7 +115,7 @@ impl LendingPermit {
     }
 
     /// Returns the port if the owner lends this interface. `has_default_route`: the kernel sends its own traffic there.
-    pub fn lent_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
+    pub fn find_permitted_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
             // The machine itself is reached by this interface: test traffic there could cut it off.
@@ -185,7 +185,7 @@ impl LendingPermit {
         refusals: &mut Vec<String>,
     ) {
         // The default route was checked when the port was offered; the guard checks again when it is opened.
-        let Some(lent) = self.lent_port(&own.interface, false) else {
+        let Some(lent) = self.find_permitted_port(&own.interface, false) else {
             refusals.push(format!("port {} is not lent", own.interface));
             return;
         };
@@ -197,7 +197,7 @@ impl LendingPermit {
                 other.name()
             )));
         }
-        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(|what| own.refusal_text(what)));
+        refusals.extend(find_rate_refusals(bound, own, &lent).into_iter().map(|what| own.refusal_text(what)));
         let port = &bound.plan.ports[own.port];
         if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
             refusals.push(
@@ -215,7 +215,7 @@ impl LendingPermit {
 
     /// Checks the addresses of emulated interfaces and of their peers.
     fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
-        for (interface, ip) in reach::claimed_addresses(&bound.plan, own.port) {
+        for (interface, ip) in reach::interface_addresses(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(own.refusal_text(format_args!(
                     "interface {interface} has the address {ip} or contacts it, which is not allowed"
@@ -252,7 +252,7 @@ impl LendingPermit {
             );
         }
         for target in &reach.targets {
-            if let Some(stray) = self.forbidden_value(target.family, &target.values) {
+            if let Some(stray) = self.find_forbidden_value(target.family, &target.values) {
                 let field = &target.field;
                 refusals.push(format!("stream {name}: its `{field}` can be {stray}, which is not allowed"));
             }
@@ -264,18 +264,18 @@ impl LendingPermit {
         !(why == reach::ASKED_FOR && self.macs == PermittedMacs::Any)
     }
 
-    /// A value that is not allowed.
-    fn forbidden_value(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
+    /// Returns a value that is not allowed, in words.
+    fn find_forbidden_value(&self, family: AddressFamily, values: &FieldValues) -> Option<String> {
         match family {
-            AddressFamily::Mac => self.macs.forbidden_value(values),
-            AddressFamily::Ipv4 => self.networks.forbidden_value(values, false),
-            AddressFamily::Ipv6 => self.networks.forbidden_value(values, true),
+            AddressFamily::Mac => self.macs.find_forbidden_value(values),
+            AddressFamily::Ipv4 => self.networks.find_forbidden_value(values, false),
+            AddressFamily::Ipv6 => self.networks.find_forbidden_value(values, true),
         }
     }
 }
 
 /// Reasons why a plan is too fast.
-fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
+fn find_rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
     let asked = AskedLoad::from_plan(bound, own.port);
     let mut refusals = Vec::new();
     if let Some(most) = lent.max_rate {
@@ -306,9 +306,9 @@ fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> 
 struct AskedLoad {
     rate: BitRate,
     frames_milli: u128,
-    /// The sizes of some of its frames are those of a file.
+    /// True if the sizes of some frames come from a file.
     unsized_frames: bool,
-    /// Some of its frames leave at the times of a file, or as fast as they can.
+    /// True if some frames are sent at the times in a file, or as fast as possible.
     unpaced: bool,
 }
 

@@ -24,7 +24,7 @@ pub struct PlaceSettlement {
     pub absent: BTreeMap<NodeName, String>,
 }
 
-/// The nodes of these places, each once.
+/// Nodes on which these ports are placed, each once.
 pub fn nodes_of_places(places: &[PortPlace]) -> Vec<NodeName> {
     let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
     names.into_iter().cloned().collect()
@@ -37,7 +37,7 @@ pub fn assign_places(
     run: Option<&RunId>,
     now: MonoTime,
 ) -> Result<PlaceSettlement, PlanProblems> {
-    PlaceSearch::new(plan, members.member_rows(now), run).find_places()
+    PlaceSearch::new(plan, members.member_rows(now), run).assign_all_ports()
 }
 
 /// Finds a place for each port; where too few nodes can take part, ports are placed on nodes that cannot.
@@ -47,10 +47,11 @@ pub fn assign_places_with_absent(
     run: Option<&RunId>,
     now: MonoTime,
 ) -> Result<PlaceSettlement, PlanProblems> {
-    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }.find_places()
+    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }
+        .assign_all_ports()
 }
 
-/// An interface that can be given to a port.
+/// An interface that can be assigned to a port of the plan.
 #[derive(Debug)]
 struct OfferedInterface {
     place: PortPlace,
@@ -58,7 +59,7 @@ struct OfferedInterface {
     up: bool,
     /// Reason why its node cannot take part.
     hindrance: Option<String>,
-    /// The plan's port that has it.
+    /// Port of the plan to which it is assigned.
     given: Option<usize>,
 }
 
@@ -70,7 +71,7 @@ struct PlaceSearch<'a> {
     hindered: Vec<Option<String>>,
     /// Numbers of the offers with each label, in order.
     by_label: BTreeMap<String, Vec<usize>>,
-    /// Ports that each node has been given.
+    /// Ports that are assigned to each node.
     given_at: BTreeMap<NodeName, GivenPorts>,
     /// True if ports may be placed on nodes that cannot take part.
     takes_absent: bool,
@@ -94,7 +95,7 @@ fn location_problem(index: usize, message: String) -> PlanProblem {
 
 impl<'a> PlaceSearch<'a> {
     fn new(plan: &'a Plan, rows: Vec<MemberRow>, run: Option<&RunId>) -> Self {
-        let hindered: Vec<_> = rows.iter().map(|row| row.hindrance_for(run)).collect();
+        let hindered: Vec<_> = rows.iter().map(|row| row.find_hindrance(run)).collect();
         let mut offers: Vec<OfferedInterface> = Vec::new();
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
@@ -106,7 +107,7 @@ impl<'a> PlaceSearch<'a> {
                 given: None,
             }));
         }
-        // `place_named` uses binary search in this order, and it makes the result the same for equal fleets.
+        // `assign_named_port` uses binary search in this order, and it makes the result the same for equal fleets.
         offers.sort_by(|one, other| one.place.cmp(&other.place));
         let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (number, offer) in offers.iter().enumerate() {
@@ -126,9 +127,9 @@ impl<'a> PlaceSearch<'a> {
         }
     }
 
-    fn find_places(mut self) -> Result<PlaceSettlement, PlanProblems> {
+    fn assign_all_ports(mut self) -> Result<PlaceSettlement, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
-            if let Err(problem) = self.place_named(index, &port.site, &port.location.to_string()) {
+            if let Err(problem) = self.assign_named_port(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
             }
         }
@@ -136,15 +137,18 @@ impl<'a> PlaceSearch<'a> {
         for index in 0..self.plan.ports.len() {
             let by_label = matches!(self.plan.ports[index].site, PortHost::Any(_));
             // A node that cannot take part is the last resort: a port there is missing in the run.
-            if by_label && !self.place_by_label(index, &mut BTreeSet::new()) && !self.place_on_absent(index) {
-                self.report_shortage(index);
+            if by_label
+                && !self.assign_port_by_label(index, &mut BTreeSet::new())
+                && !self.assign_absent_port(index)
+            {
+                self.add_shortage_problem(index);
             }
         }
         self.into_settlement()
     }
 
-    /// Gives a port the interface that it names.
-    fn place_named(
+    /// Assigns the interface that the port names to this port.
+    fn assign_named_port(
         &mut self,
         index: usize,
         site: &PortHost,
@@ -163,7 +167,7 @@ impl<'a> PlaceSearch<'a> {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
-                known => format!("nodes of this fleet: {}", shortened_list(known)),
+                known => format!("nodes of this fleet: {}", join_shortened(known)),
             };
             return Err(location_problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
         };
@@ -182,7 +186,7 @@ impl<'a> PlaceSearch<'a> {
                 self.rows[row].hello.ports.iter().map(|port| port.interface.as_str()).collect();
             let hint = match offered.as_slice() {
                 [] => format!("the owner of `{node}` offers no port"),
-                offered => format!("its owner offers: {}", shortened_list(offered)),
+                offered => format!("its owner offers: {}", join_shortened(offered)),
             };
             let message = format!("node `{node}` does not offer a port `{interface}`");
             return Err(location_problem(index, message).with_hint(hint).into());
@@ -202,7 +206,7 @@ impl<'a> PlaceSearch<'a> {
         Ok(())
     }
 
-    /// Gives the offer to the port.
+    /// Assigns the offered interface to the port.
     fn assign_offer(&mut self, offer: usize, port: usize) {
         let ports = &self.plan.ports;
         let node = self.offers[offer].place.node.clone();
@@ -219,8 +223,8 @@ impl<'a> PlaceSearch<'a> {
         *at_node.by_site.entry(ports[port].site.clone()).or_default() += 1;
     }
 
-    /// Gives a port any interface with its label. If all are taken, it moves another port to free one.
-    fn place_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
+    /// Assigns any interface with the port's label. If all are in use, it moves another port to free one.
+    fn assign_port_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidate_offers(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
             self.assign_offer(*free, index);
@@ -232,7 +236,8 @@ impl<'a> PlaceSearch<'a> {
             // An offer that was tried cannot help: its holder found no other place a moment ago.
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port with a named interface stays.
-            if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried)
+            if matches!(self.plan.ports[holder].site, PortHost::Any(_))
+                && self.assign_port_by_label(holder, tried)
             {
                 self.assign_offer(offer, index);
                 return true;
@@ -241,8 +246,8 @@ impl<'a> PlaceSearch<'a> {
         false
     }
 
-    /// Gives a port the interface of a node that cannot take part, if that is allowed.
-    fn place_on_absent(&mut self, index: usize) -> bool {
+    /// Assigns an interface of an absent node to a port, if that is allowed.
+    fn assign_absent_port(&mut self, index: usize) -> bool {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return false };
         let mut labelled = self.by_label.get(label).into_iter().flatten().copied();
         let absent = labelled.find(|number| {
@@ -269,7 +274,7 @@ impl<'a> PlaceSearch<'a> {
         found
     }
 
-    fn report_shortage(&mut self, index: usize) {
+    fn add_shortage_problem(&mut self, index: usize) {
         let port = &self.plan.ports[index];
         let PortHost::Any(label) = &port.site else { return };
         let wanted = self.plan.ports.iter().filter(|other| other.site == port.site).count();
@@ -289,7 +294,7 @@ impl<'a> PlaceSearch<'a> {
         let hint = match (labelled.len(), reasons.is_empty()) {
             (0, _) => format!("no node and no port has the label `{label}`"),
             (_, true) => "other ports of the plan use the rest".to_owned(),
-            (_, false) => shortened_list(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
+            (_, false) => join_shortened(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
@@ -314,19 +319,19 @@ impl<'a> PlaceSearch<'a> {
 }
 
 /// Number of ports with a label, on present and on absent nodes: the meaning of `any-LABEL*all`.
-pub fn count_labelled(label: &str, members: &FleetMembers) -> usize {
+pub fn count_labelled_in_fleet(label: &str, members: &FleetMembers) -> usize {
     // The silence of nodes does not matter here.
-    members.member_rows(MonoTime::default()).iter().map(|row| labelled_ports(label, row)).sum()
+    members.member_rows(MonoTime::default()).iter().map(|row| count_labelled_ports(label, row)).sum()
 }
 
-fn labelled_ports(label: &str, row: &MemberRow) -> usize {
+fn count_labelled_ports(label: &str, row: &MemberRow) -> usize {
     let is_whole = row.labels().any(|own| own == label);
     let ports = row.hello.ports.iter();
     ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
 }
 
 /// Joins a list for people; a long list is cut.
-fn shortened_list(words: &[&str]) -> String {
+fn join_shortened(words: &[&str]) -> String {
     const MOST: usize = 8;
     match words.len().checked_sub(MOST) {
         None | Some(0) => words.join(", "),

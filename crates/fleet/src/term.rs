@@ -51,13 +51,13 @@ impl TermRecord {
     /// Prefix of the keys of all term records.
     pub const PREFIX: &str = "term.";
 
-    /// Key of its record.
+    /// Key of the record of a controller's term.
     pub fn record_key(controller: &str) -> String {
         format!("{}{controller}", Self::PREFIX)
     }
 
-    /// Ends the term over the value that was read at `revision`. The holder's next refresh is refused.
-    pub fn end_over<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
+    /// Ends the term if its record still has `revision`. The next refresh of its holder is refused then.
+    pub fn end_if_unchanged<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
         let key = Self::record_key(&self.holder.controller);
         // The record stays, so that the holder's next refresh finds another revision and is refused.
         let ended = Self { is_over: true, ..self };
@@ -122,7 +122,7 @@ impl TermWatch {
     }
 
     /// Reads the record of `controller` and judges it.
-    pub fn look_up<R: RecordStore>(
+    pub fn look_up_term<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,
@@ -216,7 +216,7 @@ impl ControllerTerm {
         if self.is_lost || now < self.next {
             return None;
         }
-        // Missed refreshes are not made up for.
+        // A missed refresh is not repeated later.
         self.next = now + self.times.refresh;
         // Several refreshes may be without an answer. The first is kept for
         // the case that only that one was done.

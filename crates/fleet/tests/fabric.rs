@@ -1,6 +1,6 @@
 //! The local fabric is held to what every fabric must do, with and without faults.
 
-use packetrig_fleet::conformance::{FabricTraits, check_fabric, faults_do_what_they_say};
+use packetrig_fleet::conformance::{FabricTraits, check_fabric, check_faults};
 use packetrig_fleet::faulty::FaultyFabric;
 use packetrig_fleet::local::LocalFabric;
 
@@ -23,5 +23,5 @@ fn a_faulty_fabric_without_faults_conforms() {
 
 #[test]
 fn local_fabric_injects_configured_faults() {
-    faults_do_what_they_say(local);
+    check_faults(local);
 }

@@ -176,7 +176,8 @@ pub(super) fn claim_next_file(
     partition: HourPartition,
 ) -> Result<ClaimedFile, Error> {
     let directory = base.join(table.name()).join(partition.path());
-    disk::make_below(base, &directory, disk::sync_directory).map_err(Error::file("create", &directory))?;
+    disk::create_directories_below(base, &directory, disk::sync_directory)
+        .map_err(Error::file("create", &directory))?;
     let mut number = next_number(&directory)?;
     loop {
         let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));

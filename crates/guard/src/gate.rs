@@ -14,13 +14,13 @@ use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Work that a sender may have begun when the gate shuts.
+/// Maximum length of the work that a sender may have begun when the gate shuts.
 pub const MAX_AHEAD: Nanos = Nanos::from_millis(10);
 
 const OPEN: u64 = u64::MAX;
 
 /// Lead of `CLOCK_BOOTTIME` over the node's monotonic clock: the time that the machine has been suspended. Never overestimated.
-pub fn slept_so_far() -> Nanos {
+pub fn suspended_time() -> Nanos {
     let boottime = clock::boottime_ns();
     Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
 }
@@ -58,7 +58,7 @@ impl SendGate {
         }
     }
 
-    /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is what [`slept_so_far`]
+    /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is what [`suspended_time`]
     /// returned when the deadline was computed: time that the machine sleeps after that does not extend the lease.
     pub fn extend_until(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
@@ -115,7 +115,7 @@ mod tests {
     fn gate_converts_monotonic_deadline_to_same_instant() {
         let gate = SendGate::under_lease();
         let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
-        gate.extend_until(until, slept_so_far());
+        gate.extend_until(until, suspended_time());
         let left = gate.remaining_time().expect("there is a lease");
         assert!(left <= Nanos::from_secs(100) && left > Nanos::from_secs(10), "{left}");
     }

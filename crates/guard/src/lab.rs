@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::stack::{
-    StackLink, StackNamespace, StackReach, leads_out_of_sight, read_namespaces, stacked_with,
+    StackLink, StackNamespace, StackReach, find_stacked, leads_out_of_sight, read_namespaces,
 };
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error
 
 /// The interface of the first namespace and all that are stacked with it.
 fn find_relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
-    let found = stacked_with(all, index);
+    let found = find_stacked(all, index);
     // The far end of a cable that leads nowhere else is the device under test.
     let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
     found
@@ -70,12 +70,12 @@ fn describe_interface(
         },
         loopback: of.link.loopback,
         default_route: of.default_route,
-        unknown: unknown_of(all, namespace, of),
+        unknown: find_unknown_part(all, namespace, of),
         addresses: of.addresses.clone(),
     })
 }
 
-fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
+fn find_unknown_part(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
     if leads_out_of_sight(all, namespace, &of.link) {
         return Some(UnknownPart::FarEnd);
     }
@@ -188,19 +188,19 @@ fn is_link_local(address: IpAddr) -> bool {
 /// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and those that never leave a link.
 fn is_for_tests(address: IpAddr) -> bool {
     match address {
-        IpAddr::V4(four) => in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),
+        IpAddr::V4(four) => is_in_block(four, Ipv4Addr::new(198, 18, 0, 0), 15) || four.is_link_local(),
         IpAddr::V6(six) => {
-            in_block_6(six, Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) || six.is_unicast_link_local()
+            is_in_block_v6(six, Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0), 48) || six.is_unicast_link_local()
         }
     }
 }
 
-fn in_block(address: Ipv4Addr, block: Ipv4Addr, prefix: u32) -> bool {
+fn is_in_block(address: Ipv4Addr, block: Ipv4Addr, prefix: u32) -> bool {
     // XOR clears the bits that agree, so a prefix that agrees shifts to zero.
     (address.to_bits() ^ block.to_bits()) >> (32 - prefix) == 0
 }
 
-fn in_block_6(address: Ipv6Addr, block: Ipv6Addr, prefix: u32) -> bool {
+fn is_in_block_v6(address: Ipv6Addr, block: Ipv6Addr, prefix: u32) -> bool {
     (address.to_bits() ^ block.to_bits()) >> (128 - prefix) == 0
 }
 

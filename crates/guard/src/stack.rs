@@ -74,7 +74,7 @@ pub(crate) enum StackReach {
 type StackNode = (usize, u32);
 
 /// Everything stacked with interface `index` of the first namespace, and how it is reached.
-pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, StackReach> {
+pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, StackReach> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
     let mut open = VecDeque::from([((0, index), StackReach::Stacked)]);
@@ -87,20 +87,20 @@ pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
         // `StackReach` is ordered so that the smallest is the one that the lab guard objects to most.
         let best = found.entry(node).or_insert(reach);
         *best = reach.min(*best);
-        let Some(own) = link_at(all, node) else { continue };
+        let Some(own) = find_link(all, node) else { continue };
         if reach == StackReach::CableEnd {
-            open.extend(master_of(all, node, own).map(|next| (next, StackReach::BeyondCable)));
+            open.extend(find_masters(all, node, own).map(|next| (next, StackReach::BeyondCable)));
             continue;
         }
         open.extend(find_neighbours(all, node, own).into_iter().map(|next| (next, reach)));
         let far_end = own.link.peer.filter(|_| is_cable(&own.link));
-        let far_end = far_end.and_then(|peer| Some((namespace_of_peer(all, node.0, &own.link)?, peer)));
+        let far_end = far_end.and_then(|peer| Some((find_peer_namespace(all, node.0, &own.link)?, peer)));
         open.extend(far_end.map(|next| (next, StackReach::CableEnd)));
     }
     found
 }
 
-fn link_at(all: &[StackNamespace], (namespace, index): StackNode) -> Option<&StackLink> {
+fn find_link(all: &[StackNamespace], (namespace, index): StackNode) -> Option<&StackLink> {
     all.get(namespace)?.links.iter().find(|of| of.link.index == index)
 }
 
@@ -113,7 +113,7 @@ fn is_cable(link: &Link) -> bool {
 }
 
 /// The namespace in which a link's `peer` is a valid number; `None` if it cannot be found from here.
-fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<usize> {
+fn find_peer_namespace(all: &[StackNamespace], own: usize, link: &Link) -> Option<usize> {
     match link.peer_netns {
         None => Some(own),
         Some(id) => all.get(own)?.known.get(&id).copied(),
@@ -122,33 +122,33 @@ fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<
 
 /// Returns whether an interface leads into a namespace that cannot be found from here.
 pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link) -> bool {
-    !is_kind(link, &APART) && namespace_of_peer(all, own, link).is_none()
+    !is_kind(link, &APART) && find_peer_namespace(all, own, link).is_none()
 }
 
 /// The interface below this one.
-fn interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
+fn find_interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
     let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
-    Some((namespace_of_peer(all, own, link)?, below))
+    Some((find_peer_namespace(all, own, link)?, below))
 }
 
 /// The bridge, bond or switch that an interface is plugged into.
-fn master_of<'a>(
+fn find_masters<'a>(
     all: &'a [StackNamespace],
     (namespace, _): StackNode,
     own: &'a StackLink,
 ) -> impl Iterator<Item = StackNode> + 'a {
     let master = own.link.master.map(|master| (namespace, master));
-    let master = master.filter(|node| link_at(all, *node).is_none_or(|of| !is_kind(&of.link, &APART)));
+    let master = master.filter(|node| find_link(all, *node).is_none_or(|of| !is_kind(&of.link, &APART)));
     master.into_iter()
 }
 
-/// Everything next to an interface but the far end of its cable.
+/// Finds the interfaces that are directly connected to this one, except the far end of its cable.
 fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<StackNode> {
     let namespace = node.0;
     let mut next: Vec<StackNode> =
-        master_of(all, node, own).chain(interface_below(all, namespace, &own.link)).collect();
+        find_masters(all, node, own).chain(find_interface_below(all, namespace, &own.link)).collect();
     for (other, of) in all.iter().enumerate() {
-        let above = of.links.iter().filter(|of| interface_below(all, other, &of.link) == Some(node));
+        let above = of.links.iter().filter(|of| find_interface_below(all, other, &of.link) == Some(node));
         next.extend(above.map(|of| (other, of.link.index)));
     }
     let here = &all[namespace].links;
@@ -162,7 +162,7 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
     }
     // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
     if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
-        let underlay = namespace_of_peer(all, namespace, &own.link);
+        let underlay = find_peer_namespace(all, namespace, &own.link);
         next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
     }
     next
@@ -179,7 +179,7 @@ fn routed_interfaces(all: &[StackNamespace], namespace: usize) -> impl Iterator<
 /// describes by their number only.
 pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
-    // The caller's namespace must be number 0 in the list: `stacked_with` starts there.
+    // The caller's namespace must be number 0 in the list: `find_stacked` starts there.
     let others =
         NetNs::list_visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
@@ -194,16 +194,16 @@ pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, pack
         }
     }
     for (of, netns) in all.iter_mut().zip(&found) {
-        of.known = known_namespaces(netns, &found);
+        of.known = map_known_namespaces(netns, &found);
     }
     for (base, netns) in found.iter().enumerate() {
-        add_numbered(&mut all, base, netns, &found);
+        add_unenterable_namespaces(&mut all, base, netns, &found);
     }
     Ok(all)
 }
 
 /// Adds the namespaces that cannot be entered and that interfaces of `base` lead to, and so on from these.
-fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found: &[&NetNs]) {
+fn add_unenterable_namespaces(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found: &[&NetNs]) {
     let mut known = all[base].known.clone();
     let mut tried = BTreeSet::new();
     let mut members = vec![base];
@@ -224,7 +224,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
             members.push(all.len());
             all.push(numbered);
             // The kernel may have numbered more to answer.
-            known.extend(known_namespaces(netns, found));
+            known.extend(map_known_namespaces(netns, found));
         }
     }
     for member in members {
@@ -261,7 +261,7 @@ fn stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> Sta
     StackLink { link, default_route, addresses }
 }
 
-fn known_namespaces(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
+fn map_known_namespaces(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
     let Ok(mut links) = NamespaceLinks::open_in(netns) else { return BTreeMap::new() };
     let numbered = all
         .iter()

@@ -293,7 +293,7 @@ struct Merging<'a> {
 impl Merging<'_> {
     /// Returns the next packet of the result.
     fn next_packet(&mut self) -> Result<Option<MergedPacket>, Error> {
-        while let Some((next_ns, capture)) = self.earliest_inlet() {
+        while let Some((next_ns, capture)) = self.find_earliest_capture() {
             // An unread capture may still bring a packet that is this much older.
             let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS);
             if let Some(packet) = self.merger.take_before(settled_ns) {
@@ -310,7 +310,7 @@ impl Merging<'_> {
     }
 
     /// Time of the earliest packet that is still to be read, and the capture that has it.
-    fn earliest_inlet(&self) -> Option<(u64, usize)> {
+    fn find_earliest_capture(&self) -> Option<(u64, usize)> {
         // The time decides first; at equal times the capture with the lower number goes first.
         self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
     }

@@ -183,7 +183,7 @@ impl RunningTap {
             if self.watch.pass_on_carrier(now, &seen, &mut self.guard.held.sides)? {
                 self.guard.save_state(&mut self.state)?;
             }
-            self.note_links(&seen);
+            self.update_link_states(&seen);
         }
         // Each publication reads all counters and replaces a file, so not every poll makes one.
         if now >= self.published + PUBLISH_EVERY {
@@ -218,7 +218,7 @@ impl RunningTap {
         &self.gone
     }
 
-    fn note_links(&mut self, seen: &SeenLinks) {
+    fn update_link_states(&mut self, seen: &SeenLinks) {
         let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();

@@ -11,7 +11,7 @@ pub enum HeaderEdit {
     Dscp(u8),
     /// A new outermost VLAN tag.
     PushVlan {
-        /// Its type: 0x8100 or 0x88a8.
+        /// Tag protocol identifier: 0x8100 or 0x88a8.
         tpid: u16,
         /// Priority, drop eligibility and number.
         tci: u16,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Bytes of the Ethernet header, which damage anywhere leaves alone: the frame still goes where it was sent.
 const ETHERNET: usize = 14;
-/// Buffers kept for frames to come.
+/// Maximum number of free buffers that are kept for later frames.
 const SPARE: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -242,9 +242,9 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
-                        // Due when its wait ended: a call that comes later shows as lateness.
+                        // The due time is the end of the wait, so a late call is measured as lateness.
                         emit_copies(&mut self.witness, &held.frame, held.until_ns, out);
-                        keep_spare(&mut self.spare, held.frame.bytes);
+                        store_spare_buffer(&mut self.spare, held.frame.bytes);
                     }
                 }
             }
@@ -322,18 +322,18 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 self.inside -= u64::from(freed.frame.copies);
                 // It leaves together with the frame that it waited for, so it has the same due time.
                 emit_copies(&mut self.witness, &freed.frame, due_ns, out);
-                keep_spare(&mut self.spare, freed.frame.bytes);
+                store_spare_buffer(&mut self.spare, freed.frame.bytes);
             }
         }
         self.recycle_buffer(frame.bytes);
     }
 
     fn recycle_buffer(&mut self, bytes: Vec<u8>) {
-        keep_spare(&mut self.spare, bytes);
+        store_spare_buffer(&mut self.spare, bytes);
     }
 }
 
-fn keep_spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
+fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
     // A burst must not keep its memory for good.
     if spare.len() < SPARE {
         spare.push(bytes);

@@ -34,9 +34,9 @@ pub struct GilbertElliott {
     /// Probability per frame of going from good to bad.
     pub into_bad: u32,
     pub out_of_bad: u32,
-    /// Frames taken while it is bad; all of them in Gilbert's simple case.
+    /// Share of frames selected in the bad state; all frames in Gilbert's model.
     pub in_bad: u32,
-    /// Frames taken while it is good; none in Gilbert's case.
+    /// Share of frames selected in the good state; none in Gilbert's model.
     pub in_good: u32,
 }
 
@@ -88,7 +88,7 @@ impl RulePositions {
     }
 
     /// Returns true if the rule applies to this position, which follows the one before. `memory` is zero at the first.
-    fn takes_position(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
+    fn selects_position(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
         match self {
             Self::All => true,
             Self::At(positions) => positions.contains(&position),
@@ -268,7 +268,7 @@ impl KeyCourse {
     pub(super) fn step_to_next(&mut self, plan: &FaultPlan) {
         for turn in &mut self.rules {
             let select = &plan.rules[turn.index].select;
-            turn.takes = select.takes_position(turn.seed, self.position, &mut turn.memory);
+            turn.takes = select.selects_position(turn.seed, self.position, &mut turn.memory);
         }
         self.position += 1;
     }

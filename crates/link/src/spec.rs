@@ -59,7 +59,7 @@ pub struct DirectionSpec {
 
 impl DirectionSpec {
     /// Returns true if the spec changes nothing.
-    pub fn is_nothing(&self) -> bool {
+    pub fn has_no_effect(&self) -> bool {
         *self == Self::default()
     }
 
@@ -69,7 +69,7 @@ impl DirectionSpec {
             .corrupt_at
             .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
         let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
-        // The places of rules are fixed: each keeps its random numbers whatever other rules there are.
+        // The order of the rules is fixed, so that each rule draws the same random numbers with or without the others.
         let rules = [
             self.loss.clone().map(|select| (select, FrameFault::Drop)),
             self.corrupt.clone().map(|select| (select, corrupt)),
@@ -81,7 +81,7 @@ impl DirectionSpec {
         let any = rules.iter().any(Option::is_some);
         let rules = rules.into_iter().map(|rule| match rule {
             Some((select, fault)) => FaultRule::new(select, fault),
-            // A rule without positions does nothing and keeps the place.
+            // A rule without positions has no effect. It keeps the order of the rules.
             None => FaultRule::new(RulePositions::At([].into()), FrameFault::Drop),
         });
         let rules = rules.collect();
@@ -105,7 +105,7 @@ impl DirectionSpec {
         }
     }
 
-    /// Sets what a key stands for; `false` if there is no such key.
+    /// Sets the impairment that a key names; `false` if the key is unknown.
     fn set_value(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "delay" => self.delay = Some(value.parse().map_err(|error| format!("{error}"))?),
@@ -177,8 +177,8 @@ impl fmt::Display for DirectionSpec {
     /// Writes the spec in a fixed order; parsing the text gives the same spec.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let items = [
-            ("delay", self.delay.map(nanos_text)),
-            ("jitter", self.jitter.map(jitter_text)),
+            ("delay", self.delay.map(format_nanos)),
+            ("jitter", self.jitter.map(format_jitter)),
             ("overtake", self.overtake.then(|| "yes".to_owned())),
             ("loss", self.loss.as_ref().map(format_positions)),
             ("duplicate", self.duplicate.as_ref().map(format_positions)),
@@ -187,7 +187,7 @@ impl fmt::Display for DirectionSpec {
             ("corrupt", self.corrupt.as_ref().map(format_positions)),
             ("corrupt-at", self.corrupt_at.map(|byte| byte.to_string())),
             ("rate", self.rate.map(|rate| format!("{}bit/s", rate.bits_per_second()))),
-            ("queue", self.queue.map(room_text)),
+            ("queue", self.queue.map(format_queue_limit)),
         ];
         let items: Vec<String> =
             items.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect();
@@ -250,18 +250,18 @@ impl ImpairSpecs {
     }
 }
 
-fn nanos_text(time: Nanos) -> String {
+fn format_nanos(time: Nanos) -> String {
     format!("{}ns", time.as_u64())
 }
 
-fn jitter_text(jitter: DelayJitter) -> String {
+fn format_jitter(jitter: DelayJitter) -> String {
     match jitter.shape {
-        DelayDistribution::Uniform => nanos_text(jitter.spread),
-        DelayDistribution::Normal => format!("{}:normal", nanos_text(jitter.spread)),
+        DelayDistribution::Uniform => format_nanos(jitter.spread),
+        DelayDistribution::Normal => format!("{}:normal", format_nanos(jitter.spread)),
     }
 }
 
-fn room_text(room: QueueLimit) -> String {
+fn format_queue_limit(room: QueueLimit) -> String {
     match room {
         QueueLimit::Frames(frames) => frames.to_string(),
         QueueLimit::Bytes(bytes) => format!("{bytes}B"),

@@ -31,7 +31,7 @@ pub trait FrameTreatment: Send {
     /// Gives out all frames that are still held.
     fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64));
     /// Receives the lateness of all frames so far.
-    fn note_lateness(&mut self, lateness: DepartureLateness);
-    /// Numbers of frames dropped on purpose, and of frames made beyond those that came, so far.
+    fn record_lateness(&mut self, lateness: DepartureLateness);
+    /// Returns two counts so far: frames dropped on purpose, and additional copies made.
     fn loss_and_copy_counts(&self) -> (u64, u64);
 }

@@ -78,7 +78,7 @@ pub struct AdmittedNode {
 }
 
 impl AdmittedNode {
-    /// The subject of its certificate.
+    /// Common name of the certificate that is issued to this node.
     pub fn common_name(&self) -> String {
         if self.generation.is_empty() {
             self.name.0.clone()
@@ -99,7 +99,7 @@ pub struct FleetAuthority {
 const VALID_DAYS: u64 = 90;
 /// Days for which the certificate of the authority is valid.
 const AUTHORITY_DAYS: u64 = 20 * 365;
-/// Seconds by which the clocks of nodes may be behind.
+/// Maximum number of seconds by which a node's clock may be behind.
 const SLACK: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
 /// Two changes of the directory that are this far apart have different modification times on every file system.
@@ -133,7 +133,7 @@ fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| Error::Certificate("the system gave no random numbers".to_owned()))?;
+        .map_err(|_| Error::Certificate("the system returned no random numbers".to_owned()))?;
     Ok(bytes)
 }
 
@@ -184,12 +184,13 @@ impl FleetAuthority {
     /// The signing key is written last: with it the authority is complete.
     fn create_keys(&self) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate_error)?;
-        let parameters = valid_from(unix_seconds(), AUTHORITY_DAYS, authority_parameters());
+        let parameters = with_validity(unix_seconds(), AUTHORITY_DAYS, authority_parameters());
         let own = parameters.self_signed(&key).map_err(certificate_error)?;
         self.files.write_file(&format!("{AUTHORITY}.key"), &key.serialize_pem())?;
         self.files.write_file(&format!("{AUTHORITY}.pem"), &own.pem())?;
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
-        let signing = signing.map_err(|_| Error::Certificate("no signing key".to_owned()))?;
+        let signing =
+            signing.map_err(|_| Error::Certificate("the signing key cannot be generated".to_owned()))?;
         // Last: `open_or_create` takes this file as the sign that the authority is complete.
         self.files.write_file(SIGNING, &to_hex(signing.as_ref()))
     }
@@ -205,15 +206,15 @@ impl FleetAuthority {
         Ok(Issuer::new(authority_parameters(), key))
     }
 
-    /// Issues a certificate for a key of our own, at `now` (seconds since 1970).
-    fn issue_own(
+    /// Issues a certificate for `key`, a key of this machine, and stores both as files. `now` is in seconds since 1970.
+    fn issue_and_store_certificate(
         &self,
         name: &str,
         key: &KeyPair,
         parameters: CertificateParams,
         now: u64,
     ) -> Result<(), Error> {
-        let parameters = valid_from(now, VALID_DAYS, with_common_name(name, parameters));
+        let parameters = with_validity(now, VALID_DAYS, with_common_name(name, parameters));
         let issued = parameters.signed_by(key, &self.load_issuer()?).map_err(certificate_error)?;
         // A crash between these two writes is repaired at the next call: the controller's due time is written after
         // both, and the server's certificate is issued at every start.
@@ -236,7 +237,12 @@ impl FleetAuthority {
         let lock = self.lock_directory()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate_error)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue_own(SERVER, &KeyPair::generate().map_err(certificate_error)?, parameters, now)?;
+        self.issue_and_store_certificate(
+            SERVER,
+            &KeyPair::generate().map_err(certificate_error)?,
+            parameters,
+            now,
+        )?;
         drop(lock);
         Ok(ServerSecurity {
             certificate: self.files.path(&format!("{SERVER}.pem")),
@@ -246,16 +252,16 @@ impl FleetAuthority {
         })
     }
 
-    /// The accounts of the message server.
+    /// Reads the stored secret, from which the accounts of the message server are derived.
     fn server_accounts(&self) -> Result<ServerAccounts, Error> {
         let secret = from_hex(self.files.read_file(ACCOUNTS)?.trim());
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
     }
 
     /// Credentials of the system user, which removes accounts of nodes and asks when the server read its configuration.
-    pub fn server_asker(&self) -> Result<FleetCredentials, Error> {
+    pub fn system_user_credentials(&self) -> Result<FleetCredentials, Error> {
         let credentials = self.controller_credentials()?.0;
-        let user = self.server_accounts()?.system_user(&user_key_of(&credentials.key)?)?;
+        let user = self.server_accounts()?.system_user_claims(&derive_public_user_key(&credentials.key)?)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
@@ -264,21 +270,21 @@ impl FleetAuthority {
         self.controller_credentials_at(unix_seconds())
     }
 
-    /// The same at `now`, in seconds since 1970. A certificate past two thirds of its lifetime is renewed for the same key.
+    /// Like [`Self::controller_credentials`] at `now` (seconds since 1970). Renews a certificate after two thirds of its lifetime.
     pub fn controller_credentials_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let lock = self.lock_directory()?;
-        self.keep_controller_valid(now)?;
+        self.renew_controller_certificate_if_due(now)?;
         let key = self.files.read_file(&format!("{CONTROLLER}.key"))?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
             authority: self.certificate_pem()?,
             certificate: self.files.read_file(&format!("{CONTROLLER}.pem"))?,
-            user: Some(self.server_accounts()?.controller_user(&user_key_of(&key)?)?),
+            user: Some(self.server_accounts()?.controller_user_claims(&derive_public_user_key(&key)?)?),
             key,
         };
         drop(lock);
         let files = self.files.clone();
-        let grants = std::sync::Arc::new(move |node: &NodeName| grant_key_of(&files, node));
+        let grants = std::sync::Arc::new(move |node: &NodeName| read_grant_key(&files, node));
         Ok((credentials, SealKeys::Controller { signing: self.signing_key()?, grants }))
     }
 
@@ -287,7 +293,7 @@ impl FleetAuthority {
     }
 
     /// Renews the controller's certificate if it is due. The caller holds the lock.
-    fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
+    fn renew_controller_certificate_if_due(&self, now: u64) -> Result<(), Error> {
         // A time that cannot be read makes the certificate due, which costs only a renewal.
         let due =
             self.files.read_file(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
@@ -300,7 +306,7 @@ impl FleetAuthority {
             Some(key) => key,
             None => KeyPair::generate().map_err(certificate_error)?,
         };
-        self.issue_own(CONTROLLER, &key, CertificateParams::default(), now)?;
+        self.issue_and_store_certificate(CONTROLLER, &key, CertificateParams::default(), now)?;
         self.files.write_file(CONTROLLER_DUE, &renewal_due(now).to_string())
     }
 
@@ -317,10 +323,10 @@ impl FleetAuthority {
         admitted_nodes.collect()
     }
 
-    /// The time of the last change of the directory; `None` if a further change could still get the same time.
-    pub fn settled_since(&self) -> Option<SystemTime> {
+    /// Returns the modification time of the directory; `None` if it is so recent that a later change could get the same time.
+    pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
-        // A time in the future comes from a clock that was set since then, and proves nothing.
+        // A modification time in the future comes from a clock that was set back since then, so it proves nothing.
         changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
     }
 
@@ -334,7 +340,7 @@ impl FleetAuthority {
     }
 }
 
-fn user_key_of(private_key: &str) -> Result<String, Error> {
+fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
     let key =
         user_key::derive_user_key(private_key).map_err(|_| Error::Damaged(format!("{CONTROLLER}.key")))?;
     Ok(key.public_key())
@@ -342,7 +348,7 @@ fn user_key_of(private_key: &str) -> Result<String, Error> {
 
 /// The grant key of a node, read anew each time, so that nodes can join while the controller runs. `None` if the node
 /// is not in the fleet.
-fn grant_key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
+fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
     match KeptNode::read_record(files, node) {
         Ok(found) => {
             found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
@@ -366,7 +372,7 @@ pub(crate) const fn renewal_due(issued: u64) -> u64 {
 }
 
 /// Makes the certificate valid for `days`, from a little before `now`.
-fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
+fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     // A node whose clock is behind by less than `SLACK` must not see a certificate from the future.
     parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SLACK));

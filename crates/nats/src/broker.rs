@@ -1,4 +1,4 @@
-//! A message server of our own: found, configured, started as a child, watched, and ended with us.
+//! Runs nats-server as a child process: finds its program, writes its configuration, watches it, and ends it with this process.
 //!
 //! It is not the user's cluster: the addresses of such a cluster go to the fabric instead. Invariant: the child never
 //! outlives this process. When it dies, it is started again after a growing pause, and the user is informed.
@@ -38,7 +38,7 @@ const RELOAD_LOOK: Duration = Duration::from_millis(100);
 /// Number of ports that are tried if any will do.
 const PORT_CHOICES: u32 = 5;
 
-/// Reasons why there is no server.
+/// Reasons why the message server cannot be started or used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -90,7 +90,7 @@ pub struct BrokerSetup {
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub struct MessageServer {
-    /// With the directory as threads that act as the server's user reach it.
+    /// Its directory is the path by which threads of the server's user reach it.
     setup: BrokerSetup,
     isolation: Arc<ServerIsolation>,
     orders: Sender<KeeperOrder>,
@@ -116,13 +116,13 @@ impl MessageServer {
         }
         // The last attempt is made below, so that its error is returned whatever it is.
         for _ in 1..PORT_CHOICES {
-            match Self::start_at(&isolation, at_free_port(&setup)?) {
+            match Self::start_at(&isolation, with_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
                 Err(Error::NotReady(why)) if why.contains(PORT_TAKEN) => {}
                 started => return started,
             }
         }
-        Self::start_at(&isolation, at_free_port(&setup)?)
+        Self::start_at(&isolation, with_free_port(&setup)?)
     }
 
     fn start_at(isolation: &Arc<ServerIsolation>, setup: BrokerSetup) -> Result<Self, Error> {
@@ -143,7 +143,7 @@ impl MessageServer {
             started.map_err(world_error("cannot start a thread for the server"))
         })?;
         let broker = Self { setup, isolation, orders, keeper: Some(keeper), notes };
-        let started = is_ready.recv().map_err(|_| keeper_ended())?;
+        let started = is_ready.recv().map_err(|_| keeper_ended_error())?;
         started.map_err(|error| broker.isolation.with_shown_paths(error))?;
         Ok(broker)
     }
@@ -162,12 +162,12 @@ impl MessageServer {
         lock_notes(&self.notes).process
     }
 
-    /// Number of its starts.
+    /// Number of times that the server was started.
     pub fn start_count(&self) -> u64 {
         lock_notes(&self.notes).starts
     }
 
-    /// Returns the troubles since the last call.
+    /// Returns the failures of the server since the last call.
     pub fn take_troubles(&self) -> Vec<String> {
         std::mem::take(&mut lock_notes(&self.notes).troubles)
     }
@@ -179,8 +179,8 @@ impl MessageServer {
 
     /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
     /// off: `remover` asks the server for that. A server that does not answer is restarted.
-    pub fn allow_only(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
-        // The accounts of nodes that may stay are there before any other one is removed.
+    pub fn set_allowed_nodes(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
+        // Writes the accounts of all allowed nodes before it removes any other account.
         let left = self.isolation.run_as_server(|| accounts::write_missing_accounts(&self.setup, nodes))?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         // A server that does not answer keeps the removed nodes connected. Without their files it refuses
@@ -194,7 +194,7 @@ impl MessageServer {
 
     /// Restarts the server. Confirmed data stays, and clients reconnect by themselves.
     pub fn restart_server(&self) {
-        // A keeper that has ended has no server.
+        // The send fails only if the keeper thread has ended: then there is no server to restart.
         ignore_closed(self.orders.send(KeeperOrder::Restart));
     }
 
@@ -202,39 +202,37 @@ impl MessageServer {
     /// to `asker`. Connections stay.
     pub fn reload_configuration(&self, asker: &FleetCredentials) -> Result<(), Error> {
         // A server whose certificate has expired cannot be asked beforehand.
-        let before = system::configured_at(&self.setup, asker).ok();
-        // The server reads only its copies, so they are replaced before it reads again.
+        let before = system::query_configuration_time(&self.setup, asker).ok();
+        // The server reads copies of the certificate files, so the copies are replaced before it reads them again.
         copy_certificates(&self.isolation, &self.setup)?;
         let (done, is_done) = channel();
-        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended())?;
-        is_done.recv().map_err(|_| keeper_ended())??;
+        self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended_error())?;
+        is_done.recv().map_err(|_| keeper_ended_error())??;
         let mut answer = Ok(String::new());
         for _ in 0..RELOAD_LOOKS {
-            answer = system::configured_at(&self.setup, asker);
+            answer = system::query_configuration_time(&self.setup, asker);
             // The order is only a signal: the server reads its configuration some time after it.
             if answer.as_ref().is_ok_and(|now| before.as_ref() != Some(now)) {
                 return Ok(());
             }
             std::thread::sleep(RELOAD_LOOK);
         }
-        Err(answer
-            .err()
-            .unwrap_or_else(|| Error::NotReady("it did not read its configuration again".to_owned())))
+        Err(answer.err().unwrap_or_else(|| Error::NotReady("it did not reload its configuration".to_owned())))
     }
 }
 
 impl Drop for MessageServer {
     fn drop(&mut self) {
-        // A keeper that has ended needs no order.
+        // The send fails only if the keeper thread has ended already.
         ignore_closed(self.orders.send(KeeperOrder::End));
         if let Some(keeper) = self.keeper.take() {
-            // It fails only after a panic, which the thread itself has reported.
+            // `join` fails only if the thread has panicked, and the panic was printed then.
             drop(keeper.join());
         }
     }
 }
 
-fn keeper_ended() -> Error {
+fn keeper_ended_error() -> Error {
     Error::NotReady("the thread that supervises it has ended".to_owned())
 }
 
@@ -252,7 +250,7 @@ fn write_configuration(isolation: &ServerIsolation, setup: &BrokerSetup) -> Resu
     let text = configuration(setup)?;
     copy_certificates(isolation, setup)?;
     isolation.run_as_server(|| {
-        // No server of ours runs yet, so there is none to ask.
+        // The server is not running yet, so files of removed accounts can be deleted directly.
         let left = accounts::write_missing_accounts(setup, &setup.nodes)?;
         accounts::delete_account_files(setup, &left)?;
         private_files::write_file(&file, text).map_err(world_error(file.display().to_string()))
@@ -303,8 +301,8 @@ fn log_file(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.log")
 }
 
-/// Output of the server before it has read where to log.
-fn first_output(setup: &BrokerSetup) -> PathBuf {
+/// File for the output that the server writes before it has read the path of its log.
+fn startup_output_file(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
 
@@ -312,9 +310,9 @@ fn configuration_file(directory: &Path) -> PathBuf {
     directory.join("nats-server.conf")
 }
 
-/// The same setup with a port that is free now. The server cannot choose it, because the port must survive restarts.
-fn at_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
+/// Returns the setup with a port that is free now. The server cannot choose it, because restarts must use the same port.
+fn with_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
     let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
-    let listen = free.map_err(world_error(format!("no free port at {}", setup.listen)))?;
+    let listen = free.map_err(world_error(format!("no port is free at {}", setup.listen)))?;
     Ok(BrokerSetup { listen, ..setup.clone() })
 }

@@ -30,11 +30,11 @@ use tokio::sync::Mutex;
 /// Header with the question or the answer, as JSON.
 const ABOUT: &str = "Packetrig-Capture";
 const SEAL: &str = "Packetrig-Seal";
-/// Time within which a message must leave.
+/// Maximum time to write a message to the socket.
 const LEAVING: Duration = Duration::from_secs(10);
 /// Time within which the server must accept the connection.
 const OPENING: Duration = Duration::from_secs(10);
-/// Askers whose last number is remembered. A repeated older question only makes a node send an answer that nobody reads.
+/// Maximum number of askers whose last number is remembered. A replayed older question only causes a useless answer.
 const ASKERS: usize = 64;
 
 /// One end of the exchange, with its own connection.
@@ -82,7 +82,7 @@ impl CaptureConnection {
             // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
             client.flush().await.map_err(down_error)
         });
-        sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not take the message".to_owned())))
+        sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not accept the message".to_owned())))
     }
 }
 
@@ -99,7 +99,7 @@ async fn connect_and_subscribe(
 ) -> Result<Subscription, Error> {
     let client = open_client(access, name.0, ConnectionTroubles::default()).await?;
     let incoming = client.subscribe(subject).await.map_err(down_error)?;
-    // The subscription is on its way before this returns, so no answer to a later question is missed.
+    // Sends the subscription before this function returns, so that no answer to a later question is missed.
     client.flush().await.map_err(down_error)?;
     Ok(Subscription { client, incoming })
 }
@@ -132,7 +132,7 @@ impl NatsCaptureQuestions {
         access: ServerAccess,
         node: &NodeName,
     ) -> Result<Self, Error> {
-        let subject_heard = subject::captures_wanted_of(subject::node_word(node)?);
+        let subject_heard = subject::capture_question_subject(subject::node_word(node)?);
         let keys = access.keys.clone();
         let connection = CaptureConnection::open_connection(runtime, access, node.clone(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, askers: VecDeque::new() })
@@ -176,7 +176,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 
     fn send_answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
-        let at = subject::captures_of(&self.node.0);
+        let at = subject::capture_answer_subject(&self.node.0);
         let about = to_json(answer)?;
         let seal = match &self.keys {
             Some(SealKeys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
@@ -186,7 +186,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     }
 }
 
-/// The end of the fetching process for one node, with the controller's keys.
+/// Fetching side of the exchange with one node. It signs with the controller's keys.
 pub struct NatsCaptureAnswers {
     connection: CaptureConnection,
     node: NodeName,
@@ -207,9 +207,9 @@ impl NatsCaptureAnswers {
         access: ServerAccess,
         node: &NodeName,
     ) -> Result<Self, Error> {
-        let subject_heard = subject::captures_of(subject::node_word(node)?);
+        let subject_heard = subject::capture_answer_subject(subject::node_word(node)?);
         let keys = access.keys.clone();
-        // Drawn anew for each process: a node refuses numbers that an asker has used before.
+        // Random for each process, because a node refuses question numbers that the same asker has used before.
         let asker = crate::endpoint::random_u64()?;
         let connection =
             CaptureConnection::open_connection(runtime, access, NodeName::controller(), subject_heard)?;
@@ -240,7 +240,7 @@ impl CaptureAnswers for NatsCaptureAnswers {
         let number = self.number;
         let about =
             to_json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), request })?;
-        let at = subject::captures_wanted_of(&self.node.0);
+        let at = subject::capture_question_subject(&self.node.0);
         let seal = match &self.keys {
             Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
             _ => None,

@@ -27,9 +27,9 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Longest pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Refusals of the user that are retried: a server that reads its configuration again refuses all users meanwhile.
+/// Number of refused log-ins that are retried: a server refuses all users while it reloads its configuration.
 const DISBELIEF: u32 = 2;
-/// Messages of one subscription that wait for the task that reads it and does nothing else.
+/// Maximum number of messages of one subscription that wait for the task that reads it.
 const SUBSCRIPTION_ROOM: usize = 65_536;
 
 /// Parameters for reaching the server and for its stores.
@@ -37,7 +37,7 @@ const SUBSCRIPTION_ROOM: usize = 65_536;
 pub struct ServerAccess {
     /// Addresses (`host:port`), tried in any order.
     pub servers: Vec<String>,
-    /// Our identity. Without it the connection is not encrypted: only for tests on one machine.
+    /// Certificate and key of this process. Without them the connection is not encrypted: only for tests on one machine.
     pub credentials: Option<FleetCredentials>,
     /// Local address of connections: it selects the control network.
     pub from: Option<SocketAddr>,
@@ -120,7 +120,7 @@ pub(crate) fn down_error(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
 
-/// The error if the server does not answer in time.
+/// Error for a server that does not answer in time.
 pub(crate) fn no_answer_error() -> Error {
     Error::Down("the server does not answer".to_owned())
 }
@@ -136,7 +136,7 @@ pub(crate) async fn open_client(
     let refused = Arc::clone(&access.refused_log_ins);
     let mut options = log_in_options(access.credentials.as_ref())
         .name(&name)
-        // Each place has its own prefix: under a shared one every node could read the answers to all others.
+        // Each endpoint has its own inbox prefix: with a shared one, every node could read the answers to other nodes.
         .custom_inbox_prefix(subject::inbox_prefix(&name))
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECTING)
@@ -203,7 +203,7 @@ fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Er
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|_| unusable_error("version of TLS"))?
-        // Only the fleet's authority vouches for a server, and none of the public ones.
+        // Only the fleet's authority can certify a server; public authorities cannot.
         .with_root_certificates(roots)
         .with_client_auth_cert(parse_certificates(&credentials.certificate), key.clone_key())
         .map_err(|_| unusable_error("certificate"))

@@ -1,4 +1,4 @@
-//! A place on the fabric: subscriptions that fill two queues, and sending of messages.
+//! A network endpoint of the fabric: subscriptions that fill two queues, and sending of messages.
 //!
 //! One task reads each subscription ([`listening`]), so the queue of async-nats stays short. Letters go into a queue that
 //! is bounded for each node ([`quota`]), telemetry into one that drops and counts. The receiving thread decodes. [`place`]
@@ -40,16 +40,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Interval at which a receiver handles nodes that have not received a letter of this controller.
+/// Interval at which a receiver handles nodes that have not received a message of this controller.
 const LOOK: Nanos = Nanos::from_millis(100);
-/// Telemetry messages that wait for a slow reader.
+/// Maximum number of telemetry messages that wait for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
-/// Nodes that wait for a letter of this controller.
+/// Maximum number of nodes that wait for a first message of this controller.
 const CALL_ROOM: usize = 4096;
 /// Interval between roll calls to a node that seals for another controller.
 const CALL_EVERY: Nanos = Nanos::from_secs(1);
 
-/// A place on the networked fabric; dropping it leaves.
+/// An endpoint of the networked fabric. Dropping it leaves the fabric.
 #[derive(Debug)]
 pub struct NatsEndpoint {
     own: EndpointState,
@@ -74,7 +74,7 @@ pub struct NatsEndpoint {
     _tasks: ListeningTasks,
 }
 
-/// Tells whether a place is connected. It keeps the connection open, so drop it with the place.
+/// Tells whether an endpoint is connected. It keeps the connection open, so drop it with the endpoint.
 #[derive(Clone, Debug)]
 pub struct ConnectionWatch(Client);
 
@@ -85,7 +85,7 @@ impl ConnectionWatch {
     }
 }
 
-/// A place that has joined.
+/// State of an endpoint that has joined the fabric.
 struct StartedListener {
     listener: EndpointListener,
     tasks: ListeningTasks,
@@ -101,7 +101,7 @@ impl NatsEndpoint {
         let incarnation = random_u64()?;
         let seals = EndpointSeals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
-        // The quota of each node bounds this queue, and not a common length.
+        // The quota of each node bounds this queue, so the channel itself needs no limit.
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
         let (renewals_in, renewals) = unbounded();
@@ -152,13 +152,13 @@ impl NatsEndpoint {
         ConnectionWatch(self.own.client.clone())
     }
 
-    /// A number drawn at `join_fabric`, which distinguishes this instance of the place from every other.
+    /// Random number, drawn in `join_fabric`, that distinguishes this instance of the endpoint from every other.
     pub fn incarnation(&self) -> u64 {
         self.own.incarnation
     }
 
-    /// Letters that were dropped because they are forged, repeated, or for an earlier instance of this place.
-    pub fn refused_letters(&self) -> u64 {
+    /// Number of messages that were dropped because they are forged, repeated, or for an earlier instance of this endpoint.
+    pub fn refused_message_count(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
     }
 
@@ -166,27 +166,27 @@ impl NatsEndpoint {
     fn next_message(&mut self, within: Nanos) -> Option<Message> {
         // A lease must not expire behind a long queue of letters.
         if let Ok(renewal) = self.renewals.try_recv() {
-            self.renewal_quota.release_room(&renewal);
+            self.renewal_quota.release_quota(&renewal);
             return Some(renewal);
         }
         // Before telemetry, which may be dropped.
         if let Ok(letter) = self.letters.try_recv() {
-            self.quota.release_room(&letter);
+            self.quota.release_quota(&letter);
             return Some(letter);
         }
         select! {
             recv(self.renewals) -> renewal => {
-                renewal.ok().inspect(|renewal| self.renewal_quota.release_room(renewal))
+                renewal.ok().inspect(|renewal| self.renewal_quota.release_quota(renewal))
             }
-            recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.release_room(letter)),
+            recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.release_quota(letter)),
             recv(self.telemetry) -> sample => {
-                sample.ok().inspect(|sample| self.telemetry_quota.release_room(sample))
+                sample.ok().inspect(|sample| self.telemetry_quota.release_quota(sample))
             }
             default(within.to_std()) => None,
         }
     }
 
-    /// Sends a roll call to nodes that seal for another controller: after it, their letters count.
+    /// Sends a roll call to nodes that seal for another controller. After it, they seal their messages for this one.
     fn send_roll_calls(&mut self) {
         while let Ok((node, life)) = self.nodes_to_call.try_recv() {
             let now = monotonic_ns();
@@ -197,7 +197,7 @@ impl NatsEndpoint {
                 continue;
             }
             self.called_at.insert(node.clone(), now);
-            let at = subject::to_node(&node.0);
+            let at = subject::command_subject(&node.0);
             if let Err(error) =
                 self.publish_message(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now)))
             {
@@ -206,12 +206,12 @@ impl NatsEndpoint {
         }
     }
 
-    /// Decodes a message, if it can be believed.
+    /// Decodes a message; `None` if its seal is not genuine.
     fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
         match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {
-                // Only now: a stranger must not decide which instance of a node the next letters are for.
-                self.own.note_incarnation(message);
+                // Recorded only after the check: a forged message must not decide to which instance of a node the next messages go.
+                self.own.record_incarnation(message);
                 Some(envelope)
             }
             Err(why) => {
@@ -222,7 +222,7 @@ impl NatsEndpoint {
     }
 }
 
-/// Opens the connections of a place.
+/// Opens the connections of an endpoint.
 async fn open_connections(
     access: ServerAccess,
     name: NodeName,
@@ -258,11 +258,11 @@ impl Endpoint for NatsEndpoint {
     }
 
     fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        let LetterDestination { subject, incarnation } = self.letter_destination(to, &body)?;
+        let LetterDestination { subject, incarnation } = self.resolve_destination(to, &body)?;
         self.publish_message(subject, Some((to, incarnation)), &body)
     }
 
-    fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
+    fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
         self.publish_message(subject::TO_ALL.to_owned(), None, &body)
     }
 
@@ -297,7 +297,7 @@ impl Endpoint for NatsEndpoint {
             if let Some(envelope) = self.read_message(&message) {
                 return Some(envelope);
             }
-            // Messages that are not believed must not keep the caller here beyond its deadline.
+            // Refused messages must not keep the caller waiting beyond its deadline.
             if monotonic_ns() >= until {
                 return None;
             }
@@ -315,10 +315,10 @@ impl Endpoint for NatsEndpoint {
 
 impl Drop for NatsEndpoint {
     fn drop(&mut self) {
-        // From now on no claim of this name is answered, so another place may have it.
+        // From now on this endpoint answers no claim of its name, so another endpoint can take the name.
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
-        // Messages that were posted last should still leave; a server that is down cannot take them.
+        // Sends the messages that were posted last. If the server is down, they are lost.
         drop(self.runtime.wait_for(ROOM, async move { client.flush().await }));
     }
 }

@@ -72,7 +72,7 @@ pub enum Error {
 
 impl Error {
     /// True if the same question may succeed a moment later.
-    pub const fn may_pass(&self) -> bool {
+    pub const fn is_temporary(&self) -> bool {
         matches!(self, Self::Network { .. } | Self::Later(_))
     }
 }

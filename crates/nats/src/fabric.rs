@@ -48,19 +48,19 @@ impl NatsFabric {
         self.access.refused_log_ins.load(Ordering::Relaxed)
     }
 
-    /// Opens the end that fetches captures of a node, with the controller's keys.
+    /// Opens the fetching side for captures of `node`. It signs with the controller's keys.
     pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
         NatsCaptureAnswers::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
-    /// Opens the end that answers questions for captures of `node`.
+    /// Opens the answering side for captures of `node`.
     pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
         NatsCaptureQuestions::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
     /// Listens to the hellos of nodes, without disturbing a controller.
     pub fn observe_hellos(&self) -> Result<FleetObserver, Error> {
-        FleetObserver::open_subscribed(self.runtime.clone(), self.access.clone())
+        FleetObserver::open_observer(self.runtime.clone(), self.access.clone())
     }
 }
 

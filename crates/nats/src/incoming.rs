@@ -1,4 +1,4 @@
-//! Results as a JetStream work queue, the controllers' end: each run has a consumer of its own.
+//! Controller side of result delivery over a JetStream work queue: each run has its own consumer.
 //!
 //! Filters of a work queue must not overlap, and those of different runs do not. The name of a consumer contains its
 //! run and its reader, so that others can tell whether it is still needed. Delivery may repeat: when the time to
@@ -38,19 +38,19 @@ use tokio::task::JoinHandle;
 const CONFIRMING: Duration = Duration::from_secs(30);
 /// Pause before a segment with an unreadable key is delivered again.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
-/// Deliveries of all runs that wait here to be taken.
+/// Maximum number of deliveries, of all runs, that wait for the caller.
 const WAITING: usize = 32;
 /// Maximum number of deliveries that are refused in one call.
 const REFUSED_AT_ONCE: usize = 256;
 
-/// The controller's end; dropping it leaves all its runs.
+/// Controller side of result delivery. Dropping it stops reading all its runs.
 #[derive(Debug)]
 pub struct NatsIncoming {
     runtime: SharedRuntime,
     timeout: Duration,
     connection: Arc<ReaderConnection>,
     keys: NodeKeys,
-    /// The task that reads each run, by the run's word in subjects.
+    /// Task that reads each run, keyed by the word for the run in subjects.
     reading: BTreeMap<String, JoinHandle<()>>,
     arrivals: Sender<Message>,
     arrived: Arc<Mutex<Receiver<Message>>>,
@@ -76,7 +76,7 @@ impl std::fmt::Debug for ReaderConnection {
     }
 }
 
-/// Confirms a delivery: the reply subject at which its consumer expects that.
+/// Token that confirms a delivery: the reply subject at which the consumer expects the confirmation.
 pub struct ConfirmToken(Subject);
 
 impl std::fmt::Debug for ConfirmToken {
@@ -91,7 +91,7 @@ fn consumer_name(run: &str, reader: &str) -> String {
 }
 
 /// Splits the name of a consumer. A reader is a word without `_`.
-fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
+fn split_consumer_name(consumer: &str) -> Option<(&str, &str)> {
     consumer.rsplit_once('_')
 }
 
@@ -101,7 +101,7 @@ impl NatsIncoming {
         access: ServerAccess,
         reader: &str,
     ) -> Result<Self, Error> {
-        // A `_` would be taken for the one between run and reader in the name of a consumer.
+        // `_` separates run and reader in the name of a consumer, so a reader must not contain it.
         if reader.is_empty() || !reader.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
@@ -120,11 +120,11 @@ impl NatsIncoming {
             let mut context = jetstream::new(client.clone());
             context.set_timeout(timeout);
             let connection = ReaderConnection { client, context, config, reader };
-            connection.make_stream().await?;
+            connection.create_stream().await?;
             Ok(connection)
         };
         let opened =
-            runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
+            runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
         let connection = opened.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
         // Bounded, so that the tasks fetch no more than is taken here.
@@ -145,9 +145,9 @@ impl NatsIncoming {
         })
     }
 
-    /// The next message that comes until then.
+    /// Waits for the next message until `until`, in nanoseconds of the monotonic clock.
     fn next_message(&self, until: u64) -> Option<Message> {
-        // A message that is here is taken without a detour through the runtime.
+        // A message that has arrived already is taken without entering the async runtime.
         if let Ok(mut arrived) = self.arrived.try_lock()
             && let Ok(message) = arrived.try_recv()
         {
@@ -163,13 +163,13 @@ impl NatsIncoming {
         what: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles_of_connection.clone();
-        let asking = async move { troubles.unless_lost(what).await };
+        let asking = async move { troubles.run_until_lost(what).await };
         self.runtime.wait_for(self.timeout, asking).unwrap_or_else(|| Err(unanswered_error("results")))
     }
 }
 
 /// Placeholder for the sender of a message whose subject names none.
-fn unnamed_node() -> NodeName {
+fn placeholder_sender() -> NodeName {
     NodeName("(unnamed)".to_owned())
 }
 
@@ -186,32 +186,32 @@ async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Err
 }
 
 /// True if the server has another consumer of the same run.
-fn is_taken(error: &ConsumerError) -> bool {
+fn is_consumer_conflict(error: &ConsumerError) -> bool {
     // A work queue allows one consumer for a subject, so the server itself keeps a second reader out.
     matches!(error.kind(), ConsumerErrorKind::JetStream(error)
         if error.error_code() == ErrorCode::CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
 }
 
 impl ReaderConnection {
-    async fn make_stream(&self) -> Result<Stream, Error> {
+    async fn create_stream(&self) -> Result<Stream, Error> {
         self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered_error)?;
         self.context.get_stream(RESULTS).await.map_err(unanswered_error)
     }
 
     /// The stream; a lost one is created again.
-    async fn get_or_make_stream(&self) -> Result<Stream, Error> {
+    async fn get_or_create_stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS).await {
             Ok(stream) => Ok(stream),
-            // Nodes still have in their spools what a lost stream contained.
-            Err(_) => self.make_stream().await,
+            // The nodes still have the segments of a lost stream in their spools.
+            Err(_) => self.create_stream().await,
         }
     }
 
-    /// The readers of each run, by the run's word.
+    /// Readers of each run, keyed by the word for the run in subjects.
     async fn readers_by_run(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
         let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered_error)?;
         let mut readers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for (run, reader) in names.iter().filter_map(|name| run_and_reader(name)) {
+        for (run, reader) in names.iter().filter_map(|name| split_consumer_name(name)) {
             readers.entry(run.to_owned()).or_default().insert(reader.to_owned());
         }
         Ok(readers)
@@ -219,14 +219,14 @@ impl ReaderConnection {
 
     /// Removes these readers: the deliveries that they had not confirmed become available at once.
     async fn take_over(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        let stream = self.get_or_make_stream().await?;
+        let stream = self.get_or_create_stream().await?;
         let readers = self.readers_by_run(&stream).await?.remove(run).unwrap_or_default();
         for reader in readers.intersection(instead_of) {
             stream.delete_consumer(&consumer_name(run, reader)).await.map_err(unanswered_error)?;
         }
-        match self.run_consumer(&stream, run).await {
+        match self.open_run_consumer(&stream, run).await {
             Ok(_) => Ok(()),
-            Err(error) if is_taken(&error) => {
+            Err(error) if is_consumer_conflict(&error) => {
                 let other = readers.into_iter().find(|reader| *reader != self.reader);
                 Err(Error::Taken(NodeName(other.unwrap_or_else(|| "another reader".to_owned()))))
             }
@@ -268,7 +268,7 @@ impl ResultInlet for NatsIncoming {
     fn leave_run(&mut self, run: &RunId) {
         let word = subject::to_subject_word(&run.0);
         let Some(task) = self.reading.remove(&word) else { return };
-        // The task first: it would create the consumer again.
+        // Ends the task before the consumer is deleted: otherwise the task would create it again.
         task.abort();
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.
@@ -277,7 +277,7 @@ impl ResultInlet for NatsIncoming {
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
         let connection = Arc::clone(&self.connection);
-        let listing = self.run_request(async move { connection.list_waiting().await })?;
+        let listing = self.run_request(async move { connection.list_waiting_segments().await })?;
         self.is_nearly_full = listing.is_nearly_full;
         for (node, count) in listing.removed {
             *self.refused.entry(node).or_insert(0) += count;
@@ -302,11 +302,11 @@ impl ResultInlet for NatsIncoming {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
             if !run.is_some_and(|run| self.reading.contains_key(run)) {
-                // The run was left meanwhile.
+                // The caller has stopped reading this run in the meantime.
                 continue;
             }
-            let id = self.keys.segment_of(&message);
-            let from = subject::speaker_node(&message.subject);
+            let id = self.keys.verify_segment(&message);
+            let from = subject::publishing_node(&message.subject);
             let confirmed_at = message.reply.clone();
             let (message, acker) = message.split();
             let answer = match id {
@@ -321,12 +321,12 @@ impl ResultInlet for NatsIncoming {
                     return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
-                    *self.refused.entry(from.unwrap_or_else(unnamed_node)).or_insert(0) += 1;
-                    // Otherwise it would be delivered forever.
+                    *self.refused.entry(from.unwrap_or_else(placeholder_sender)).or_insert(0) += 1;
+                    // Without a termination the server would deliver the segment forever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
-                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed_node), why);
+                    self.unreadable_keys.insert(from.unwrap_or_else(placeholder_sender), why);
                     AckKind::Nak(Some(KEY_AGAIN))
                 }
             };
@@ -338,7 +338,7 @@ impl ResultInlet for NatsIncoming {
 
     fn confirm_segment(&mut self, token: ConfirmToken) -> Result<(), Error> {
         let confirming = confirm_delivery(self.connection.client.clone(), token);
-        // Longer than the timeout inside, whose error says more.
+        // Longer than the timeout inside, because that one returns a more precise error.
         self.runtime
             .wait_for(3 * ATTEMPT, confirming)
             .unwrap_or_else(|| Err(unanswered_error("a confirmation")))
@@ -387,7 +387,7 @@ mod tests {
     #[test]
     fn consumer_name_encodes_run_and_reader() {
         let name = consumer_name("20261121-081407-3fa9c1", "00ff");
-        assert_eq!(run_and_reader(&name), Some(("20261121-081407-3fa9c1", "00ff")));
-        assert_eq!(run_and_reader(&consumer_name("a_b", "1")), Some(("a_b", "1")));
+        assert_eq!(split_consumer_name(&name), Some(("20261121-081407-3fa9c1", "00ff")));
+        assert_eq!(split_consumer_name(&consumer_name("a_b", "1")), Some(("a_b", "1")));
     }
 }

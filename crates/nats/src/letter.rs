@@ -13,7 +13,7 @@ const MOST: usize = (1 << 20) - (16 << 10);
 /// First bytes of a zstd frame; JSON never begins with them.
 const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
-/// The message as it is sent. [`Error::TooLarge`] if no server would take it.
+/// Encodes a message for sending. Returns [`Error::TooLarge`] if no server would accept it.
 pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < LONG {
@@ -27,17 +27,21 @@ pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Erro
 
 /// Decodes a message that a node sent at this subject. Hellos are bounded before they are decoded, and are accepted at
 /// their own subject only.
-pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
+pub(crate) fn decode_node_message(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
     let is_hello_subject = subject::is_hello(subject);
     let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode_message(bytes)? };
     let is_hello = matches!(envelope.body, MessageBody::Hello(_));
-    // Another message at the subject of hellos, or a hello elsewhere, would get around their limits.
-    if is_hello == is_hello_subject { Ok(envelope) } else { Err("not what this subject is for".to_owned()) }
+    // A hello on another subject, or another message on the subject of hellos, would bypass the limits for hellos.
+    if is_hello == is_hello_subject {
+        Ok(envelope)
+    } else {
+        Err("this kind of message does not belong on this subject".to_owned())
+    }
 }
 
 fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.len() > MAX_HELLO_BYTES {
-        return Err("a hello that is too long".to_owned());
+        return Err("the hello is too long".to_owned());
     }
     if bytes.starts_with(&PACKED) {
         return packed::unpack_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
@@ -45,7 +49,7 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     decode_message(bytes)
 }
 
-/// Decodes bytes of [`encode_message`]. They may come from a stranger: see [`packed`].
+/// Decodes bytes of [`encode_message`]. They may come from an attacker: [`packed`] limits the time and memory.
 pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&PACKED) {
         return packed::unpack_value(bytes).map_err(|error| error.to_string());
@@ -93,16 +97,21 @@ mod tests {
     #[test]
     fn oversized_unpacked_hello_is_refused() {
         let spaces = |count| [vec![b' '; count], br#"{"from":"a","body":{"roll_call":1}}"#.to_vec()].concat();
-        let read = |text: &[u8]| decode_of_node("hb.a", &packed::pack_text(text).expect("it is packed"));
+        let read = |text: &[u8]| decode_node_message("hb.a", &packed::pack_text(text).expect("it is packed"));
         let long = read(&spaces(600 << 10)).expect_err("too much");
         assert!(long.contains("more than 524288 bytes"), "{long}");
-        assert_eq!(read(&spaces(100 << 10)), Err("not what this subject is for".to_owned()));
+        assert_eq!(
+            read(&spaces(100 << 10)),
+            Err("this kind of message does not belong on this subject".to_owned())
+        );
         let hello = MessageEnvelope { from: NodeName("a".into()), body: MessageBody::Hello(Box::default()) };
         let bytes = encode_message(&hello).expect("it is short");
-        assert_eq!(decode_of_node("hb.a", &bytes), Ok(hello));
-        assert!(decode_of_node("rep.a", &bytes).is_err(), "there it would not be bounded");
+        assert_eq!(decode_node_message("hb.a", &bytes), Ok(hello));
+        assert!(decode_node_message("rep.a", &bytes).is_err(), "there it would not be bounded");
         assert!(
-            decode_of_node("hb.a", &vec![b' '; MAX_HELLO_BYTES + 1]).expect_err("long").contains("too long")
+            decode_node_message("hb.a", &vec![b' '; MAX_HELLO_BYTES + 1])
+                .expect_err("long")
+                .contains("too long")
         );
     }
 

@@ -1,11 +1,11 @@
-//! Handles bytes that claim to be a node's as a controller does, without a server: for tests with arbitrary bytes.
+//! Checks and decodes messages of nodes as a controller does, without a server: for tests with arbitrary bytes.
 
 use crate::letter;
 use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
 use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
-/// Reads letters like a controller whose nodes all have one key.
+/// Reads messages like a controller whose nodes all have the same key.
 pub struct LetterReader {
     checker: NodeSealChecker,
     key: [u8; MAC_KEY],
@@ -23,7 +23,7 @@ impl LetterReader {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
 
-    /// The message, if it is believed.
+    /// Checks the seal of a message and decodes it. An error is the reason for refusing the message.
     pub fn read_message(
         &mut self,
         subject: &str,
@@ -34,7 +34,7 @@ impl LetterReader {
         self.checker
             .check_letter(&node, 1, subject, Some(seal), bytes)
             .map_err(|refusal| refusal.to_string())?;
-        letter::decode_of_node(subject, bytes)
+        letter::decode_node_message(subject, bytes)
     }
 
     /// The seal that the node itself would set on its first message.

@@ -1,6 +1,6 @@
 //! Listens to the hellos of nodes without taking part, for commands that only show them.
 //!
-//! It asks nothing and answers nothing, so it can run beside a working controller.
+//! It sends no messages, so it can run beside a working controller.
 //!
 //! Invariant: one hello of each node waits, the newest, and its length is bounded ([`HelloMailbox`]). A flooding node
 //! costs only the receiving.
@@ -31,7 +31,7 @@ const OPENING: Nanos = Nanos::from_secs(10);
 pub struct HeardHello {
     pub node: NodeName,
     pub hello: NodeHello,
-    /// Time at which the hello came, however long it waited here.
+    /// Time at which the hello arrived, before it waited to be read.
     pub at: MonoTime,
 }
 
@@ -45,7 +45,7 @@ struct HelloSubscription {
 async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, Error> {
     // The controller's certificate permits it to receive the hellos of all nodes.
     let client = open_client(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
-    let messages = client.subscribe(subject::presence_of_all()).await.map_err(down_error)?;
+    let messages = client.subscribe(subject::all_hello_subjects()).await.map_err(down_error)?;
     client.flush().await.map_err(down_error)?;
     Ok(HelloSubscription { messages, _client: client })
 }
@@ -61,9 +61,9 @@ pub struct FleetObserver {
 }
 
 impl FleetObserver {
-    pub(crate) fn open_subscribed(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+    pub(crate) fn open_observer(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
-        // It asks nothing, so nodes seal for whatever controller spoke to them.
+        // The observer sends nothing, so nodes seal their hellos for some controller: any session is accepted.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opened = runtime.wait_for(OPENING.to_std(), subscribe_to_hellos(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
@@ -74,7 +74,7 @@ impl FleetObserver {
             while let Some(message) = messages.next().await {
                 // The seal is checked only when a hello is read: many are
                 // replaced by the next one before that.
-                if own_gate.check_cost(&message).is_ok() {
+                if own_gate.check_hello_limits(&message).is_ok() {
                     filled.put_hello(&message, MonoTime::from_nanos(monotonic_ns()));
                 }
             }
@@ -90,7 +90,7 @@ impl FleetObserver {
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
             let WaitingHello { at, message } = self.mailbox.take_oldest(left)?;
-            // A forged hello is passed over, and the wait goes on with the time that is left.
+            // A forged hello is skipped, and the wait continues for the remaining time.
             if self.gate.check_seal(&message).is_err() {
                 continue;
             }

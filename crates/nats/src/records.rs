@@ -17,7 +17,7 @@ use std::time::Duration;
 const MAX_ATTEMPTS: u32 = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
 
-/// Reads or writes of many records that are in flight at a time.
+/// Maximum number of requests in flight when many records are read or written.
 const REQUESTS_AT_ONCE: usize = 64;
 
 /// Records over the network.
@@ -45,7 +45,7 @@ impl NatsRecords {
             context.set_timeout(timeout);
             let config = kv::Config {
                 bucket: RECORDS.to_owned(),
-                // Nobody asks for earlier values: a change names the revision that it replaces.
+                // Earlier values are never read: a change names the revision that it replaces.
                 history: 1,
                 storage: jetstream::stream::StorageType::File,
                 num_replicas: replicas,
@@ -63,13 +63,13 @@ impl NatsRecords {
         };
         let refusing = troubles.clone();
         let store =
-            runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
+            runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
         let store = store.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
         Ok(Self { runtime, timeout, store, troubles })
     }
 
-    /// Runs a request. If it takes too long, a refusal that came meanwhile is the better error.
+    /// Runs a request. If it times out, the error is a refusal that the server reported in the meantime, if there was one.
     fn run_request<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -77,7 +77,7 @@ impl NatsRecords {
         let troubles = self.troubles.clone();
         // A request that is refused, or whose connection is lost, gets no answer. Without
         // these two it would wait for the whole timeout.
-        let asking = async move { troubles.unless_refused(troubles.unless_lost(work)).await };
+        let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
         let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.take_any_refusal().unwrap_or(error),
@@ -88,7 +88,7 @@ impl NatsRecords {
 
 async fn read_record(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
     let entry = store.entry(key).await.map_err(unanswered_error)?;
-    // The last entry of a removed key is a marker.
+    // The server keeps a deletion marker as the last entry of a removed key.
     let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
     Ok(there.map(|entry| StoredRecord { value: entry.value.to_vec(), revision: entry.revision }))
 }
@@ -121,7 +121,7 @@ impl RecordStore for NatsRecords {
         self.run_request(read_record(self.store.clone(), key.to_owned()))
     }
 
-    fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
+    fn get_records(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         let store = self.store.clone();
         let keys = keys.to_vec();
         self.run_request(async move {
@@ -143,14 +143,14 @@ impl RecordStore for NatsRecords {
         ))
     }
 
-    fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
+    fn write_all_records(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         let mut answers = Vec::with_capacity(writes.len());
-        // Each of these parts has the whole timeout for itself.
+        // Each batch of writes has the full timeout.
         for some in writes.chunks(REQUESTS_AT_ONCE) {
             let writing: Vec<_> =
                 some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
             let answered = self.run_request(async move { Ok(futures_util::future::join_all(writing).await) });
-            // Some of them may be written all the same; the caller reads them again.
+            // After an error some of these records may have been written, so the caller reads them again.
             answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
         }
         answers

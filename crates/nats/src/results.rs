@@ -1,4 +1,4 @@
-//! Results as a JetStream work queue, the node's end: an appended segment stays until a controller has confirmed it.
+//! Node side of result delivery over a JetStream work queue: an appended segment stays until a controller has confirmed it.
 //!
 //! A full stream refuses new segments (it never discards stored ones). A segment that is appended again within the
 //! window is stored once. The other end is [`crate::incoming`].
@@ -90,7 +90,7 @@ impl ResultOutlet for NatsOutgoing {
         let appending = async move {
             loop {
                 let attempt = attempt_append(&client, &at, headers.clone(), body.clone());
-                let attempt = troubles.unless_refused(async { Ok(attempt.await) }).await?;
+                let attempt = troubles.run_until_refused(async { Ok(attempt.await) }).await?;
                 // A refusal that came during the attempt is an event of the connection; the attempt itself only gets no answer.
                 if let Some(refused) = troubles.take_refusal_of(&at) {
                     return Err(refused);
@@ -125,7 +125,7 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
     match serde_json::from_slice(&message.payload) {
         Ok(Response::Ok(jetstream::publish::PublishAck { .. })) => SendAttempt::Kept,
         Ok(Response::Err { error }) => match error.error_code().0 {
-            // There is room only when a controller has taken segments, so
+            // Space becomes free only when a controller has taken segments, so
             // another attempt right now is of no use.
             code if code == STREAM_FULL || STORE_FULL.contains(&code) => SendAttempt::Never(Error::Full),
             _ => SendAttempt::Again(error.to_string()),

@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 /// Length of a node's key for grants.
 pub const MAC_KEY: usize = 32;
-/// Instances of controllers that are remembered. Letters of a forgotten instance are of an epoch that is over.
+/// Maximum number of controller instances that are remembered. Messages of a forgotten one belong to an epoch that has ended.
 const LIVES: usize = 4096;
 /// Prefix of sealed bytes: nothing else that is signed with the key can be mistaken for a letter.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
@@ -42,7 +42,7 @@ const PURPOSE: &[u8] = b"packetrig letter 1\0";
 /// runs. `None` is a node that is not in the fleet; an error says why its key cannot be read now.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String> + Send + Sync>;
 
-/// Keys with which a place seals and checks.
+/// Keys with which an endpoint seals its messages and checks those of others.
 #[derive(Clone)]
 pub enum SealKeys {
     Controller {
@@ -70,9 +70,9 @@ impl std::fmt::Debug for SealKeys {
 /// The fields that a seal covers beside the bytes.
 struct SealScope<'a> {
     subject: &'a str,
-    /// The instance of the node.
+    /// Instance number of the receiving node.
     incarnation: u64,
-    /// The instance of the controller's place.
+    /// Instance number of the controller's endpoint.
     session: u64,
     number: u64,
 }
@@ -117,7 +117,7 @@ impl LetterSealer {
         bytes: &[u8],
     ) -> Result<String, Error> {
         // A letter to all names no instance of a node, so it could be replayed to a
-        // later one. A roll call commands nothing.
+        // later one. A roll call is allowed, because it commands nothing.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
             return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
         }
@@ -128,7 +128,7 @@ impl LetterSealer {
         let covered = scope.signed_payload(bytes);
         let head = format!("{:016x}.{:016x}", self.session, self.number);
         if let (MessageBody::Granted(..), Some((node, life))) = (body, to) {
-            let seal = hmac::sign(self.key_of(node, life)?, &covered);
+            let seal = hmac::sign(self.grant_key_of_instance(node, life)?, &covered);
             return Ok(format!("m.{head}.{}", BASE64.encode(seal)));
         }
         Ok(format!("s.{head}.{}", BASE64.encode(self.key.sign(&covered))))
@@ -146,11 +146,13 @@ impl LetterSealer {
         &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove_epoch(&self.key, epoch)))).1
     }
 
-    fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
+    fn grant_key_of_instance(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
         // A node that has joined again has another key, and a new instance.
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let key = (self.grants)(node).map_err(Error::Down)?;
-            let key = key.ok_or_else(|| Error::NotPermitted(format!("no key for grants to {node}")))?;
+            let key = key.ok_or_else(|| {
+                Error::NotPermitted(format!("no key is known to sign lease answers for {node}"))
+            })?;
             self.known.insert(node.clone(), (life, hmac::Key::new(hmac::HMAC_SHA256, &key)));
         }
         self.known.get(node).map(|(_, key)| key).ok_or_else(|| Error::Unknown(node.clone()))
@@ -202,9 +204,10 @@ impl LetterChecker {
     ) -> Result<u64, &'static str> {
         let to_all = subject == subject::TO_ALL;
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
-            return Err("only a roll call may go to all");
+            return Err("only a roll call may be sent to all nodes");
         }
-        let seal = WrittenSeal::parse_seal(seal.ok_or("no seal")?).ok_or("an unreadable seal")?;
+        let seal =
+            WrittenSeal::parse_seal(seal.ok_or("the seal is missing")?).ok_or("the seal cannot be parsed")?;
         let WrittenSeal { session, number, .. } = seal;
         let incarnation = if to_all { 0 } else { self.incarnation };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
@@ -215,7 +218,7 @@ impl LetterChecker {
             _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal.bytes).is_ok(),
         };
         if !genuine {
-            return Err("a forged seal, or one for an earlier instance of this node");
+            return Err("the seal is forged, or was made for an earlier instance of this node");
         }
         let key = (session, LetterKind::from_body(body, to_all));
         // A recorded letter that is sent again has a number that was accepted before.

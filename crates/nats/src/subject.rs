@@ -43,7 +43,7 @@ pub(crate) fn is_run_word(word: &str) -> bool {
 }
 
 /// Subject of commands for a node. All its letters use it, so they keep their order.
-pub fn to_node(name: &str) -> String {
+pub fn command_subject(name: &str) -> String {
     format!("cmd.node.{name}")
 }
 
@@ -53,12 +53,12 @@ fn role_word(name: &str) -> &str {
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
-/// Subject of claims of a name, and of announcements of a new place.
+/// Subject on which endpoints claim a name, and announce themselves.
 pub fn presence_subject(name: &str) -> String {
     format!("join.{}", role_word(name))
 }
 
-/// Prefix of the subjects at which a place gets answers. Each place has its own, or nodes would read each other's.
+/// Prefix of the subjects at which an endpoint receives answers. Each one has its own, so that no node reads those of another.
 pub fn inbox_prefix(name: &str) -> String {
     format!("_INBOX_{}", role_word(name))
 }
@@ -68,8 +68,8 @@ pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
     match body {
         MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", to_subject_word(&head.run.0)),
         MessageBody::Hello(_) => format!("hb.{from}"),
-        MessageBody::Renew(..) => renewals_of(from),
-        _ => letters_of(from),
+        MessageBody::Renew(..) => renewal_subject(from),
+        _ => letter_subject(from),
     }
 }
 
@@ -79,55 +79,55 @@ pub(crate) fn segment_subject(run: &str, node: &str) -> String {
 }
 
 /// Subjects at which a node appends segments of all its runs.
-pub(crate) fn segments_of(node: &str) -> String {
+pub(crate) fn all_segment_subjects(node: &str) -> String {
     format!("{RESULTS}.*.{node}")
 }
 
 /// An invalid subject that the server accepts from a node all the same, and that no wildcard matches.
-pub(crate) fn odd_segments_of(node: &str) -> String {
+pub(crate) fn malformed_segment_subject(node: &str) -> String {
     format!("{RESULTS}.>.{node}")
 }
 
-/// Subject of the letters of `node` to its controller.
-pub(crate) fn letters_of(node: &str) -> String {
+/// Subject of the replies of `node` to its controller.
+pub(crate) fn letter_subject(node: &str) -> String {
     format!("rep.{node}")
 }
 
 /// Subjects of the telemetry of `node`, whatever the run.
-pub(crate) fn telemetry_of(node: &str) -> String {
+pub(crate) fn telemetry_subjects(node: &str) -> String {
     format!("tm.*.{node}")
 }
 
-/// Letters that the only controller receives from all nodes.
+/// Subject of the replies of all nodes, for a fleet's only controller.
 pub(crate) const CONTROLLER_LETTERS: &str = "rep.*";
 /// Messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
 
 /// Subject of the lease renewals of `node`; `*` stands for all nodes.
-pub(crate) fn renewals_of(node: &str) -> String {
+pub(crate) fn renewal_subject(node: &str) -> String {
     format!("lease.{node}")
 }
 
 /// Subject of questions for captures of `node`; `*` stands for all nodes.
-pub(crate) fn captures_wanted_of(node: &str) -> String {
+pub(crate) fn capture_question_subject(node: &str) -> String {
     format!("get.{node}")
 }
 
 /// Subject of captures from `node`; `*` stands for all nodes.
-pub(crate) fn captures_of(node: &str) -> String {
+pub(crate) fn capture_answer_subject(node: &str) -> String {
     format!("cap.{node}")
 }
 
 /// Subjects that lead to `node`; `*` stands for all nodes.
-pub(crate) fn reaching_node(node: &str) -> [String; 3] {
-    [TO_ALL.to_owned(), to_node(node), captures_wanted_of(node)]
+pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
+    [TO_ALL.to_owned(), command_subject(node), capture_question_subject(node)]
 }
 
 /// Subjects that end with the name of a node and lead from it to the controller.
 const FROM_NODES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
 /// Subjects at which `node` may publish to the controller; `*` stands for all nodes.
-pub(crate) fn from_node(node: &str) -> [String; 7] {
+pub(crate) fn subjects_from_node(node: &str) -> [String; 7] {
     FROM_NODES.map(|at| format!("{at}{node}"))
 }
 
@@ -142,23 +142,23 @@ pub struct SubjectPermissions {
 pub fn node_permissions(node: &str) -> SubjectPermissions {
     // No `allow_responses`: a node could ask itself, with any reply subject, and so publish anywhere.
     let own_inbox = format!("{}.>", inbox_prefix(node));
-    let mut publish = from_node(node).to_vec();
+    let mut publish = subjects_from_node(node).to_vec();
     publish.push(own_inbox.clone());
-    let mut subscribe = reaching_node(node).to_vec();
+    let mut subscribe = subjects_to_node(node).to_vec();
     subscribe.extend([presence_subject(node), own_inbox]);
     SubjectPermissions { publish, subscribe }
 }
 
 /// Rights of the controller: commands, its own inbox, and the server's orders for its one stream and its one bucket. It may
 /// remove results, as it does by confirming them. It may neither delete a stream, nor empty the bucket, nor publish as a node.
-pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
+pub(crate) fn controller_permissions() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox_prefix(&name));
     let bucket = format!("KV_{RECORDS}");
     let mut publish = vec![
         TO_ALL.to_owned(),
-        to_node("*"),
-        captures_wanted_of("*"),
+        command_subject("*"),
+        capture_question_subject("*"),
         presence_subject(&name),
         own_inbox.clone(),
         format!("$KV.{RECORDS}.>"),
@@ -184,15 +184,15 @@ pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
         own_inbox,
         presence_subject("*"),
         CONTROLLER_LETTERS.to_owned(),
-        renewals_of("*"),
-        captures_of("*"),
+        renewal_subject("*"),
+        capture_answer_subject("*"),
     ];
     subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
     SubjectPermissions { publish, subscribe }
 }
 
 /// Subject of the hellos of all nodes.
-pub(crate) const fn presence_of_all() -> &'static str {
+pub(crate) const fn all_hello_subjects() -> &'static str {
     CONTROLLER_TELEMETRY[0]
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn is_hello(subject: &str) -> bool {
 }
 
 /// The node that published at `subject`: its last word, which the server vouches for.
-pub(crate) fn speaker_node(subject: &str) -> Option<NodeName> {
+pub(crate) fn publishing_node(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;
     is_name(name).then(|| NodeName(name.to_owned()))
 }

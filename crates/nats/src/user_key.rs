@@ -14,7 +14,7 @@ pub(crate) fn derive_user_key(private_key: &str) -> Result<KeyPair, String> {
     let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
     let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), PURPOSE);
     // HMAC-SHA-256 has 32 bytes, as many as the seed of such a key.
-    let seed = seed.as_ref().try_into().map_err(|_| "a hash of another length")?;
+    let seed = seed.as_ref().try_into().map_err(|_| "the hash has an unexpected length")?;
     KeyPair::new_from_raw(KeyPairType::User, seed).map_err(|error| error.to_string())
 }
 

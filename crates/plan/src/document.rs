@@ -195,7 +195,7 @@ impl<'a> NodeBuilder<'a> {
             Event::Scalar(text, style, ..) => scalar_value(text, style),
             Event::SequenceStart(..) => self.read_list(depth)?,
             Event::MappingStart(..) => self.read_object(depth)?,
-            Event::Alias(anchor) => return self.repeat_anchor(anchor, place),
+            Event::Alias(anchor) => return self.expand_alias(anchor, place),
             other => return Err(place.refuse_document(format!("unexpected {other:?}")).into()),
         };
         let node = DocumentNode { value, place };
@@ -209,7 +209,7 @@ impl<'a> NodeBuilder<'a> {
         Ok(node)
     }
 
-    fn repeat_anchor(
+    fn expand_alias(
         &mut self,
         anchor: usize,
         place: TextPosition,
@@ -269,7 +269,7 @@ impl<'a> NodeBuilder<'a> {
     }
 }
 
-/// The second member of a name that comes twice.
+/// Finds a member whose name occurs before it in the same object.
 fn find_repeated<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
     // Places in the order of names: a set of names would take more memory than the members.
     let mut order: Vec<u32> = (0..).take(members.len()).collect();

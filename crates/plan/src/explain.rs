@@ -27,9 +27,9 @@ pub struct StreamExplanation {
     /// The MAC address that its frames still lack (they show zeros), and the interface that asks for it, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub awaits: Option<String>,
-    /// Its sizes, in words.
+    /// Frame sizes of the stream, in words.
     pub sizes: String,
-    /// All its frames; absent if it sends until stopped.
+    /// Number of frames of the stream; absent if it sends until stopped.
     pub frames: Option<u64>,
     /// Total bytes, FCS included, computed from the mean size; absent if `frames` is absent.
     pub bytes: Option<u64>,
@@ -41,7 +41,7 @@ pub struct StreamExplanation {
     pub l1_rate: BitRate,
     /// Time from the start to the end of the last frame's slot; absent if `frames` is absent.
     pub lasts: Option<Nanos>,
-    /// Its rate and duration, in words.
+    /// Rate and duration of the stream, in words.
     pub rhythm: String,
     /// Fields that change from frame to frame.
     pub varying: Vec<VaryingField>,
@@ -117,7 +117,7 @@ fn explain_stream(
         ),
         awaits: stream.awaits.map(|awaited| {
             let interface = &bound.plan.interfaces[awaited.interface].name;
-            format!("the MAC address of {}, which `{interface}` asks for when the run begins", awaited.ip)
+            format!("the MAC address of {}, which `{interface}` resolves when the run begins", awaited.ip)
         }),
         sizes: spec.map_or_else(
             || format!("up to {}, {:.1} B on average", stream.frames.largest_frame(), mean.as_f64()),
@@ -211,13 +211,13 @@ fn summarise_header(header: &PacketHeader) -> String {
         HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => &["src", "dst"],
         _ => &[],
     };
-    let shown: Vec<String> = fields.iter().filter_map(|field| in_frame_0(header, field)).collect();
+    let shown: Vec<String> = fields.iter().filter_map(|field| format_first_value(header, field)).collect();
     let name = header.kind().name();
     if shown.is_empty() { name.to_owned() } else { format!("{name} {}", shown.join(" > ")) }
 }
 
 /// The value of a field in frame 0, if the document sets it.
-fn in_frame_0(header: &PacketHeader, name: &str) -> Option<String> {
+fn format_first_value(header: &PacketHeader, name: &str) -> Option<String> {
     let field = header.kind().fields().iter().find(|field| field.name == name)?;
     let value = match header.field_setting(name)? {
         FieldSetting::Pattern(pattern) => pattern.value_at(0, field.bits),

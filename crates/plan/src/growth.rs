@@ -79,7 +79,7 @@ impl Eq for SentDocument {}
 
 impl From<&str> for SentDocument {
     fn from(text: &str) -> Self {
-        // Text alone came from somewhere else. It is read when somebody asks for the plan.
+        // A document without a plan comes from another process. It is parsed when its plan is requested.
         Self { text: text.into(), read: None }
     }
 }

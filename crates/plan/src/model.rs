@@ -48,7 +48,7 @@ pub struct Stream {
     pub flow_name: String,
     /// The share of the flow's frames that this stream sends.
     pub part: FlowShare,
-    /// The neighbour whose MAC address its frames need, if that is known only at run time; see [`Stream::frames_to`].
+    /// The neighbour whose MAC address its frames need, if that is known only at run time; see [`Stream::frames_with_mac`].
     pub awaits: Option<DeviceNeighbour>,
     /// Index of the sending port.
     pub tx: usize,
@@ -92,7 +92,7 @@ pub struct StreamDuration {
     pub amount: StreamAmount,
     /// Pause before the first frame.
     pub delay: InterFrameGap,
-    /// Least idle bytes between frames.
+    /// Minimum number of idle bytes between frames.
     pub gap: u32,
 }
 
@@ -126,7 +126,7 @@ pub struct WantedMetrics {
 /// A capture of the frames that ports receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedCapture {
-    /// Its name in the plan.
+    /// Name of the capture in the plan.
     pub name: String,
     pub ports: Vec<usize>,
     pub format: CaptureFormat,
@@ -168,7 +168,7 @@ impl Plan {
 
 impl Stream {
     /// Its frames with the MAC address that it awaited. Frames that await none stay unchanged.
-    pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
+    pub fn frames_with_mac(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
         let template = match &self.frames {
             _ if self.awaits.is_none() => return Ok(self.frames.clone()),
             FrameOrigin::Recorded(recording) => {

@@ -39,7 +39,8 @@ impl PlanParts {
         let root = document::parse_document(document).ok()?;
         let members = as_members(&root)?;
         let ports = list_items(members, "ports");
-        let numbers = ports.iter().enumerate().filter_map(|(number, port)| Some((name_of(port)?, number)));
+        let numbers =
+            ports.iter().enumerate().filter_map(|(number, port)| Some((object_name(port)?, number)));
         let numbers: HashMap<String, usize> = numbers.collect();
         let flows = list_items(members, "flows").iter().map(|flow| FlowText::from_node(flow, &numbers));
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
@@ -48,7 +49,7 @@ impl PlanParts {
         for member in members.iter().filter(|member| member.name != "flows" && member.name != "ports") {
             write_member(&mut rest, member);
             // Any text that equals a port's name counts: a missing port would make the part invalid.
-            note_ports(&member.node, &numbers, &mut named_by_rest);
+            collect_ports(&member.node, &numbers, &mut named_by_rest);
         }
         let mut flows_at = vec![Vec::new(); ports.len()];
         for (number, flow) in flows.iter().enumerate() {
@@ -120,7 +121,7 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
 
 impl FlowText {
     fn from_node(flow: &DocumentNode<'_>, ports: &HashMap<String, usize>) -> Option<Self> {
-        let NamedPorts { tx, rx } = ends_of(document::find_member(as_members(flow)?, "tx_rx")?)?;
+        let NamedPorts { tx, rx } = read_port_names(document::find_member(as_members(flow)?, "tx_rx")?)?;
         // An end that is no known port makes the whole plan unsuitable: a part must not hide a mistake.
         let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
         Some(Self { text: to_json_text(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
@@ -128,24 +129,24 @@ impl FlowText {
 }
 
 /// Adds the ports that a value names.
-fn note_ports(value: &DocumentNode<'_>, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
+fn collect_ports(value: &DocumentNode<'_>, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
     match &value.value {
         DocumentValue::Null => {}
         DocumentValue::Scalar(text) => found.extend(ports.get(&**text)),
         DocumentValue::List(items) => {
             for item in items {
-                note_ports(item, ports, found);
+                collect_ports(item, ports, found);
             }
         }
         DocumentValue::Object(members) => {
             for member in members {
-                note_ports(&member.node, ports, found);
+                collect_ports(&member.node, ports, found);
             }
         }
     }
 }
 
-fn name_of(item: &DocumentNode<'_>) -> Option<String> {
+fn object_name(item: &DocumentNode<'_>) -> Option<String> {
     document::find_member(as_members(item)?, "name").and_then(scalar_text)
 }
 
@@ -155,8 +156,8 @@ struct NamedPorts {
     rx: Vec<String>,
 }
 
-/// The ends of a flow between ports; `None` if the ends are devices.
-fn ends_of(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
+/// Reads the port names of a flow; `None` if the flow connects devices.
+fn read_port_names(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
     let ends = as_members(tx_rx)?;
     if document::find_member(ends, "device").is_some() {
         return None;

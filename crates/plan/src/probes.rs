@@ -43,13 +43,13 @@ impl PlannedMethod {
         matches!(self, Self::OneWay | Self::Stamp | Self::Capacity)
     }
 
-    /// True if each line has a time of its own, in which neither of its ends sends or receives other probes.
-    pub const fn is_alone(self) -> bool {
+    /// True if neither end of a line may send or receive other probes while the line is active.
+    pub const fn needs_exclusive_turn(self) -> bool {
         matches!(self, Self::Capacity)
     }
 }
 
-/// The far end of a probe line.
+/// Destination of the probes of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeEnd {
     /// A port of the plan.
@@ -90,7 +90,7 @@ pub struct ProbePlan {
     pub gap: Nanos,
     /// Time within which an answer must arrive.
     pub wait: Nanos,
-    /// Time limit of a line that is alone.
+    /// Time limit of a line that needs its ends for itself.
     pub slot: Nanos,
     /// The release mechanism, if the document names one.
     pub mechanism: Option<String>,
@@ -137,7 +137,7 @@ impl ProbePlan {
 
     /// Time from the start to the end of the last train of a line, without the wait for answers.
     pub fn total_length(&self) -> Nanos {
-        if self.method.is_alone() {
+        if self.method.needs_exclusive_turn() {
             return Nanos::new(self.slot.as_u64().saturating_mul(self.turn_count().into()));
         }
         let rounds = self.interval.as_u64().saturating_mul(self.count.into());

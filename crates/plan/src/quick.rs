@@ -139,7 +139,7 @@ pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
 
 /// One stream of a sender.
 struct SenderStream<'a> {
-    /// Its number, from 0.
+    /// Number of the stream, from 0.
     n: u32,
     /// The number of the sender's streams.
     of: u32,

@@ -17,7 +17,7 @@ const MAX_VALUES: u64 = 65_536;
 const CARRIERS: [u128; 10] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
 
 /// The only reason of a stream that is open because its MAC address is not known yet.
-pub const ASKED_FOR: &str = "its MAC address is asked for when the run starts";
+pub const ASKED_FOR: &str = "its MAC address is resolved when the run starts";
 
 /// The values of a field over all frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
 }
 
 /// Addresses that emulated interfaces of a port claim or ask for: their own and those of their gateways.
-pub fn claimed_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
+pub fn interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {
         interface.addresses.iter().flat_map(|address| {

@@ -91,13 +91,13 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
 /// Maximum number of names that are collected for a hint: one more than [`nearest_name`] accepts.
 const MAX_HINTED: usize = 101;
 
-/// The names so far, each with the path of its object: in OTG they are unique over all kinds of objects.
+/// Names found so far, each with the path of its object. In OTG, names are unique across all kinds of objects.
 #[derive(Debug, Default)]
 struct UniqueNames<'a>(HashMap<&'a str, Box<str>>);
 
 impl<'a> UniqueNames<'a> {
     /// Reads the name of an object, and refuses one that another object has.
-    fn claim_name(&mut self, object: &DocumentObject<'a>) -> String {
+    fn read_unique_name(&mut self, object: &DocumentObject<'a>) -> String {
         let Some(item) = object.require_member("name") else { return String::new() };
         let Some(name) = item.as_text() else { return String::new() };
         if name.is_empty() {

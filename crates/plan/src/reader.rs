@@ -140,13 +140,13 @@ impl<'a> DocumentItem<'a> {
         };
         match read {
             // `parse` accepts `+5`, but no document means it.
-            _ if text.contains('+') => self.not_a_number(text, least, most),
+            _ if text.contains('+') => self.report_invalid_number(text, least, most),
             Ok(value) if (least..=most).contains(&value) => Some(value),
-            _ => self.not_a_number(text, least, most),
+            _ => self.report_invalid_number(text, least, most),
         }
     }
 
-    fn not_a_number(&self, text: &str, least: u128, most: u128) -> Option<u128> {
+    fn report_invalid_number(&self, text: &str, least: u128, most: u128) -> Option<u128> {
         self.add_error(format!("`{text}` is not a whole number from {least} to {most}"));
         None
     }
@@ -168,7 +168,7 @@ impl<'a> DocumentObject<'a> {
     }
 
     /// Keeps names that packetrig refuses out of all hints.
-    pub(crate) fn do_not_suggest(&self, names: &[&'static str]) {
+    pub(crate) fn exclude_from_hints(&self, names: &[&'static str]) {
         self.refused.borrow_mut().extend(names);
     }
 
@@ -302,7 +302,7 @@ impl<'a> DocumentObject<'a> {
 
     /// Refuses keys that packetrig does not support: an error for each, unless it is empty.
     pub(crate) fn refuse_members(&self, names: &[&'static str], why: &str) {
-        self.do_not_suggest(names);
+        self.exclude_from_hints(names);
         for name in names {
             if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
                 item.add_error(format!("not supported: {why}"));

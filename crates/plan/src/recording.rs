@@ -110,7 +110,7 @@ pub struct RecordingFacts {
     /// Bytes of the file.
     pub file_size: u64,
     pub frames: u64,
-    /// Their bytes, FCS included.
+    /// Bytes of all frames, FCS included.
     pub bytes: u64,
     pub largest: FrameSize,
     /// The largest frame, without an 802.1Q tag behind its addresses: an interface accepts a tag in addition to its MTU.

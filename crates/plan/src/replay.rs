@@ -197,7 +197,7 @@ mod tests {
         replay.recording.rewrite.src_mac = None;
         let asking = stream(&replay);
         assert_eq!(asking.awaits.map(|neighbour| neighbour.ip.to_string()).as_deref(), Some("10.0.0.1"));
-        let found = asking.frames_to([2, 0, 0, 0, 0, 9]).unwrap();
+        let found = asking.frames_with_mac([2, 0, 0, 0, 0, 9]).unwrap();
         let rewrite = &found.recording().unwrap().rewrite;
         assert_eq!((rewrite.src_mac, rewrite.dst_mac), (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 9])));
         assert_eq!((asking.tx, &asking.rx[..], asking.name.as_str()), (0, &[1][..], "replay"));

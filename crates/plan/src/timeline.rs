@@ -86,8 +86,8 @@ impl StreamTimeline {
         let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
         // A first estimate by division. The length of one burst is rounded to a nanosecond, so divide by that of many bursts together
         // (about 2^40 ns); the loops below then correct it by a burst or two.
-        let many = clamp_to_u64((1 << 40) / self.length_of(1, frames, pause).max(1)).max(1);
-        let length = self.length_of(many, frames, pause).max(1);
+        let many = clamp_to_u64((1 << 40) / self.duration_of_bursts(1, frames, pause).max(1)).max(1);
+        let length = self.duration_of_bursts(many, frames, pause).max(1);
         let mut burst = clamp_to_u64(since * u128::from(many) / length);
         // Down first: the estimate may be beyond the time, and the second loop only goes up.
         while burst > 0 && self.due_time(burst.saturating_mul(frames)) >= elapsed {
@@ -100,7 +100,7 @@ impl StreamTimeline {
     }
 
     /// The time of this many bursts with the pauses after them, in nanoseconds.
-    fn length_of(&self, bursts: u64, frames: u64, pause: Nanos) -> u128 {
+    fn duration_of_bursts(&self, bursts: u64, frames: u64, pause: Nanos) -> u128 {
         let pauses = u128::from(bursts) * u128::from(pause.as_u64());
         u128::from(self.rate.due_time(bursts.saturating_mul(frames)).as_u64()) + pauses
     }

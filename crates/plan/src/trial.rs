@@ -69,7 +69,7 @@ impl TrialTraffic {
         speeds: &dyn Fn(&Plan) -> Vec<Option<BitRate>>,
     ) -> Result<Self, PlanProblems> {
         let plan = Plan::from_text_with(text, reading)?;
-        let refusals: Vec<PlanProblem> = plan.streams.iter().filter_map(stream_refusal).collect();
+        let refusals: Vec<PlanProblem> = plan.streams.iter().filter_map(find_stream_problem).collect();
         if !refusals.is_empty() {
             return Err(PlanProblems(refusals));
         }
@@ -78,13 +78,13 @@ impl TrialTraffic {
         let speeds = speeds(&plan);
         // The rates of the plan are the highest load, so they must fit the links before any trial is made.
         let bound = plan.bind_to_links(&speeds)?;
-        let mut document = value_of(&node);
+        let mut document = to_json_value(&node);
         // Hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
         let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
         let senders = loads::loaded_senders(&bound.plan, &streams);
         let mut traffic = Self { document, reading, speeds, flows, streams, senders };
-        traffic.note_sizes();
+        traffic.record_flow_sizes();
         Ok(traffic)
     }
 
@@ -118,7 +118,7 @@ impl TrialTraffic {
         document.to_string()
     }
 
-    fn note_sizes(&mut self) {
+    fn record_flow_sizes(&mut self) {
         let flows = self.document.get("flows").and_then(Value::as_array).into_iter().flatten();
         for (flow, own) in flows.zip(&mut self.flows) {
             own.size = fixed_size(flow.get("size"));
@@ -127,7 +127,7 @@ impl TrialTraffic {
 }
 
 /// The reason why a stream cannot be sent at another load.
-fn stream_refusal(stream: &crate::Stream) -> Option<PlanProblem> {
+fn find_stream_problem(stream: &crate::Stream) -> Option<PlanProblem> {
     // A burst has two rates, its own and the mean. A load that is scaled could mean either.
     let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {
         "sends bursts; a test method needs a constant rate"
@@ -205,13 +205,13 @@ fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
 
 /// The document as JSON. Scalars become numbers and booleans if those are written the same way. Any other text stays as it is:
 /// `1e10` may be a name.
-fn value_of(node: &DocumentNode<'_>) -> Value {
+fn to_json_value(node: &DocumentNode<'_>) -> Value {
     match &node.value {
         DocumentValue::Null => Value::Null,
         DocumentValue::Scalar(text) => plain_value(text).unwrap_or_else(|| json!(text)),
-        DocumentValue::List(items) => items.iter().map(value_of).collect(),
+        DocumentValue::List(items) => items.iter().map(to_json_value).collect(),
         DocumentValue::Object(members) => {
-            let members = members.iter().map(|member| (member.name.to_string(), value_of(&member.node)));
+            let members = members.iter().map(|member| (member.name.to_string(), to_json_value(&member.node)));
             Value::Object(members.collect::<Map<String, Value>>())
         }
     }

@@ -23,7 +23,7 @@ pub enum Error {
     /// A permit file for probes is invalid.
     #[error("{}: {error}", file.display())]
     Permit { file: PathBuf, error: packetrig_probe::permit::FileError },
-    /// Neither `$XDG_DATA_HOME` nor `$HOME` says where a calibration belongs.
+    /// Neither `$XDG_DATA_HOME` nor `$HOME` is set, so there is no directory for a calibration.
     #[error("no directory for calibrations: set XDG_DATA_HOME or HOME, or name a file with --write")]
     NoDataDirectory,
     /// The kernel refused a request, see [`packetrig_sys::Error`].

@@ -13,7 +13,7 @@ mod needs;
 mod record_files;
 mod viewer;
 
-pub use commands::bounds::owners_permit;
+pub use commands::bounds::read_owner_permit;
 pub use commands::mechanism::{calibration_file, load_calibration as kept_calibration};
 pub use commands::run_probe_command;
 pub use error::Error;

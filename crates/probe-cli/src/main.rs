@@ -25,11 +25,11 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    run_program(NAME, own_name, perform_command)
+    run_program(NAME, use_own_program_name, perform_command)
 }
 
 /// Examples are those of the large program, where the commands are below `probe`.
-fn own_name(help: String) -> String {
+fn use_own_program_name(help: String) -> String {
     help.replace("packetrig probe ", "packetrig-probe ")
 }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn examples_name_this_program() {
         let refusal = CommandLine::try_parse_from(["packetrig-probe", "ping", "--help"]).unwrap_err();
-        let help = own_name(refusal.render().to_string());
+        let help = use_own_program_name(refusal.render().to_string());
         assert!(
             help.contains("  packetrig-probe ping 192.0.2.1") && !help.contains("packetrig probe"),
             "{help}"

@@ -32,7 +32,7 @@ pub struct ProbeLine<'m> {
     pub method: Box<dyn ProbeMethod + 'm>,
     pub dispatcher: ReleaseDispatcher,
     pub schedule: ProbeSchedule,
-    /// Moves the whole schedule, so that lines take turns.
+    /// Offset of the whole schedule, so that probes of several series alternate.
     pub shift: Nanos,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Debug for ProbeLine<'_> {
     }
 }
 
-/// Reason why a line has no more probes.
+/// Reason why a series ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnd {
     Done,
@@ -69,11 +69,11 @@ pub enum AskEvent<'a> {
         /// Bytes of its frame.
         length: usize,
     },
-    /// A line ended before its schedule did.
+    /// A series ended before the end of its schedule.
     Ended { line: usize, end: LineEnd },
 }
 
-/// Outcome of a line.
+/// Outcome of one series of probes.
 #[derive(Debug)]
 pub struct LineOutcome {
     pub series: ProbeSeries,
@@ -126,7 +126,7 @@ pub fn run_lines_from(
         AskState { lines: Vec::new(), listeners, options, heard_until: start, on_event, frame: Vec::new() };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
-        // All lines are checked before the first probe of any line leaves.
+        // The limits of all series are checked before the first probe of any series leaves.
         check_limits(line)?;
         order.extend(line.schedule.probes().iter().enumerate().map(|(probe, planned)| PlannedDeparture {
             at: planned.at + line.shift,

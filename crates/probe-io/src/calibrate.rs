@@ -51,7 +51,7 @@ pub struct FoundMechanism {
     /// Requests that the mechanism could not fulfil, in words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
-    /// Probes given to it, and those that arrived.
+    /// Probes handed to the mechanism, and (in `arrived`) those that reached the far interface.
     pub sent: u64,
     pub arrived: u64,
     /// Probes that were flagged late or early.
@@ -100,7 +100,7 @@ pub fn stored_result(near: &PortLocation, found: &[FoundMechanism]) -> Calibrati
         .iter()
         .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
         .collect();
-    let driver = circumstances::driver_of(near).unwrap_or_default();
+    let driver = circumstances::find_driver(near).unwrap_or_default();
     CalibrationResult { kernel: kernel::release_name(), driver, mechanisms }
 }
 
@@ -302,21 +302,22 @@ impl SeenProbes {
             arrived: self.arrived.iter().flatten().count() as u64,
             flagged: self.gone.iter().filter(|gone| is_late_or_early(gone)).count() as u64,
             out_of_order: probes.filter(|index| self.is_out_of_order(*index)).count() as u64,
-            error_ns: self.spread_of(|index| self.departure_error(self.arrived[index], index)),
-            spacing_error_ns: self.spread_of(|index| self.spacing_error(index)),
-            release_error_ns: self.spread_of(|index| self.departure_error(self.gone[index].released, index)),
+            error_ns: self.compute_spread(|index| self.departure_error(self.arrived[index], index)),
+            spacing_error_ns: self.compute_spread(|index| self.spacing_error(index)),
+            release_error_ns: self
+                .compute_spread(|index| self.departure_error(self.gone[index].released, index)),
             release_to_arrival_ns: self
-                .spread_of(|index| stamp_difference(self.arrived[index], self.gone[index].released)),
+                .compute_spread(|index| stamp_difference(self.arrived[index], self.gone[index].released)),
             capture_to_driver_ns: self
-                .spread_of(|index| stamp_difference(self.driver_stamp(index), self.captured[index])),
+                .compute_spread(|index| stamp_difference(self.driver_stamp(index), self.captured[index])),
             driver_to_arrival_ns: self
-                .spread_of(|index| stamp_difference(self.arrived[index], self.driver_stamp(index))),
+                .compute_spread(|index| stamp_difference(self.arrived[index], self.driver_stamp(index))),
             ..FoundMechanism::empty_for(mechanism)
         }
     }
 
     /// The spread of a value of each probe. A probe enters it only if its stamps are there, so spreads may have different numbers of samples.
-    fn spread_of(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
+    fn compute_spread(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
         ErrorSpread::from_values((0..self.planned.len()).filter_map(value).collect())
     }
 

@@ -19,7 +19,7 @@ pub fn clock_offset() -> ClockOffset {
 }
 
 /// The driver of an interface, if the kernel names it.
-pub fn driver_of(location: &PortLocation) -> Option<String> {
+pub fn find_driver(location: &PortLocation) -> Option<String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
     EthtoolCalls::open_in(&netns).ok()?.read_driver(&location.interface).ok().map(|driver| driver.name)
 }

@@ -173,15 +173,15 @@ pub struct SilencedPort {
 }
 
 impl SilencedPort {
-    /// Reserves a free port for both protocols at an own address in a namespace.
-    pub fn any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
+    /// Reserves a port of a local address that is free for TCP and UDP.
+    pub fn reserve_any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(namespace)?;
         let mut attempts = 0;
         loop {
             // Port 0 lets the kernel choose. The socket keeps the port until this value is dropped.
-            let tcp = HeldPort::hold_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
+            let tcp = HeldPort::hold_port_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
             // The kernel chose a port that is free for TCP. For UDP it may be in use: then try with another one.
-            match HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
+            match HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
                 Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
                 Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,
                 Err(error) => return Err(error.into()),
@@ -190,24 +190,32 @@ impl SilencedPort {
     }
 
     /// Reserves a free port for UDP alone. A process that may bind no TCP port can do this.
-    pub fn any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
+    pub fn reserve_any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(namespace)?;
-        let udp = HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
+        let udp = HeldPort::hold_port_at(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
         Ok(Self { held: vec![udp] })
     }
 
-    /// Reserves the same UDP port at another own address, too.
-    pub fn hold_udp_also_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+    /// Reserves the same UDP port at another local address, too.
+    pub fn reserve_same_udp_port_at(
+        &mut self,
+        namespace: Option<&str>,
+        address: IpAddr,
+    ) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
-        self.held.push(HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, self.port()))?);
+        self.held.push(HeldPort::hold_port_at(
+            &netns,
+            PortProtocol::Udp,
+            SocketAddr::new(address, self.port()),
+        )?);
         Ok(())
     }
 
-    /// Reserves the same port at another own address, too.
-    pub fn hold_also_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+    /// Reserves the same port, for TCP and UDP, at another local address, too.
+    pub fn reserve_same_port_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
         for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
-            self.held.push(HeldPort::hold_at(&netns, protocol, SocketAddr::new(address, self.port()))?);
+            self.held.push(HeldPort::hold_port_at(&netns, protocol, SocketAddr::new(address, self.port()))?);
         }
         Ok(())
     }

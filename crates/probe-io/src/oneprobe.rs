@@ -23,7 +23,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OneprobeEnd {
-    /// All have been sent.
+    /// All probes have been sent.
     Done,
     Stopped,
     /// Too much was lost.

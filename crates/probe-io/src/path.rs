@@ -21,7 +21,7 @@ use std::net::IpAddr;
 const NEIGHBOUR_TIMEOUT: Nanos = Nanos::from_millis(3_500);
 const POLL: Nanos = Nanos::from_millis(2);
 
-/// The way of probes to a target: interface, addresses and next hop.
+/// The path of probes to a target: interface, addresses and next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbePath {
     pub location: PortLocation,

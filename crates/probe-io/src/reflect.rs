@@ -37,7 +37,7 @@ pub struct RequestCounts {
     pub unsent: u64,
 }
 
-/// Reflects requests until `stop` says so.
+/// Reflects requests until `stop` returns true.
 pub fn run_reflector(
     socket: &mut WatchedSocket,
     reflector: &mut StampReflector,
@@ -52,7 +52,7 @@ pub fn run_reflector(
     while !stop(&counts) {
         socket.wait_for_event(PIECE_NS)?;
         // Departures first: Follow-Up Telemetry (RFC 8972, 4.7) carries the departure of the reflection before this one.
-        note_departures(socket, reflector, &mut pending)?;
+        record_departures(socket, reflector, &mut pending)?;
         for _ in 0..ROUND {
             let Some(received) = socket.receive_datagram(&mut buffer)? else { break };
             counts.requests += 1;
@@ -80,7 +80,7 @@ pub fn run_reflector(
                             }
                         }
                     }
-                    note_departures(socket, reflector, &mut pending)?;
+                    record_departures(socket, reflector, &mut pending)?;
                 }
             }
         }
@@ -108,7 +108,7 @@ fn to_arrived_request<'a>(
     })
 }
 
-fn note_departures(
+fn record_departures(
     socket: &WatchedSocket,
     reflector: &mut StampReflector,
     pending: &mut VecDeque<(u32, PreparedReflection)>,

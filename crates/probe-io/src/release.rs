@@ -135,7 +135,7 @@ pub trait FrameRelease: Send {
     /// by [`Self::lead_time`] before the first departure time. Frames that are overdue are sent at once and flagged.
     fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
-    /// Time before its first departure at which a train must be given.
+    /// Minimum time between the hand-over of a train and the departure of its first probe.
     fn lead_time(&self) -> Nanos {
         Nanos::ZERO
     }

@@ -87,10 +87,10 @@ pub fn send_schedule(
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
-    send_schedule_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop, &|_| {})
+    send_schedule_from(now() + longest_lead_time(aims) + HEAD_START, schedule, aims, stop, &|_| {})
 }
 
-fn lead_of(aims: &[ProbeAim]) -> Nanos {
+fn longest_lead_time(aims: &[ProbeAim]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead_time()).max().unwrap_or(Nanos::ZERO)
 }
 
@@ -102,7 +102,7 @@ pub fn send_schedule_from(
     stop: &dyn Fn() -> bool,
     on_sent: &dyn Fn(usize),
 ) -> Result<SendOutcome, Error> {
-    let lead = lead_of(aims);
+    let lead = longest_lead_time(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
     // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =

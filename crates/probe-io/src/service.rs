@@ -88,7 +88,7 @@ struct ServiceInterface {
     mechanism: ReleaseMechanism,
     /// Bytes of the longest frame that the mechanism sends.
     longest_frame: usize,
-    /// Time before their departure at which frames are given to the mechanism.
+    /// Frames are handed to the mechanism this long before their departure.
     lead: Nanos,
 }
 
@@ -167,7 +167,7 @@ impl ReleaseService {
         ServiceObserver(Arc::clone(&self.shared.totals))
     }
 
-    /// Serves until `stop` says so. Returns the outcome of the packets of all clients.
+    /// Serves until `stop` returns true. Returns the outcome of the packets of all clients.
     pub fn serve_until(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {

@@ -93,12 +93,12 @@ impl<'a> TrainSender<'a> {
         self.listener
     }
 
-    /// Every probe so far, and their outcomes.
+    /// Returns all probes so far with their outcomes.
     pub const fn series(&self) -> &ProbeSeries {
         &self.series
     }
 
-    /// Every probe so far.
+    /// Returns the records of all probes so far.
     pub fn records(&self) -> &[ProbeRecord] {
         self.series.records()
     }

@@ -6,7 +6,7 @@
 
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
-    TcpSegment, UDP, sum_of,
+    TcpSegment, UDP, transport_sum,
 };
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -37,7 +37,7 @@ pub enum AnswerContent<'a> {
     },
     Udp {
         from: u16,
-        /// The port it came to.
+        /// Destination port of the answer.
         to: u16,
         payload: &'a [u8],
     },
@@ -71,7 +71,7 @@ pub enum PathTrouble {
 pub struct QuotedPacket<'a> {
     pub source: IpAddr,
     pub target: IpAddr,
-    /// Its protocol: 1 and 58 echo, 6 TCP, 17 UDP.
+    /// IP protocol of the packet: 1 or 58 for echo, 6 for TCP, 17 for UDP.
     pub protocol: u8,
     /// The first four bytes of what IP carried: both ports, or type, code and checksum.
     pub first: [u8; 4],
@@ -120,7 +120,7 @@ fn is_right(packet: &IpPacket<'_>) -> bool {
     // Over IPv6 the sum must be present, because IPv6 has no header checksum that would protect the addresses.
     let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
     has_none && packet.from.is_ipv4()
-        || sum_of(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
+        || transport_sum(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
 }
 
 /// `is_quoted`: the packet is quoted in an error, so it may be shorter than its header says.
@@ -232,10 +232,10 @@ fn read_icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         second: *quoted.carried.get(4..)?.first_chunk()?,
         rest: quoted.carried.get(UDP..)?,
     };
-    Some(AnswerContent::Error { what: path_trouble(protocol, kind, code), about })
+    Some(AnswerContent::Error { what: classify_icmp_error(protocol, kind, code), about })
 }
 
-fn path_trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
+fn classify_icmp_error(protocol: u8, kind: u8, code: u8) -> PathTrouble {
     // Prohibited: RFC 792 type 3 with codes 9 and 10 (RFC 1122, 3.2.2.1) and 13 (RFC 1812, 5.2.7.1); ICMPv6 type 1 with codes 1, 5
     // and 6 (RFC 4443, 3.1).
     match (protocol, kind, code) {

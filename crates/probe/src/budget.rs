@@ -30,7 +30,7 @@ pub struct ProbeBudget {
     taken: u64,
 }
 
-/// The frame length for which the bucket of bits has room `burst` times.
+/// The bucket of bits holds `burst` frames of this length.
 const FULL_FRAME_BITS: u64 = 1_514 * 8;
 
 /// Resolution of the search for the start of a train: it may begin this much later than possible.

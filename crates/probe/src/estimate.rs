@@ -142,7 +142,7 @@ impl RateEstimate {
 pub struct EstimateQuality {
     /// Trains that were sent.
     pub trains: usize,
-    /// Trains that the answer was made of.
+    /// Number of trains from which the estimate was computed.
     pub used: usize,
     /// Share of the used ones that agree with the answer.
     pub share: f64,
@@ -163,19 +163,19 @@ pub struct EstimateQuality {
 pub struct DiscardedTrains {
     /// A probe of it was lost.
     pub lost: usize,
-    /// Its departure is not known.
+    /// Trains with a probe whose departure time is unknown.
     pub unstamped: usize,
     /// The sender was disturbed.
     pub disturbed: usize,
     /// Probes overtook each other.
     pub reordered: usize,
-    /// Its probes did not leave close enough together, or not at the requested rate.
+    /// Trains whose probes did not leave close enough together, or not at the requested rate.
     pub unlike: usize,
     /// Its probes arrived so close together that the clocks cannot tell them apart: a token bucket or a batching receiver.
     pub together: usize,
 }
 
-/// Reason why there is no number.
+/// Reason why the method has no estimate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum NoAnswer {

@@ -50,7 +50,7 @@ pub struct TcpSegment<'a> {
     /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
     pub flags: u8,
     pub window: u16,
-    /// Options as they stand in the header; their length must be a multiple of four.
+    /// Encoded TCP options. Their length must be a multiple of four.
     pub options: &'a [u8],
     pub payload: &'a [u8],
 }
@@ -79,7 +79,7 @@ impl FrameEnds {
         frame.extend([0, 0]);
         frame.extend(payload);
         // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, its other form in ones' complement.
-        let sum = match self.carried_checksum(PROTOCOL_UDP, &frame[at..]) {
+        let sum = match self.compute_transport_checksum(PROTOCOL_UDP, &frame[at..]) {
             0 => 0xffff,
             sum => sum,
         };
@@ -96,7 +96,7 @@ impl FrameEnds {
         frame.extend(identifier.to_be_bytes());
         frame.extend(sequence.to_be_bytes());
         frame.extend(payload);
-        let sum = self.carried_checksum(protocol, &frame[at..]);
+        let sum = self.compute_transport_checksum(protocol, &frame[at..]);
         put_be16(frame, at + 2, sum);
         pad_frame(frame);
     }
@@ -115,7 +115,7 @@ impl FrameEnds {
         frame.extend([0; 4]);
         frame.extend(&segment.options[..header - 20]);
         frame.extend(segment.payload);
-        let sum = self.carried_checksum(PROTOCOL_TCP, &frame[at..]);
+        let sum = self.compute_transport_checksum(PROTOCOL_TCP, &frame[at..]);
         put_be16(frame, at + 16, sum);
         pad_frame(frame);
     }
@@ -146,13 +146,13 @@ impl FrameEnds {
         frame.len()
     }
 
-    fn carried_checksum(&self, protocol: u8, carried: &[u8]) -> u16 {
-        !sum_of(self.source, self.target, protocol, carried)
+    fn compute_transport_checksum(&self, protocol: u8, carried: &[u8]) -> u16 {
+        !transport_sum(self.source, self.target, protocol, carried)
     }
 }
 
 /// The sum over what IP carries, with its pseudo header where the protocol has one; all ones if the checksum in it is right.
-pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
+pub(crate) fn transport_sum(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
     // ICMP has no pseudo header (RFC 792). The other protocols have, ICMPv6 included (RFC 4443, 2.3).
     let mut sum = ChecksumSum::default();
     if protocol != PROTOCOL_ICMP {

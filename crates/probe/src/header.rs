@@ -33,7 +33,7 @@ pub struct ProbeHeader {
     pub ahead_ns: u64,
     /// Timer slack of the sender, in nanoseconds: the kernel may wake it this much late.
     pub slack_ns: u64,
-    /// Real-time priority that was asked for.
+    /// Requested real-time priority of the sending thread.
     pub priority: Option<i32>,
     /// Processor that the sender was pinned to.
     pub cpu: Option<usize>,
@@ -43,9 +43,9 @@ pub struct ProbeHeader {
     pub kernel: String,
     /// Driver of the interface.
     pub driver: String,
-    /// Its queueing disciplines, the root first.
+    /// Queueing disciplines of the interface, the root first.
     pub qdiscs: Vec<String>,
-    /// Its offloads that are on.
+    /// Offloads of the interface that are on.
     pub offloads: Vec<String>,
     /// The share of a second that real-time threads may have: microseconds out of a period.
     pub real_time_share_us: Option<(u64, u64)>,

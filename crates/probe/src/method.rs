@@ -40,7 +40,7 @@ pub struct ProbeReply {
     /// The number of the probe.
     pub number: u32,
     pub says: ReplyMeaning,
-    /// All its checksums are right, and it returns what the probe had.
+    /// True if all checksums are right and the answer repeats the content of the probe.
     pub is_sound: bool,
     /// Arrival of the probe at the far end, as that end reports it.
     pub far_arrival: Option<ProbeStamp>,
@@ -52,7 +52,7 @@ pub struct ProbeReply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReplyMeaning {
-    /// The probe's content came back.
+    /// The target echoed the content of the probe.
     Echo,
     /// A program listens at the port.
     Open,
@@ -110,14 +110,14 @@ impl ProbePayload {
 
 struct ReadPayload {
     number: u32,
-    /// All its bytes are as they were written.
+    /// True if all bytes of the payload are as they were written.
     is_whole: bool,
 }
 
 impl ReadPayload {
     /// The reply of an answer that returns this payload.
     const fn echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
-        plain_reply(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
+        reply_without_far_times(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
 }
 
@@ -140,7 +140,7 @@ fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
 }
 
 /// Returns the meaning of an error. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
-pub(crate) const fn error_meaning(what: PathTrouble) -> ReplyMeaning {
+pub(crate) const fn meaning_of_error(what: PathTrouble) -> ReplyMeaning {
     match what {
         PathTrouble::PortUnreachable => ReplyMeaning::Closed,
         what => ReplyMeaning::Trouble(what),
@@ -153,7 +153,7 @@ pub(crate) fn quoted_number(number: Option<u32>, what: PathTrouble, last: Option
     number.or(if what == PathTrouble::Prohibited { last } else { None })
 }
 
-pub(crate) const fn plain_reply(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
+pub(crate) const fn reply_without_far_times(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
     ProbeReply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
@@ -200,9 +200,9 @@ impl ProbeMethod for EchoMethod {
                         u16::from_be_bytes([high, low]).wrapping_sub(about.echo_numbers().1).into(),
                     )
                 });
-                Some(plain_reply(
+                Some(reply_without_far_times(
                     payload_number(about.rest).or(of_header)?,
-                    error_meaning(what),
+                    meaning_of_error(what),
                     answer.is_sound,
                 ))
             }
@@ -247,9 +247,9 @@ impl ProbeMethod for DatagramMethod {
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
             {
-                Some(plain_reply(
+                Some(reply_without_far_times(
                     quoted_number(payload_number(about.rest), what, self.last)?,
-                    error_meaning(what),
+                    meaning_of_error(what),
                     answer.is_sound,
                 ))
             }
@@ -354,7 +354,7 @@ impl ProbeMethod for SynMethod {
                     flags if flags & flags::SYN != 0 => ReplyMeaning::Open,
                     _ => return None,
                 };
-                Some(plain_reply(number, says, answer.is_sound))
+                Some(reply_without_far_times(number, says, answer.is_sound))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
@@ -362,7 +362,7 @@ impl ProbeMethod for SynMethod {
                     && about.ports() == (self.own_port, self.port) =>
             {
                 let number = self.probe_number(u32::from_be_bytes(about.second))?;
-                Some(plain_reply(number, error_meaning(what), answer.is_sound))
+                Some(reply_without_far_times(number, meaning_of_error(what), answer.is_sound))
             }
             _ => None,
         }

@@ -113,9 +113,9 @@ pub enum ProbeFlag {
     Late,
     /// Released before it by more than the tolerance.
     Early,
-    /// The processor was taken away from the sender around the departure time.
+    /// The sending thread did not have its processor around the departure time.
     Stolen,
-    /// A departure stamp that was asked for never came.
+    /// A requested departure timestamp did not arrive.
     StampMissing,
     /// Stamps contradict each other.
     StampsDisagree,
@@ -130,9 +130,9 @@ pub enum ProbeFlag {
 /// Everything known of one probe.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeRecord {
-    /// Its number in the schedule.
+    /// Number of the probe in the schedule.
     pub number: u32,
-    /// Its train or pair.
+    /// Number of the train or pair that the probe belongs to.
     pub train: u32,
     pub kind: ProbeKind,
     /// Bytes of its frame, without FCS.

@@ -27,7 +27,7 @@ pub enum ProbeKind {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedProbe {
-    /// Its number in the schedule.
+    /// Number of the probe in the schedule.
     pub number: u32,
     /// Its train or pair; singles are trains of one.
     pub train: u32,

@@ -41,7 +41,7 @@ pub struct SeriesCounts {
     pub answered: u64,
     /// Probes that a host or router reported as undeliverable.
     pub refused: u64,
-    /// Probes for which nothing sound came back.
+    /// Probes without a valid answer.
     pub lost: u64,
     /// Further sound answers to probes that had one.
     pub duplicates: u64,
@@ -69,7 +69,7 @@ pub enum AnswerMeaning {
     Corrupted,
     /// A host or router reported that the probe could not be delivered.
     Refused,
-    /// No probe of that number has left.
+    /// The answer names a probe that was not sent.
     Stray,
 }
 
@@ -78,7 +78,7 @@ pub enum AnswerMeaning {
 pub struct MeasuredTime {
     /// Nanoseconds; below zero only within the bound.
     pub ns: i64,
-    /// It may be wrong by this much, either way.
+    /// Bound of the error, in both directions.
     pub bound_ns: u64,
 }
 
@@ -180,7 +180,7 @@ impl ProbeSeries {
         record.far_arrival = reply.far_arrival;
         record.far_departure = reply.far_departure;
         let took = record.local_departure().and_then(|left| time_between(left, at));
-        self.note_order(reply.number);
+        self.count_reordering(reply.number);
         if let Some(took) = took {
             self.jitter.record_delay(took.ns);
             // Jitter is a difference of two round trips.
@@ -190,7 +190,7 @@ impl ProbeSeries {
     }
 
     /// Reordering as in RFC 4737: an answer is reordered if a larger number was answered before it.
-    fn note_order(&mut self, number: u32) {
+    fn count_reordering(&mut self, number: u32) {
         match self.latest {
             // The largest number so far stays (RFC 4737), so a late answer does not make the next ones late.
             Some(latest) if latest > number => self.counts.reordered += 1,

@@ -44,7 +44,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Destination of lines.
+/// Reader of the log lines, which decides their format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogReader {
     /// A file, a pipe or a terminal.
@@ -73,7 +73,8 @@ impl EventLogArgs {
             },
             (None, None) => return None,
         };
-        let writer = LogWriter { filter, format: self.log_format, reader: LogReader::of_standard_error() };
+        let writer =
+            LogWriter { filter, format: self.log_format, reader: LogReader::detect_standard_error() };
         // A process has one log. A test that runs several commands keeps its first.
         let is_first = tracing::subscriber::set_global_default(writer).is_ok();
         IS_ON.fetch_or(is_first, Ordering::Relaxed);
@@ -87,7 +88,7 @@ pub fn is_on() -> bool {
 }
 
 impl LogReader {
-    fn of_standard_error() -> Self {
+    fn detect_standard_error() -> Self {
         // systemd names the device and inode of the stream that goes to the journal: standard error may have been redirected since.
         let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
         let here =
@@ -99,11 +100,11 @@ impl LogReader {
 
 impl Subscriber for LogWriter {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event() && self.filter.lets_pass(metadata.target(), *metadata.level())
+        metadata.is_event() && self.filter.allows_event(metadata.target(), *metadata.level())
     }
 
     fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
-        Some(self.filter.most_verbose())
+        Some(self.filter.most_verbose_level())
     }
 
     fn event(&self, event: &Event<'_>) {

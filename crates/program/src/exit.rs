@@ -6,7 +6,7 @@ use std::process::{ExitCode, ExitStatus};
 /// End of a command, as its exit code reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandExit {
-    /// Done; a run passed.
+    /// The command succeeded; a run passed.
     Ok,
     /// The run's verdict is FAIL.
     Fail,

@@ -30,17 +30,17 @@ pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
 }
 
 /// Formats date and time for people, UTC.
-pub fn utc_date_time(wall_clock_ns: u64) -> String {
+pub fn format_utc_date_time(wall_clock_ns: u64) -> String {
     utc_timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Formats a time for programs, UTC, to the microsecond: `2026-11-22T08:14:07.123456Z`.
-pub fn utc_instant(wall_clock_ns: u64) -> String {
+pub fn format_utc_instant(wall_clock_ns: u64) -> String {
     utc_timestamp(wall_clock_ns).strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
 }
 
 /// Returns today's date, UTC: `2026-11-22`.
-pub fn utc_today() -> String {
+pub fn format_utc_today() -> String {
     utc_timestamp(packetrig_sys::clock::wall_clock_ns()).strftime("%Y-%m-%d").to_string()
 }
 

@@ -26,5 +26,5 @@ pub use safe_text::make_safe;
 
 /// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch_end_signals`].
 pub fn is_interrupted() -> bool {
-    packetrig_sys::signal::first_received().is_some()
+    packetrig_sys::signal::first_end_signal().is_some()
 }

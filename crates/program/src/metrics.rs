@@ -173,7 +173,7 @@ fn answer_request(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) 
     let method = words.next().unwrap_or_default();
     let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
     match (method, path) {
-        _ if is_from_a_page(&text, is_loopback) => format_response(
+        _ if is_from_web_page(&text, is_loopback) => format_response(
             "403 Forbidden",
             "requests from web pages are refused; use the address, not a host name\n",
         ),
@@ -194,7 +194,7 @@ fn format_response(status: &str, body: &str) -> Vec<u8> {
 
 /// Reports whether a browser asks on behalf of a page of another origin, or, on the loopback interface, by a host name that does
 /// not belong to it (DNS rebinding).
-fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
+fn is_from_web_page(head: &str, is_loopback: bool) -> bool {
     let headers = head.split("\r\n").skip(1).filter_map(|line| line.split_once(':'));
     headers.into_iter().any(|(name, value)| {
         let value = value.trim();
@@ -203,14 +203,14 @@ fn is_from_a_page(head: &str, is_loopback: bool) -> bool {
             "origin" => true,
             "sec-fetch-site" => !matches!(value, "none" | "same-origin"),
             // Behind another address, the user may have given the machine any name.
-            "host" => is_loopback && !is_own_name(value),
+            "host" => is_loopback && !is_address_or_localhost(value),
             _ => false,
         }
     })
 }
 
 /// Reports whether a host is an address or `localhost`, with or without a port.
-fn is_own_name(host: &str) -> bool {
+fn is_address_or_localhost(host: &str) -> bool {
     let without_port = host.rsplit_once(':').map_or(host, |(name, _)| name);
     // Both forms are tried, because the last group of a bare IPv6 address looks like a port.
     is_address(host) || is_address(without_port) || without_port.eq_ignore_ascii_case("localhost")
@@ -292,6 +292,6 @@ mod tests {
             assert!(with(foreign).starts_with("HTTP/1.1 403 "), "{foreign}");
         }
         // On other interfaces host names are accepted.
-        assert!(!is_from_a_page("GET / HTTP/1.1\r\nHost: meter.example\r\n\r\n", false));
+        assert!(!is_from_web_page("GET / HTTP/1.1\r\nHost: meter.example\r\n\r\n", false));
     }
 }

@@ -26,7 +26,7 @@ pub fn format_short(value: f64, unit: &str) -> String {
     // 999.5 would be rounded to a number with a digit more.
     let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= scale * 0.9995);
     let (scale, prefix) = fitting.unwrap_or((1.0, ""));
-    format!("{} {prefix}{unit}", three_digits(value / scale)).trim_end().to_owned()
+    format!("{} {prefix}{unit}", format_three_digits(value / scale)).trim_end().to_owned()
 }
 
 /// Formats a time in nanoseconds with at most three digits: `12.3 us`.
@@ -34,10 +34,10 @@ pub fn format_short_time(ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
     let fitting = units.into_iter().find(|(scale, _)| ns.abs() >= scale * 0.9995);
     let (scale, unit) = fitting.unwrap_or((1.0, "ns"));
-    format!("{} {unit}", three_digits(ns / scale))
+    format!("{} {unit}", format_three_digits(ns / scale))
 }
 
-fn three_digits(value: f64) -> String {
+fn format_three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,

@@ -97,7 +97,7 @@ pub fn print_progress(text: impl Display) {
     print_remark(text);
 }
 
-/// Logs a remark. One that says `warning:` in front, or behind the name of its command, is one.
+/// Logs a remark. It is a warning if it begins with `warning:`, or with the name of its command and `warning:`.
 fn log_remark(line: &str) {
     match line.split_once("warning: ") {
         Some((command, warning)) if command.is_empty() || command.ends_with(": ") => {

@@ -13,7 +13,7 @@ pub(crate) fn run_guarded(command: impl FnOnce() -> CommandExit) -> CommandExit 
 }
 
 /// Installs a hook: a panic of any thread prints one short message.
-pub(crate) fn report_briefly(program: ProgramName) {
+pub(crate) fn install_panic_hook(program: ProgramName) {
     std::panic::set_hook(Box::new(move |info| print_bug_report(program, info)));
 }
 

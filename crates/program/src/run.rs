@@ -43,7 +43,7 @@ pub fn run_program<C: Parser, E: CommandError>(
         ));
     });
     // The hook comes first: without it, a panic would print a backtrace that means nothing to the user.
-    panic::report_briefly(program);
+    panic::install_panic_hook(program);
     panic::run_guarded(|| run_command(help, perform)).into()
 }
 
@@ -74,15 +74,15 @@ fn explain_usage(
     mut output: CommandOutput,
 ) -> CommandExit {
     if refusal.use_stderr() {
-        print_remark(help(usage_text(refusal, TextStyle::for_remarks())).trim_end());
+        print_remark(help(render_usage(refusal, TextStyle::for_remarks())).trim_end());
         return CommandExit::Usage;
     }
-    output.write_text(help(usage_text(refusal, output.style())));
+    output.write_text(help(render_usage(refusal, output.style())));
     if output.into_result().is_ok() { CommandExit::Ok } else { CommandExit::World }
 }
 
 /// Renders the parser's text with the rules of all other text (`NO_COLOR`, `TERM`): clap would examine the terminal itself.
-fn usage_text(refusal: &clap::Error, style: TextStyle) -> String {
+fn render_usage(refusal: &clap::Error, style: TextStyle) -> String {
     let text = refusal.render();
     if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }
 }

@@ -1,7 +1,7 @@
 //! Makes text safe for a terminal: names, errors and findings come from other machines too, and a terminal obeys the control
 //! characters that it reads. They are shown as escapes; line ends, tabs and our own colours stay.
 
-use packetrig_units::text::is_pictured;
+use packetrig_units::text::is_visible_char;
 use std::borrow::Cow;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::OnceLock;
@@ -22,7 +22,7 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
-        if let Some(OwnColour { code, length }) = own_colour(left) {
+        if let Some(OwnColour { code, length }) = find_own_colour(left) {
             // The key is left out: a terminal does not need it, and printing it would make it known.
             shown.extend(["\u{1b}[", code, "m"]);
             left = &left[length..];
@@ -41,7 +41,7 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
 
 /// Returns true if the character has no picture of its own and is no line end or tab.
 fn is_unsafe(c: char) -> bool {
-    !matches!(c, '\n' | '\t') && !is_pictured(c)
+    !matches!(c, '\n' | '\t') && !is_visible_char(c)
 }
 
 /// Colours the text with a sequence that [`make_safe`] accepts. Only this program can write such a sequence: it holds a secret number, so
@@ -64,7 +64,7 @@ struct OwnColour<'a> {
 }
 
 /// Finds the colour sequence at the beginning of the text, if this program has written it.
-fn own_colour(text: &str) -> Option<OwnColour<'_>> {
+fn find_own_colour(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
     // Bounded: otherwise a text of many escapes would be searched to its end for each of them.
     let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;

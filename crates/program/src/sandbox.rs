@@ -59,7 +59,7 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
 
 impl ProgramOpening {
     /// Does not print which rules hold. What the kernel lacks, and a sandbox that is off, is still printed.
-    pub const fn keep_quiet_if(mut self, is_quiet: bool) -> Self {
+    pub const fn suppress_report_if(mut self, is_quiet: bool) -> Self {
         self.is_quiet = is_quiet;
         self
     }
@@ -93,11 +93,11 @@ impl ProgramOpening {
     /// Gives up rights like `drop_rights`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
     /// that starts runs with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
     /// with these names stay entered.
-    pub fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
+    pub fn drop_rights_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
         // setns(2) takes CAP_SYS_ADMIN, which nothing keeps: a thread stays in each namespace.
         if is_on {
-            netns::keep_entered(namespaces);
+            netns::keep_threads_in(namespaces);
         }
         // Started before the rights are given up: a thread inherits them from the one that starts it.
         let rigs = ResidentThread::start_here("rigs")?;
@@ -140,7 +140,7 @@ impl ProgramOpening {
         let kept = self.sandbox.is_some().then_some(self.network_thread_capabilities);
         // Entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
         if kept.is_some() {
-            netns::keep_entered(namespaces);
+            netns::keep_threads_in(namespaces);
         }
         self.drop_rights()?;
         Ok(ThreadConfinement { kept })

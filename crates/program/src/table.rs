@@ -9,11 +9,11 @@ const LONGEST_CELL: usize = 4096;
 /// Formats a table without borders: they cost width and do not help to read numbers.
 pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    // Narrow terminals get fewer columns (`fitted_table`), never wrapped cells.
+    // Narrow terminals get fewer columns (`format_fitted_table`), never wrapped cells.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().enumerate().map(|(index, text)| aligned_cell(index, text)));
+    table.set_header(header.iter().enumerate().map(|(index, text)| align_cell(index, text)));
     for row in rows {
-        table.add_row(row.iter().enumerate().map(|(index, text)| aligned_cell(index, text)));
+        table.add_row(row.iter().enumerate().map(|(index, text)| align_cell(index, text)));
     }
     // Trailing blanks would wrap in narrow terminals and clutter text that is copied.
     let text = table.to_string();
@@ -22,7 +22,7 @@ pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 
 /// Formats a table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below has
 /// their number and names the command that shows all. A name stands for all columns that have it.
-pub fn fitted_table(
+pub fn format_fitted_table(
     width: Option<usize>,
     header: &[&str],
     rows: &[Vec<String>],
@@ -63,7 +63,7 @@ fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> u
     2 + widest.max(heading.chars().count())
 }
 
-fn aligned_cell(index: usize, text: &str) -> Cell {
+fn align_cell(index: usize, text: &str) -> Cell {
     let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
     Cell::new(one_line(text, LONGEST_CELL)).set_alignment(alignment)
 }
@@ -76,7 +76,13 @@ mod tests {
     fn table_drops_least_important_columns_to_fit() {
         let rows = [vec!["a".to_owned(), "1".to_owned(), "22".to_owned(), "333".to_owned()]];
         let of = |width| {
-            fitted_table(width, &["stream", "sent", "late", "lost"], &rows, &["late", "sent"], "--wide")
+            format_fitted_table(
+                width,
+                &["stream", "sent", "late", "lost"],
+                &rows,
+                &["late", "sent"],
+                "--wide",
+            )
         };
         let shown = |width| of(width).lines().next().unwrap().trim_start().to_owned();
         assert_eq!(shown(None), "stream  sent  late  lost");

@@ -39,7 +39,7 @@ pub enum ReleaseError {
     #[error("the release service refuses: {text}")]
     Refused {
         text: String,
-        /// The place in the message that the service could not read.
+        /// Field of the message that the service could not read.
         place: Option<ErrorPlace>,
     },
     #[error("the release service did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
@@ -86,10 +86,10 @@ impl ReleaseClient {
         // Id 0 is free for HELLO: later requests count from 1. The service may grant a lower priority, which
         // its facts state.
         let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
-        match connection.ask_service(&hello)? {
+        match connection.send_request(&hello)? {
             // The version is not compared: a service with another version has refused HELLO.
             ServiceMessage::Welcome { facts, .. } => Ok(Self { connection, facts, next_id: 0 }),
-            // `ask_service` has compared the id, so a message of another type breaks the protocol. The same
+            // `send_request` has compared the id, so a message of another type breaks the protocol. The same
             // holds below.
             _ => Err(ReleaseError::Broken),
         }
@@ -114,7 +114,7 @@ impl ReleaseClient {
         if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
             return Err(ReleaseError::WrongSize { packets: count, most, bytes });
         }
-        match self.connection.ask_service(&ClientMessage::Submit { batch, packets })? {
+        match self.connection.send_request(&ClientMessage::Submit { batch, packets })? {
             ServiceMessage::Accepted { accepted, refused, queued, .. } => {
                 Ok((batch, BatchAcceptance { accepted, refused, queued }))
             }
@@ -125,7 +125,7 @@ impl ReleaseClient {
     /// Removes packets from the queue and returns their number: those of a batch, or of all (0); of a train, or of all (0).
     pub fn cancel_packets(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask_service(&ClientMessage::Cancel { id, batch, train })? {
+        match self.connection.send_request(&ClientMessage::Cancel { id, batch, train })? {
             ServiceMessage::Cancelled { count, .. } => Ok(count),
             _ => Err(ReleaseError::Broken),
         }
@@ -134,7 +134,7 @@ impl ReleaseClient {
     /// Requests answers to this client's packets; `None` ends that.
     pub fn listen_for_answers(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask_service(&ClientMessage::Listen { id, filter })? {
+        match self.connection.send_request(&ClientMessage::Listen { id, filter })? {
             ServiceMessage::Listening { .. } => Ok(()),
             _ => Err(ReleaseError::Broken),
         }
@@ -142,7 +142,7 @@ impl ReleaseClient {
 
     pub fn query_state(&mut self) -> Result<ServiceState, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask_service(&ClientMessage::Status { id })? {
+        match self.connection.send_request(&ClientMessage::Status { id })? {
             ServiceMessage::State { state, .. } => Ok(state),
             _ => Err(ReleaseError::Broken),
         }
@@ -151,7 +151,7 @@ impl ReleaseClient {
     /// The limits of a target; `None`: it may not be probed.
     pub fn query_limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask_service(&ClientMessage::Target { id, address: target })? {
+        match self.connection.send_request(&ClientMessage::Target { id, address: target })? {
             ServiceMessage::Limits { limits, .. } => Ok(limits),
             _ => Err(ReleaseError::Broken),
         }
@@ -190,22 +190,22 @@ impl ServiceConnection {
                 Some(ServiceMessage::Error { text, place, .. }) => {
                     return Err(ReleaseError::Refused { text, place });
                 }
-                // An answer that comes here belongs to a request that has timed out. `keep_event` drops it.
-                Some(message) => self.keep_event(message),
+                // An answer that comes here belongs to a request that has timed out. `queue_event` drops it.
+                Some(message) => self.queue_event(message),
             }
         }
     }
 
     /// Sends a message and waits for its answer.
-    fn ask_service(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
+    fn send_request(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
         // One deadline for the request and its answer: a busy service must not double the timeout.
         let deadline = deadline_after(ANSWER_TIMEOUT);
         self.send_bytes(&message.to_bytes(), deadline)?;
         loop {
             let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
-                // Also the answer to an earlier request that has timed out. `keep_event` drops it.
-                _ if !is_answer_to(&answer, message.id()) => self.keep_event(answer),
+                // Also the answer to an earlier request that has timed out. `queue_event` drops it.
+                _ if !is_answer_to(&answer, message.id()) => self.queue_event(answer),
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
                 }
@@ -231,7 +231,7 @@ impl ServiceConnection {
     }
 
     /// Queues a message that is not the awaited answer.
-    fn keep_event(&mut self, message: ServiceMessage) {
+    fn queue_event(&mut self, message: ServiceMessage) {
         match message {
             ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),
             ServiceMessage::Answer(answer) => self.events.push_back(ReleaseEvent::Answer(answer)),

@@ -85,7 +85,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Marks a field that was read before as wrong.
-    pub(crate) const fn point_at(&mut self, field: &'static str, byte: usize) {
+    pub(crate) const fn set_wrong_field(&mut self, field: &'static str, byte: usize) {
         self.place = FieldPlace { field, byte, ..self.place };
     }
 

@@ -209,7 +209,7 @@ mod tests {
             lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
         ) {
             let judge = |lost: u64, doubtful: u64| {
-                let figure = Bounded::exactly(lost).or_least(lost.saturating_sub(doubtful), BoundReason::RigLosses);
+                let figure = Bounded::exactly(lost).lower_to(lost.saturating_sub(doubtful), BoundReason::RigLosses);
                 judge_at_most(&figure, limit)
             };
             let before = judge(lost, doubtful);

@@ -76,7 +76,7 @@ impl ContentReport {
     /// taken out of it.
     pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = sum_of(sent.frames.values().copied());
-        let matched = arrived.take_matching(sent);
+        let matched = arrived.remove_matching(sent);
         // Contents that did not fit into the receiver's table may be the ones that seem to be missing.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted.saturating_add(all - compared);

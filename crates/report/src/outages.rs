@@ -114,7 +114,7 @@ impl StreamFindings<'_> {
         times.outages.count = *gaps;
         if *gaps > outages.len() as u64 {
             // The list has the length of the longest joined outage, but not its time, and so not its cause.
-            let joined = |longest| Bounded::exactly(longest).or_least(Nanos::ZERO, BoundReason::Joined);
+            let joined = |longest| Bounded::exactly(longest).lower_to(Nanos::ZERO, BoundReason::Joined);
             times.outages.update_longest(longest.map(joined));
         }
         for outage in outages {
@@ -162,7 +162,7 @@ impl StreamFindings<'_> {
         let length = match outage.length() {
             // The time between two arrivals includes stalls of the sender.
             Some(length) => {
-                Bounded::exactly(length).or_least(length.saturating_sub(late), BoundReason::SentLate)
+                Bounded::exactly(length).lower_to(length.saturating_sub(late), BoundReason::SentLate)
             }
             None if outage.gaps > 1 => return None,
             None => self.compute_length_at_stream_end(index, outage, late),
@@ -171,7 +171,7 @@ impl StreamFindings<'_> {
         let certain =
             u128::from(length.least.as_u64()) * u128::from(outage.frames - in_doubt.min(outage.frames));
         let certain = Nanos::new(clamp_to_u64(certain / u128::from(outage.frames.max(1))));
-        Some(length.or_least(certain, BoundReason::RigLosses))
+        Some(length.lower_to(certain, BoundReason::RigLosses))
     }
 
     /// Length of an outage without an arrival before or after it, by the plan: between the frames around it, or those at its ends.
@@ -186,7 +186,7 @@ impl StreamFindings<'_> {
                 self.sender_of(index).map(|sender| sender.node.senders_done.since(sender.node.started));
             // A recording has no due times here. The outage may have lasted as long as the node sent.
             let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));
-            return all.or_least(Nanos::ZERO, BoundReason::NoArrival);
+            return all.lower_to(Nanos::ZERO, BoundReason::NoArrival);
         };
         let before = outage.begin.map_or(outage.first, |_| outage.first.saturating_sub(1));
         let after = outage.last.saturating_add(u64::from(outage.end.is_some()));
@@ -194,10 +194,10 @@ impl StreamFindings<'_> {
         let length = between(before, after);
         // The lost frames themselves certainly make an outage: from the due time of the first until that of the last.
         let length =
-            Bounded::exactly(length).or_least(between(outage.first, outage.last), BoundReason::NoArrival);
+            Bounded::exactly(length).lower_to(between(outage.first, outage.last), BoundReason::NoArrival);
         length
-            .or_least(length.least.saturating_sub(late), BoundReason::SentLate)
-            .or_most(length.most + late, BoundReason::SentLate)
+            .lower_to(length.least.saturating_sub(late), BoundReason::SentLate)
+            .raise_to(length.most + late, BoundReason::SentLate)
     }
 
     /// Maximum lateness of frames of stream `index` while these were lost.

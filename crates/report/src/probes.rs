@@ -265,10 +265,10 @@ impl OneWayDelays {
         relation: Option<WallClockLead>,
     ) -> Self {
         let by_fleet = relation.map(|lead| Self {
-            there: there.by_wall_clocks.map(|times| times.less_offset(lead.offset_ns, lead.bound)),
+            there: there.by_wall_clocks.map(|times| times.subtract_offset(lead.offset_ns, lead.bound)),
             back: back
                 .by_wall_clocks
-                .map(|times| times.less_offset(lead.offset_ns.saturating_neg(), lead.bound)),
+                .map(|times| times.subtract_offset(lead.offset_ns.saturating_neg(), lead.bound)),
             clocks: Some(lead.source),
         });
         let by_exchanges = Self {

@@ -33,7 +33,7 @@ impl StreamReport {
         let expected = loss.expected.saturating_add(contents.compared);
         let lost = Bounded::exactly(loss.lost.saturating_add(contents.lost));
         let in_doubt = loss.in_doubt.saturating_add(contents.in_doubt);
-        let lost = lost.or_least(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
+        let lost = lost.lower_to(lost.value.saturating_sub(in_doubt), BoundReason::RigLosses);
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
         let words = describe_frame_count(&lost, expected, "lost");
         let measured = match stale {
@@ -92,7 +92,7 @@ impl StreamReport {
         // An engine that counts too few frames makes the others look like copies.
         let least = copies.value.saturating_sub(loss.extra_in_doubt);
         let most = copies.value.saturating_add(received.sequence.stale);
-        copies.or_least(least, BoundReason::RigLosses).or_most(most, BoundReason::Stale)
+        copies.lower_to(least, BoundReason::RigLosses).raise_to(most, BoundReason::Stale)
     }
 
     pub(super) fn judge_damage(&self, limit: Share) -> Option<StreamFinding> {
@@ -206,11 +206,11 @@ impl StreamReport {
         let counted = u128::from(taken > window);
         Some(
             Bounded::exactly(rate_of(arrived, taken))
-                .or_most(rate_of(arrived + counted, taken), BoundReason::Counting)
-                .or_most(rate_of(arrived + counted, stamped), BoundReason::SendStamps)
-                .or_most(rate_of(arrived + counted, fastest), BoundReason::SentLate)
-                .or_most(rate_of(with_doubt + counted, fastest), BoundReason::RigLosses)
-                .or_most(
+                .raise_to(rate_of(arrived + counted, taken), BoundReason::Counting)
+                .raise_to(rate_of(arrived + counted, stamped), BoundReason::SendStamps)
+                .raise_to(rate_of(arrived + counted, fastest), BoundReason::SentLate)
+                .raise_to(rate_of(with_doubt + counted, fastest), BoundReason::RigLosses)
+                .raise_to(
                     rate_of(with_doubt + counted + u128::from(sent.unsent), fastest),
                     BoundReason::Unsent,
                 ),

@@ -226,7 +226,7 @@ impl<'a> StreamFindings<'a> {
         let stamps = self.stamp_errors(stream, rows, clocks);
         let Some((leaving, arriving)) = stamps.leaving.zip(stamps.arriving) else {
             // If the error of the stamps is unknown, the stamps may have caused all of the jitter.
-            return Some(Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps));
+            return Some(Bounded::exactly(value).lower_to(Nanos::ZERO, BoundReason::SendStamps));
         };
         // A difference takes two arrivals. The offset of two clocks is the same for neighbours.
         let errors = [
@@ -234,7 +234,7 @@ impl<'a> StreamFindings<'a> {
             (arriving + arriving, BoundReason::ArrivalStamps),
         ];
         Some(errors.into_iter().fold(Bounded::exactly(value), |figure, (error, why)| {
-            figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
+            figure.lower_to(figure.least.saturating_sub(error), why).raise_to(figure.most + error, why)
         }))
     }
 

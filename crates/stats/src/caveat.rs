@@ -43,7 +43,7 @@ pub enum CaveatKind {
     NothingMeasured,
     /// The rig's own program did not run for a while.
     StoodStill,
-    /// A result came after the report was written.
+    /// A node sent its result after the report was written.
     CameLate,
     /// Another program that sent made an error: the frames it sent are not known for certain.
     EngineFailed,
@@ -76,7 +76,7 @@ pub struct Caveat {
 mod tests {
     use super::*;
 
-    /// Every name, in the order of the kinds. The error of an unknown name lists them, so that no kind can be missing here.
+    /// Returns all names in the order of the kinds. They are read from the error about an unknown name, so none is missing.
     fn names() -> Vec<String> {
         let error = serde_json::from_str::<CaveatKind>("\"no such caveat\"").unwrap_err().to_string();
         let (_, expected) = error.split_once("expected one of ").unwrap();

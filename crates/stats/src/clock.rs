@@ -13,15 +13,15 @@ const BILLION: i128 = 1_000_000_000;
 /// A node's clock against the controller's, near one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockFit {
-    /// The time it was made for, on the controller's clock.
+    /// Time at which the offset was measured, on the controller's clock.
     pub at: MonoTime,
-    /// The node's clock less the controller's at that time.
+    /// Time of the node's clock minus time of the controller's clock at `at`.
     pub offset_ns: i64,
     /// Nanoseconds by which that difference grows in a second.
     pub rate_ppb: i64,
-    /// Bound of the error of the difference at that time.
+    /// Bound of the error of `offset_ns` at `at`.
     pub bound: Nanos,
-    /// Nanoseconds by which the bound grows with each second of distance from that time.
+    /// Growth of the bound, in nanoseconds per second of distance from `at`.
     pub drift_ppb: u64,
 }
 
@@ -35,7 +35,7 @@ impl ClockFit {
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
         // In 128 bits, because a distance of years times a rate does not fit 64.
-        nearest_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
+        saturate_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
     /// Returns the bound of the error of [`Self::offset_at`].
@@ -60,9 +60,9 @@ impl ClockFit {
         shift_time(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 
-    /// Returns the same line and the same bounds, expressed for another time.
+    /// Returns the same relation with its offset and bound computed for another time.
     #[must_use]
-    pub fn moved_to(&self, at: MonoTime) -> Self {
+    pub fn expressed_at(&self, at: MonoTime) -> Self {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
@@ -160,7 +160,8 @@ impl ClockRecord {
         // Close to a fit that fit is usually best; far from both it is the line between them, because clocks must get from one
         // to the other.
         let between = self.after.and_then(|after| fit_between(&self.before, &after, at));
-        let known = [Some(self.before.moved_to(at)), self.after.map(|after| after.moved_to(at)), between];
+        let known =
+            [Some(self.before.expressed_at(at)), self.after.map(|after| after.expressed_at(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
@@ -179,22 +180,24 @@ impl ClockRecord {
     /// Returns the same error by the fit after the run, alone or with the line between both fits.
     fn error_by_later_fit(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
-        let by_after = self.error_by(&after.moved_to(from)).max(self.error_by(&after.moved_to(to)));
+        let by_after = self
+            .error_against_fit(&after.expressed_at(from))
+            .max(self.error_against_fit(&after.expressed_at(to)));
         // The distance of line and fit is largest at an end. The distance of the clocks from the line is largest nearest to its
         // middle.
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
-        let at_from = on_line(&self.before, &after, from);
+        let at_from = interpolate_fits(&self.before, &after, from);
         // Outside the two fits there is no line, only their own bounds.
-        let at_to = on_line(&self.before, &after, to);
+        let at_to = interpolate_fits(&self.before, &after, to);
         let by_line = at_from.zip(at_to).map(|(one, other)| {
             let strayed = stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
-            self.error_by(&one).max(self.error_by(&other)) + strayed
+            self.error_against_fit(&one).max(self.error_against_fit(&other)) + strayed
         });
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
     /// Returns the error of the offset that the node was given, according to a fit of the same time.
-    fn error_by(&self, fit: &ClockFit) -> Nanos {
+    fn error_against_fit(&self, fit: &ClockFit) -> Nanos {
         Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound
     }
 
@@ -209,7 +212,7 @@ impl ClockRecord {
 
 /// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
 fn fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
-    let line = on_line(before, after, at)?;
+    let line = interpolate_fits(before, after, at)?;
     Some(ClockFit { bound: line.bound + stray_bound(before, after, at), ..line })
 }
 
@@ -225,7 +228,7 @@ fn stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
 }
 
 /// Returns the line itself, with the bounds of its ends.
-fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
+fn interpolate_fits(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let whole = u128::from(after.at.since(before.at).as_u64());
     if at < before.at || at > after.at || whole == 0 {
         return None;
@@ -240,15 +243,15 @@ fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit
     let rate = step.checked_mul(BILLION)? / whole.cast_signed();
     Some(ClockFit {
         at,
-        offset_ns: nearest_i64(offset),
-        rate_ppb: nearest_i64(rate),
+        offset_ns: saturate_to_i64(offset),
+        rate_ppb: saturate_to_i64(rate),
         bound: Nanos::new(clamp_to_u64(mixed.div_ceil(whole))),
         drift_ppb: before.drift_ppb.min(after.drift_ppb),
     })
 }
 
 /// The value, or the nearest one of 64 bits with a sign.
-fn nearest_i64(value: i128) -> i64 {
+fn saturate_to_i64(value: i128) -> i64 {
     i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 

@@ -11,7 +11,7 @@ pub const MAX_CONTENTS: usize = 16_384;
 pub struct ContentCounts {
     /// Frames by the hash of their content.
     pub frames: HashMap<u64, u64>,
-    /// Frames with other contents, for which there was no room.
+    /// Frames with further contents that are not counted separately, because the limit was reached.
     pub uncounted: u64,
 }
 
@@ -33,7 +33,7 @@ impl ContentCounts {
     }
 
     /// Removes the frames of `sent` and returns their number. Frames that arrived more often stay.
-    pub fn take_matching(&mut self, sent: &Self) -> u64 {
+    pub fn remove_matching(&mut self, sent: &Self) -> u64 {
         let mut matched = 0;
         // Matched frames are taken out, so a frame that arrived answers for one stream only.
         for (hash, wanted) in &sent.frames {
@@ -59,8 +59,8 @@ mod tests {
         for hash in [1, 1, 3, 3, 9] {
             here.add_frame(hash);
         }
-        assert_eq!(here.take_matching(&sent), 3);
-        assert_eq!(here.take_matching(&sent), 1, "the second copy of 3 was left for another stream");
+        assert_eq!(here.remove_matching(&sent), 3);
+        assert_eq!(here.remove_matching(&sent), 1, "the second copy of 3 was left for another stream");
     }
 
     #[test]

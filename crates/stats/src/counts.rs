@@ -67,7 +67,7 @@ pub struct StreamTxCounts {
     pub untagged: u64,
     pub first: Option<MonoTime>,
     pub last: Option<MonoTime>,
-    /// The part since the last start.
+    /// Counts since the last start of the stream.
     #[serde(default)]
     pub since_start: SinceStart,
     /// True if more frames will be sent without another order.
@@ -109,7 +109,7 @@ pub struct StreamRxCounts {
     pub least_delay_ns: i64,
     pub first: Option<MonoTime>,
     pub last: Option<MonoTime>,
-    /// The part since the last start.
+    /// Counts since the last start of the stream.
     #[serde(default)]
     pub since_start: SinceStart,
     /// Frames missing between those that arrived, of the part since the last start.

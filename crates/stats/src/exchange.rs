@@ -38,7 +38,7 @@ pub struct ClockExchange {
 }
 
 impl ClockExchange {
-    /// Time under way, both ways together; `None` if that is impossible.
+    /// Round-trip time without the controller's processing time; `None` if the timestamps contradict each other.
     pub fn round_trip(&self) -> Option<Nanos> {
         if self.back < self.sent || self.answered < self.heard {
             return None;
@@ -131,7 +131,7 @@ impl ClockComparison {
         if self.in_window == WINDOW {
             self.kept.extend(self.best.take());
             self.in_window = 0;
-            // The oldest goes: its bound has grown most.
+            // The oldest estimate is removed, because its bound has grown most.
             if self.kept.len() > WINDOWS {
                 self.kept.pop_front();
             }

@@ -103,8 +103,9 @@ impl JitterSummary {
 /// may be too short by `doubt`.
 pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
     // A value that is at most the n-th largest of each is at most the n-th largest of both.
-    let errors =
-        largest_first(bounds).zip(largest_first(delays)).map(|(bound, delay)| bound.min(delay + doubt));
+    let errors = times_from_largest(bounds)
+        .zip(times_from_largest(delays))
+        .map(|(bound, delay)| bound.min(delay + doubt));
     // A delay is in two differences, this one's and the next one's, whose weights are 1/16 and 15/16 of that.
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
@@ -118,10 +119,10 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
         // Each error takes two places of the series, so the next one weighs two steps of 15/16 less.
         weight *= (15.0 / 16.0) * (15.0 / 16.0);
     }
-    rounded_up(sum)
+    round_up_to_nanos(sum)
 }
 
-fn largest_first(times: &Latency) -> impl Iterator<Item = Nanos> {
+fn times_from_largest(times: &Latency) -> impl Iterator<Item = Nanos> {
     let buckets: Vec<(Nanos, u64)> = times.buckets().collect();
     let samples = buckets.into_iter().rev();
     samples.flat_map(|(time, count)| std::iter::repeat_n(time, clamp_to_usize(count)))
@@ -131,7 +132,7 @@ fn largest_first(times: &Latency) -> impl Iterator<Item = Nanos> {
 const LEAST_WEIGHT: f64 = 1e-6;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of times in nanoseconds")]
-fn rounded_up(nanoseconds: f64) -> Nanos {
+fn round_up_to_nanos(nanoseconds: f64) -> Nanos {
     Nanos::new(nanoseconds.ceil() as u64)
 }
 

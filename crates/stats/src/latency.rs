@@ -144,18 +144,18 @@ impl Latency {
         self.times.digits()
     }
 
-    /// Returns the number of times taken in.
+    /// Returns the number of recorded times.
     pub fn count(&self) -> u64 {
         self.exact.count
     }
 
     /// Returns the smallest time, exact; `None` if empty.
     pub fn min(&self) -> Option<Nanos> {
-        self.if_any(self.exact.min)
+        self.time_if_counted(self.exact.min)
     }
 
     pub fn max(&self) -> Option<Nanos> {
-        self.if_any(self.exact.max)
+        self.time_if_counted(self.exact.max)
     }
 
     /// Returns its exact figures, which can be merged with those of others.
@@ -171,14 +171,14 @@ impl Latency {
     /// Returns the mean, to the nanosecond.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.exact.sum.checked_div(u128::from(self.exact.count))?;
-        self.if_any(clamp_to_u64(mean))
+        self.time_if_counted(clamp_to_u64(mean))
     }
 
     /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
         let value = self.times.to_histogram().value_at_quantile(f64::from(millionths) / 1e6);
         // The histogram rounds up to the end of its bucket; the exact ends are known better.
-        self.if_any(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
+        self.time_if_counted(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 
     /// Returns pairs (upper end of a bucket, samples in it), ascending, without empty buckets.
@@ -189,7 +189,7 @@ impl Latency {
         pairs.collect::<Vec<_>>().into_iter()
     }
 
-    fn if_any(&self, ns: u64) -> Option<Nanos> {
+    fn time_if_counted(&self, ns: u64) -> Option<Nanos> {
         (self.exact.count > 0).then(|| Nanos::new(ns))
     }
 }

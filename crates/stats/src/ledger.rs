@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// One account: a place where a frame can be, in frames.
+/// Account of a ledger: a stage at which frames are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LedgerAccount {
@@ -21,7 +21,7 @@ pub enum LedgerAccount {
     Built,
     /// The frame was built, but the kernel refused it.
     Refused,
-    /// The frame was given to the kernel, which took it.
+    /// The kernel accepted the frame.
     HandedOver,
     /// The kernel took the frame, but the interface dropped it on transmit.
     TxDropped,
@@ -236,10 +236,10 @@ impl FrameLedger {
 
     /// Returns the rules that could not be checked because an account that should have been measured was not.
     pub fn unchecked_rules(&self) -> Vec<&'static str> {
-        RULES.iter().filter(|rule| self.lacks_account_of(rule)).map(|rule| rule.name).collect()
+        RULES.iter().filter(|rule| self.lacks_account(rule)).map(|rule| rule.name).collect()
     }
 
-    fn lacks_account_of(&self, rule: &BalanceRule) -> bool {
+    fn lacks_account(&self, rule: &BalanceRule) -> bool {
         rule.accounts().any(|account| self.unknown.contains(&account))
     }
 
@@ -247,7 +247,7 @@ impl FrameLedger {
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
     fn check_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
         // One part that could not measure an account makes its sum too small, so the rule would fail without a fault.
-        if self.lacks_account_of(rule) {
+        if self.lacks_account(rule) {
             return None;
         }
         let whole = self.get(rule.whole)?;

@@ -16,7 +16,7 @@ pub struct RigLimit {
     pub driver: String,
     /// Frame size, FCS included.
     pub size: u32,
-    /// Highest rate at which the rig lost nothing of its own.
+    /// Highest rate at which packetrig itself lost no frame.
     pub frames_per_second: u64,
     /// Least latency: the time that sending and receiving take by themselves.
     pub latency_floor: Option<Nanos>,

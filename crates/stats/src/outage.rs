@@ -18,7 +18,7 @@ pub struct StreamOutage {
     pub last: u64,
     /// Lost frames. All from `first` to `last` if `gaps` is 1.
     pub frames: u64,
-    /// Runs of lost frames that are joined here.
+    /// Number of runs of lost frames in this outage.
     pub gaps: u64,
     /// Arrival of the last frame before the outage; absent if none arrived before.
     pub begin: Option<MonoTime>,
@@ -47,7 +47,7 @@ impl StreamOutage {
 pub struct OutageList {
     /// The outages, at most as many as there is room for.
     pub outages: Vec<StreamOutage>,
-    /// All runs of lost frames.
+    /// Number of all runs of lost frames, including those in joined outages.
     pub gaps: u64,
     /// The longest time between two arrivals with lost frames between them; exact also where outages are joined.
     pub longest: Option<Nanos>,

@@ -14,14 +14,14 @@ pub enum PortEventKind {
     SwitchedDown,
     /// The interface was deleted, or moved to another namespace.
     Deleted,
-    /// Its MTU was made too small for the frames of the run.
+    /// The MTU of the interface became too small for the frames of the run.
     MtuLowered {
         /// The MTU when the run began.
         from: u32,
         /// The smallest MTU seen.
         to: u32,
     },
-    /// It was given another MAC address, or put under another bridge or bond.
+    /// The interface got another MAC address, or another bridge or bond as its master.
     Reconfigured,
     /// The kernel reset the transmit queue because the driver did not move it.
     TransmitReset,
@@ -109,7 +109,7 @@ impl fmt::Display for PortEventKind {
             }
             Self::EngineFailed => f.pad("the program that sent for it failed"),
             Self::PortFailed => f.pad("the kernel refused to let the rig use it"),
-            Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
+            Self::CarrierLost => f.pad("it lost the carrier; the cause is unknown"),
             Self::Declared => f.pad("its link was switched down as ordered"),
             Self::TapDropped { frames: Some(frames) } => {
                 write!(f, "a tap on this machine lost {frames} frames in its own rings")

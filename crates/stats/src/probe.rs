@@ -30,7 +30,7 @@ pub struct ProbeTimes {
 impl ProbeTimes {
     /// Subtracts `offset_ns`, which may be wrong by `bound`.
     #[must_use]
-    pub fn less_offset(self, offset_ns: i64, bound: Nanos) -> Self {
+    pub fn subtract_offset(self, offset_ns: i64, bound: Nanos) -> Self {
         Self {
             samples: self.samples,
             min_ns: self.min_ns.saturating_sub(offset_ns),
@@ -120,7 +120,7 @@ pub struct ProbeCounts {
 pub struct MeasuredCapacity {
     /// Absent without an answer.
     pub rate: Option<CapacityRange>,
-    /// Reason why there is no answer.
+    /// Reason why there is no estimate.
     #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
     pub why_not: Option<String>,
     /// Trains that were sent, and those that were used for the answer.
@@ -196,7 +196,7 @@ impl ProbeLineResult {
 pub struct ReflectedRequests {
     /// The port that answered.
     pub at: usize,
-    /// The port that asked.
+    /// Port that sent the probes.
     pub from: usize,
     /// Requests that arrived at the reflector.
     pub requests: u64,
@@ -245,7 +245,7 @@ mod tests {
             max_ns: 9,
             bound_ns: 2,
         };
-        let moved = times.less_offset(6, Nanos::new(4));
+        let moved = times.subtract_offset(6, Nanos::new(4));
         assert_eq!((moved.min_ns, moved.p50_ns, moved.max_ns, moved.bound_ns), (-1, 1, 3, 6));
         assert!(moved.is_ordered() && !ProbeTimes { min_ns: 8, ..times }.is_ordered());
     }

@@ -75,7 +75,7 @@ impl ProbeProgress {
 impl CountSample {
     /// Adds the counts of another node of the run. Latencies are not merged: that of the other node is taken if it has one.
     #[must_use]
-    pub fn joined_with(mut self, other: &Self) -> Self {
+    pub fn merged_with(mut self, other: &Self) -> Self {
         self.tx.extend_from_slice(&other.tx);
         self.rx.extend(other.rx.iter().cloned());
         self.ports.extend_from_slice(&other.ports);

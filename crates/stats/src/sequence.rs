@@ -41,7 +41,7 @@ pub enum SequenceArrival {
         extent: u64,
     },
     Duplicate,
-    /// So far behind, or absurdly far ahead, that the window cannot decide.
+    /// The number is too far behind or ahead for the window to decide.
     Stale,
 }
 
@@ -196,7 +196,7 @@ impl SequenceWindow {
             return SequenceArrival::Duplicate;
         }
         // RFC 4737 counts a frame as reordered if a higher number came before it. Distinct frames count, copies do not.
-        let extent = self.counts.unique - self.leaders.first_above(number);
+        let extent = self.counts.unique - self.leaders.first_arrival_above(number);
         self.counts.reordered += 1;
         self.counts.max_extent = self.counts.max_extent.max(extent);
         self.count_unique(number);

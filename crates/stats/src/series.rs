@@ -21,7 +21,7 @@ pub struct RateSeries {
 }
 
 impl RateSeries {
-    /// A series with room for `seconds` entries.
+    /// Creates a series that counts up to `seconds` seconds separately.
     pub fn with_limit(seconds: usize) -> Self {
         Self { seconds: Vec::with_capacity(seconds), beyond: (0, 0), limit: seconds }
     }
@@ -99,7 +99,7 @@ impl From<QualitySecond> for [u64; 4] {
 }
 
 impl QualitySeries {
-    /// A series with room for this many seconds.
+    /// Creates a series that counts up to this many seconds separately.
     pub fn with_limit(seconds: usize) -> Self {
         Self {
             seconds: Vec::with_capacity(seconds),
@@ -172,8 +172,8 @@ impl QualitySeries {
     fn merge_percentiles(&mut self, other: &Self) {
         let seconds = self.percentiles.len().max(other.percentiles.len());
         let merged = (0..seconds).map(|second| match (self.has_delays(second), other.has_delays(second)) {
-            (true, false) => self.kept_percentiles(second),
-            (false, true) => other.kept_percentiles(second),
+            (true, false) => self.stored_percentiles(second),
+            (false, true) => other.stored_percentiles(second),
             // Percentiles of two sets of delays cannot be merged.
             _ => DelayPercentiles::NONE,
         });
@@ -184,7 +184,7 @@ impl QualitySeries {
         self.seconds.get(second).is_some_and(|second| second.delayed > 0)
     }
 
-    fn kept_percentiles(&self, second: usize) -> DelayPercentiles {
+    fn stored_percentiles(&self, second: usize) -> DelayPercentiles {
         self.percentiles.get(second).copied().unwrap_or(DelayPercentiles::NONE)
     }
 }

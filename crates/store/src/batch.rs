@@ -49,7 +49,7 @@ struct UnwrittenSegment<'a> {
     hash: SegmentHash,
     /// The directory of its run.
     run: PathBuf,
-    /// It has a row already, and its file was lost.
+    /// True if it has a row already, and only its file was lost.
     has_row: bool,
 }
 
@@ -105,7 +105,7 @@ impl<'a> SegmentBatch<'a> {
         }
         let run = draft.partial_directory();
         let segment = read_segment(id, bytes)?;
-        let hash = ResultSegment::hash_in(bytes);
+        let hash = ResultSegment::read_checksum(bytes);
         // The batch before the catalogue: a segment that came twice in one batch has no row yet, and must be counted once.
         if let Some(outcome) = self.find_repeat(id, &hash)? {
             return Ok(outcome);
@@ -131,7 +131,7 @@ impl<'a> SegmentBatch<'a> {
         // No draft has checked this id, and it may become the name of a directory.
         check_id(&id.run.0)?;
         let segment = read_segment(id, bytes)?;
-        let hash = ResultSegment::hash_in(bytes);
+        let hash = ResultSegment::read_checksum(bytes);
         if let Some(outcome) = self.find_repeat(id, &hash)? {
             return Ok(outcome);
         }
@@ -176,7 +176,7 @@ impl<'a> SegmentBatch<'a> {
 
     /// Stores all segments. Returns an answer for each, in the order in which they were added.
     pub fn store_segments(self) -> Vec<Result<StoreOutcome, Error>> {
-        let answers = self.write_and_list();
+        let answers = self.write_and_commit();
         let settled = self.outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Settled(answer) => answer,
             Outcome::Unwritten(index) => answers[index].clone().map_err(Error::OfBatch),
@@ -188,7 +188,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// An answer for each unwritten segment.
-    fn write_and_list(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
+    fn write_and_commit(&self) -> Vec<Result<StoreOutcome, Arc<Error>>> {
         // The bytes are synced before any row names them: a crash in between leaves a pack without rows, and the nodes send the
         // segments again.
         let places = self.write_packs();

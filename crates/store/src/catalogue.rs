@@ -106,7 +106,7 @@ impl RunCatalogue {
         // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is
         // committed, so the commit has to last.
         connection.pragma_update(None, "synchronous", "FULL").map_err(Error::catalogue(&path))?;
-        match migrations::apply_steps(&mut connection).map_err(Error::catalogue(&path))? {
+        match migrations::migrate_tables(&mut connection).map_err(Error::catalogue(&path))? {
             Ok(()) => Ok(Self { place, connection }),
             Err(found) => Err(Error::TooNew { path, found, known: migrations::newest_version() }),
         }
@@ -171,7 +171,7 @@ impl RunCatalogue {
         if found.is_empty() {
             found = self.newest_run_named(prefix)?;
         }
-        only_match(prefix, found, |summary| &summary.run.0)
+        require_single_match(prefix, found, |summary| &summary.run.0)
     }
 
     fn newest_run_named(&self, name: &str) -> Result<Vec<RunSummary>, Error> {
@@ -193,7 +193,7 @@ impl RunCatalogue {
     }
 
     /// Stores a limit of the rig, in place of an older one of the same kind.
-    pub fn keep_limit(&self, limit: &RigLimit) -> Result<(), Error> {
+    pub fn store_limit(&self, limit: &RigLimit) -> Result<(), Error> {
         let value =
             serde_json::to_string(limit).map_err(Error::damaged_file(self.place.join("catalogue.sqlite")))?;
         let row = params![limit.kernel, limit.back_end.name(), limit.driver, limit.size, value];
@@ -265,7 +265,7 @@ impl RunCatalogue {
         &self.place
     }
 
-    /// All rows of a query.
+    /// Runs a query and returns all its rows.
     fn query_rows<T>(
         &self,
         sql: &str,
@@ -285,8 +285,8 @@ impl RunCatalogue {
     }
 }
 
-/// The one of `found`, whose ids all begin with `prefix`. A full id is found even if other ids begin with it.
-fn only_match<T>(prefix: &str, mut found: Vec<T>, id: impl Fn(&T) -> &str) -> Result<T, Error> {
+/// Returns the only element of `found`, or the one with exactly the id `prefix`. The ids of all begin with `prefix`.
+fn require_single_match<T>(prefix: &str, mut found: Vec<T>, id: impl Fn(&T) -> &str) -> Result<T, Error> {
     if let Some(exact) = found.iter().position(|one| id(one) == prefix) {
         return Ok(found.swap_remove(exact));
     }

@@ -10,11 +10,11 @@ pub(crate) const UNFINISHED: &str = "tmp";
 
 /// Writes `bytes` as `name`. Once this returns, the file survives a power cut whole; before that it does not exist.
 pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    write_joined(directory, name, &[bytes])
+    write_parts(directory, name, &[bytes])
 }
 
 /// Like [`write_whole`], with all `parts` one after the other.
-pub(crate) fn write_joined(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+pub(crate) fn write_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
         // Frees the space, which others may need. A file that cannot be removed is overwritten by the next attempt.
@@ -33,7 +33,7 @@ fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Resul
     // Before the rename. File systems may write the new name before the data, and a power cut would leave an empty file.
     file.sync_all()?;
     #[cfg(test)]
-    tests::note_sync(temporary);
+    tests::record_sync(temporary);
     fs::rename(temporary, path)
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn rename_synced(from: &Path, to: &Path) -> io::Result<()> {
 pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
-    tests::note_sync(path);
+    tests::record_sync(path);
     path.parent().map_or(Ok(()), sync_directory)
 }
 
@@ -55,13 +55,13 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     disk::sync_directory(directory)?;
     #[cfg(test)]
-    tests::note_sync(directory);
+    tests::record_sync(directory);
     Ok(())
 }
 
 /// Creates `directory` below `top`, which exists, and syncs every directory that got a new entry.
-pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
-    disk::make_below(top, directory, sync_directory)
+pub(crate) fn create_directories_below(top: &Path, directory: &Path) -> io::Result<()> {
+    disk::create_directories_below(top, directory, sync_directory)
 }
 
 #[cfg(test)]
@@ -74,7 +74,7 @@ pub(crate) mod tests {
         static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
-    pub(crate) fn note_sync(path: &Path) {
+    pub(crate) fn record_sync(path: &Path) {
         SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
     }
 
@@ -87,8 +87,8 @@ pub(crate) mod tests {
     fn synced_rename_moves_file_or_leaves_it() {
         let base = tempfile::tempdir().unwrap();
         let deep = base.path().join("a/b");
-        make_below(base.path(), &deep).unwrap();
-        make_below(base.path(), &deep).unwrap();
+        create_directories_below(base.path(), &deep).unwrap();
+        create_directories_below(base.path(), &deep).unwrap();
         let draft = base.path().join("draft");
         fs::write(&draft, "whole").unwrap();
         rename_synced(&draft, &base.path().join("nowhere/name")).unwrap_err();

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The directory of a run under way. If it is dropped without [`RunDraft::commit_run`], the directory is removed unless it has captures,
-/// or the run has a row from its beginning ([`RunCatalogue::begin_unfinished`]).
+/// or the run has a row from its beginning ([`RunCatalogue::begin_resumable_run`]).
 #[derive(Debug)]
 pub struct RunDraft {
     run: RunId,
@@ -153,7 +153,7 @@ impl RunDraft {
 
     /// Makes [`Self::commit_run`] store `what`, from which the report can be made again when more results have come
     /// ([`RunCatalogue::complete_report`]).
-    pub fn keep_open(&mut self, what: Vec<u8>) {
+    pub fn set_open_state(&mut self, what: Vec<u8>) {
         self.open = Some(what);
     }
 
@@ -164,7 +164,7 @@ impl RunDraft {
     /// Ends a run that has no report. If there are captures or segments, the whole directory stays and is returned;
     /// otherwise it is removed.
     pub fn end_without_report(mut self) -> Option<KeptRun> {
-        // The placeholders are not part of what is kept.
+        // Removes the placeholder files, which are not results.
         self.room = ReportRoom::default();
         // `None` if it cannot be read. Nothing is removed then either: dropping the draft fails to read it, too.
         let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
@@ -191,7 +191,7 @@ impl RunDraft {
         self.partial.join(CAPTURES)
     }
 
-    /// The directory for captures, which is created.
+    /// Creates the directory for captures, and returns its path.
     pub fn capture_dir(&self) -> Result<PathBuf, Error> {
         let captures = self.captures_path();
         private_files::create_directories(&captures).map_err(Error::file("create", &captures))?;
@@ -217,7 +217,7 @@ impl RunDraft {
             drop(disk::rename_synced(&self.directory, &self.partial));
         }
         let directory = if self.partial.exists() { &self.partial } else { &self.directory };
-        name_captures(report, &self.directory, directory);
+        update_capture_paths(report, &self.directory, directory);
         Err(Error::NotStored { directory: directory.clone(), source: Box::new(source) })
     }
 
@@ -236,13 +236,13 @@ impl RunDraft {
                 disk::sync_file(file).map_err(Error::file("sync", file))?;
             }
         }
-        name_captures(report, &self.partial, &self.directory);
+        update_capture_paths(report, &self.partial, &self.directory);
         // As late as possible: other programs that fill the disk have the least time to take this space.
         self.room.release_files();
         self.store_open()?;
         files::write_run(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
-        DirectoryOwner::remove_trace(&self.partial);
+        DirectoryOwner::remove_owner_file(&self.partial);
         disk::rename_synced(&self.partial, &self.directory)
             .map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
@@ -257,7 +257,7 @@ impl RunDraft {
 }
 
 impl RunDraft {
-    /// Stores the bytes of [`Self::keep_open`]. Without them the report would never get the results that come later, although their nodes
+    /// Stores the bytes of [`Self::set_open_state`]. Without them the report would never get results that come later, although their nodes
     /// delete them once they are stored. So they are written before the report, into the space reserved for it.
     fn store_open(&self) -> Result<(), Error> {
         let path = self.partial.join(OPEN);
@@ -285,7 +285,7 @@ impl Drop for RunDraft {
 }
 
 /// Changes paths of capture files, which have moved with their directory.
-fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
+fn update_capture_paths(report: &mut RunReport, from: &Path, to: &Path) {
     for capture in &mut report.captures {
         if let Ok(inside) = Path::new(&capture.file).strip_prefix(from) {
             capture.file = to.join(inside).to_string_lossy().into_owned();

@@ -16,7 +16,7 @@ pub enum Error {
     /// Neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
     #[error("no directory for past runs: set XDG_DATA_HOME or HOME, or name one with --store")]
     NoPlace,
-    /// A file or directory.
+    /// A request about a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot use the catalogue {}: {source}", path.display())]
@@ -31,7 +31,7 @@ pub enum Error {
         path.display()
     )]
     NoRoom { path: PathBuf, wanted: u64, free: u64 },
-    /// The report, or its row. Nothing of the run was removed.
+    /// The report or its row could not be written. Nothing of the run was removed.
     #[error(
         "the report could not be stored: {source}; everything that the run has written, with its captures, was kept in {}",
         directory.display()
@@ -40,7 +40,7 @@ pub enum Error {
     /// The run to be discarded is in use.
     #[error("cannot discard run `{run}`: it is under way in process {process}")]
     UnderWay { run: RunId, process: u32 },
-    /// Written by a newer packetrig.
+    /// The file was written by a newer packetrig.
     #[error("{} has version {found}, and this packetrig reads versions up to {known}; use a newer packetrig", path.display())]
     TooNew { path: PathBuf, found: u32, known: u32 },
     /// A report or another stored value that cannot be read.
@@ -54,7 +54,7 @@ pub enum Error {
     /// A prefix that matches several runs or methods.
     #[error("`{prefix}` matches {count} ids; give more of the id, for example `{example}`")]
     Ambiguous { prefix: String, count: usize, example: String },
-    /// An id that is in use.
+    /// The id is already in use.
     #[error("a run or method `{0}` is already stored")]
     Taken(String),
     /// An id that is unsafe as a directory's name.
@@ -88,7 +88,7 @@ pub enum Error {
     /// A repeat that differs from the stored segment, which is kept.
     #[error("segment {0} is already stored with different content")]
     Differs(SegmentId),
-    /// Added to another run's draft.
+    /// The segment was added to the draft of another run.
     #[error("segment {0} belongs to another run")]
     Foreign(SegmentId),
     /// A run that is not under way.
@@ -106,7 +106,7 @@ pub enum Error {
     /// There is no method to resume.
     #[error("no method can be resumed; `packetrig report unfinished` lists those that were interrupted")]
     NoUnfinishedMethod,
-    /// The result of a method, or its row. Its journal has all trials.
+    /// The result of a method or its row could not be written. Its journal has all trials.
     #[error(
         "the result of method `{id}` could not be stored: {source}; its trials were kept in {}, and it can be resumed",
         directory.display()

@@ -55,7 +55,7 @@ pub enum PageChoice {
 
 impl PageChoice {
     /// The choice with which the files in `directory` were written.
-    pub(crate) fn as_in(directory: &Path) -> Self {
+    pub(crate) fn from_existing_files(directory: &Path) -> Self {
         if directory.join(PAGE).exists() { Self::Write } else { Self::LeaveOut }
     }
 }

@@ -116,7 +116,7 @@ pub(crate) fn gather_part(
     gathered.last_sample = gathered.read_value(node, "counts", &interval);
     gathered.result = gathered.read_value(node, "result", &result);
     gathered.collect_doubts(node, &hex(&tally.chain));
-    gathered.name_captures(node);
+    gathered.update_capture_paths(node);
     Ok(gathered)
 }
 
@@ -129,7 +129,7 @@ fn read_stored(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<Stored
     let bytes = place.read_bytes(run, &id).map_err(Error::file("read", place.file_path(run, &id)))?;
     let segment = ResultSegment::from_bytes(&segment_key(&id), &bytes)
         .map_err(|source| Error::BadSegment { id, source })?;
-    Ok(StoredSegment { segment, hash: ResultSegment::hash_in(&bytes) })
+    Ok(StoredSegment { segment, hash: ResultSegment::read_checksum(&bytes) })
 }
 
 impl GatheredPart {
@@ -182,7 +182,7 @@ impl GatheredPart {
     }
 
     /// Gives captures in the result their paths on this machine. A capture that is not here gets its node's name before its path.
-    fn name_captures(&mut self, node: &NodeName) {
+    fn update_capture_paths(&mut self, node: &NodeName) {
         for capture in self.result.iter_mut().flat_map(|result| &mut result.captures) {
             // The path is one of the node. Pieces carry only the file's name.
             let name = capture.file.rsplit('/').next().unwrap_or_default();

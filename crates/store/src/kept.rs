@@ -52,7 +52,7 @@ pub struct KeptCapture {
 }
 
 impl KeptRun {
-    /// Reads what is in `directory`.
+    /// Reads the files of a run in `directory`.
     pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
@@ -62,7 +62,7 @@ impl KeptRun {
             run,
             directory: directory.to_owned(),
             begun_wall_ns: seconds.saturating_mul(1_000_000_000),
-            process: living_owner(&owner),
+            process: find_living_owner(&owner),
             captures: list_captures(&directory.join(CAPTURES))?,
             segment_bytes: bytes_below(&directory.join(SEGMENTS))?,
             has_report: directory.join(REPORT).exists(),
@@ -94,7 +94,7 @@ impl RunCatalogue {
     }
 
     /// The kept run whose id begins with `prefix`.
-    pub fn find_kept(&self, prefix: &str) -> Result<KeptRun, Error> {
+    pub fn find_kept_run(&self, prefix: &str) -> Result<KeptRun, Error> {
         let mut found = self.kept_runs()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
         if let Some(exact) = found.iter().position(|kept| kept.run.0 == prefix) {
@@ -111,7 +111,7 @@ impl RunCatalogue {
     /// Removes the files of a run without a row, with its captures, and returns what was removed. Refused while
     /// its process is running.
     pub fn discard_run(&self, prefix: &str) -> Result<KeptRun, Error> {
-        let kept = self.find_kept(prefix)?;
+        let kept = self.find_kept_run(prefix)?;
         if let Some(process) = kept.process {
             // The lock decides: a process that was killed does not hold it any more, so its run can be discarded.
             return Err(Error::UnderWay { run: kept.run, process });
@@ -149,7 +149,7 @@ impl DirectoryOwner {
     }
 
     /// Removes the owner's file from `directory`, whose run is complete.
-    pub(crate) fn remove_trace(directory: &Path) {
+    pub(crate) fn remove_owner_file(directory: &Path) {
         // A file that stays behind is not locked, and so means nothing.
         drop(fs::remove_file(directory.join(OWNER)));
     }
@@ -169,7 +169,7 @@ fn lock_owner(file: &File) -> io::Result<bool> {
 
 /// The process that has locked the file. The lock decides and not the number in it: numbers are reused, but a lock
 /// ends with its process.
-pub(crate) fn living_owner(path: &Path) -> Option<u32> {
+pub(crate) fn find_living_owner(path: &Path) -> Option<u32> {
     let file = File::open(path).ok()?;
     // A shared lock conflicts with the owner's exclusive one, but not with other processes that list runs.
     match file.try_lock_shared() {

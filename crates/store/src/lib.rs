@@ -52,6 +52,6 @@ pub use gather::{GatheredCapture, GatheredPart};
 pub use kept::{KeptCapture, KeptRun};
 pub use methods::{MethodDraft, MethodOutcome, NewMethod};
 pub use node_history::NodeHistory;
-pub use place::default_place;
+pub use place::default_store_directory;
 pub use room::ReportSize;
 pub use segments::StoreOutcome;

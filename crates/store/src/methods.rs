@@ -11,7 +11,7 @@
 
 use crate::catalogue::{MethodState, RunCatalogue};
 use crate::draft::check_id;
-use crate::kept::{DirectoryOwner, OWNER, living_owner};
+use crate::kept::{DirectoryOwner, OWNER, find_living_owner};
 use crate::room::{ReportRoom, ReportSize};
 use crate::{Error, disk};
 use packetrig_method::journal::{self, Journal, JournalEntry};
@@ -80,7 +80,8 @@ impl MethodDraft {
         check_id(new.id)?;
         let directory = catalogue.method_directory(new.id);
         let methods = catalogue.place().join(METHODS);
-        disk::make_below(catalogue.place(), &methods).map_err(Error::file("create", &methods))?;
+        disk::create_directories_below(catalogue.place(), &methods)
+            .map_err(Error::file("create", &methods))?;
         // Creating the directory decides between two processes that begin a method with the same id.
         match private_files::create_directory(&directory) {
             Ok(()) => {}
@@ -89,7 +90,7 @@ impl MethodDraft {
             }
             Err(error) => return Err(Error::file("create", directory)(error)),
         }
-        let draft = Self::begin_in(catalogue, new, directory.clone());
+        let draft = Self::begin_in_directory(catalogue, new, directory.clone());
         if draft.is_err() {
             // It has no trial. The error matters more than a directory that cannot be removed.
             drop(fs::remove_dir_all(&directory));
@@ -97,7 +98,11 @@ impl MethodDraft {
         draft
     }
 
-    fn begin_in(catalogue: &RunCatalogue, new: &NewMethod<'_>, directory: PathBuf) -> Result<Self, Error> {
+    fn begin_in_directory(
+        catalogue: &RunCatalogue,
+        new: &NewMethod<'_>,
+        directory: PathBuf,
+    ) -> Result<Self, Error> {
         let mut draft = Self::open_directory(new.id, directory)?;
         let head = journal::to_json_line(new.head).map_err(Error::damaged_file(draft.journal_path()))?;
         draft.append_line(&head)?;
@@ -120,7 +125,7 @@ impl MethodDraft {
     fn open_directory(id: &str, directory: PathBuf) -> Result<Self, Error> {
         let owner = DirectoryOwner::take_ownership(&directory).map_err(Error::file("lock", &directory))?;
         if !owner.has_lock() {
-            let process = living_owner(&directory.join(OWNER)).unwrap_or(0);
+            let process = find_living_owner(&directory.join(OWNER)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
         let room = ReportRoom::reserve_in(&directory, ReportSize::default())?;
@@ -217,7 +222,7 @@ impl MethodDraft {
         catalogue.end_method(&self.id, outcome.state, outcome.verdict, self.trials)?;
         if outcome.state == MethodState::Complete {
             // The lock itself is held until this draft is dropped.
-            DirectoryOwner::remove_trace(&self.directory);
+            DirectoryOwner::remove_owner_file(&self.directory);
         }
         Ok(())
     }

@@ -112,7 +112,7 @@ pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
 }
 
 /// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
-pub(crate) fn apply_steps(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
+pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     if read_version(connection)? == newest_version() {
         // Nothing is written, so that a catalogue on a full disk can still be read.
         return Ok(Ok(()));

@@ -24,7 +24,7 @@ pub struct NodeHistory(PathBuf);
 
 impl NodeHistory {
     /// The history of the fleet in `directory`. Nothing is created before the first entry.
-    pub fn of_fleet(directory: &Path) -> Self {
+    pub fn in_fleet_directory(directory: &Path) -> Self {
         Self(directory.join("history"))
     }
 
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn full_node_history_keeps_newest_entries() {
         let place = tempfile::tempdir().unwrap();
-        let history = NodeHistory::of_fleet(place.path());
+        let history = NodeHistory::in_fleet_directory(place.path());
         assert!(
             history.list_nodes().unwrap().is_empty() && history.read_entries(&name("a")).unwrap().is_empty()
         );
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn truncated_history_line_is_skipped() {
         let place = tempfile::tempdir().unwrap();
-        let history = NodeHistory::of_fleet(place.path());
+        let history = NodeHistory::in_fleet_directory(place.path());
         history.add_entries(&name("a"), &[started(1)]).unwrap();
         let file = place.path().join("history/a.jsonl");
         let whole = fs::read(&file).unwrap();

@@ -62,8 +62,8 @@ pub(crate) fn write_pack(
         position += length;
     }
     let directory = run.join(SEGMENTS);
-    disk::make_below(store, &directory).map_err(Error::file("create", &directory))?;
-    disk::write_joined(&directory, &name, &parts).map_err(Error::file("write", directory.join(&name)))?;
+    disk::create_directories_below(store, &directory).map_err(Error::file("create", &directory))?;
+    disk::write_parts(&directory, &name, &parts).map_err(Error::file("write", directory.join(&name)))?;
     Ok(places)
 }
 

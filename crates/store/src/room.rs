@@ -5,7 +5,7 @@ use crate::spool::is_full_disk_kind;
 use packetrig_sys::disk;
 use std::path::{Path, PathBuf};
 
-/// Least space for a report. The smallest one needs far less, but caveats and reasons cannot
+/// Minimum space for a report. The smallest one needs far less, but caveats and reasons cannot
 /// be predicted from the plan.
 const FLOOR: u64 = 4 << 20;
 /// Space for a row of the catalogue: pages of its tables and of its write-ahead log.

@@ -28,7 +28,8 @@ impl RunCatalogue {
             return Ok(false);
         }
         let directory = self.place().join("set-aside").join(&id.node.0);
-        disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
+        disk::create_directories_below(self.place(), &directory)
+            .map_err(Error::file("create", &directory))?;
         // Named by content, so a node that keeps repeating the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = count_kept(&directory).map_err(Error::file("read", &directory))?;

@@ -37,7 +37,7 @@ use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Completed runs that are remembered, so that none is begun twice.
+/// Maximum number of completed runs that are remembered, so that none of them is begun twice.
 const REMEMBERED: usize = 256;
 /// When the spool is nearly full, one interval in this many is stored.
 const COARSE: u64 = 10;
@@ -134,14 +134,14 @@ impl ResultSpool {
             _lock: lock,
         };
         // Only when the spool is opened: a run that is remembered costs one small file.
-        state.forget_old()?;
+        state.forget_old_parts()?;
         let open: Vec<_> =
             state.parts.values().filter(|part| !part.ended).map(|part| part.segment_key(0)).collect();
         recovered.cut_short = open.len() as u64;
         for SegmentKey { run, attempt, .. } in open {
             let reason = "the agent ended before the run did".to_owned();
             // On a full disk the End stays pending, and is written once segments were released.
-            state.end_part(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
+            state.end_part(&run, attempt, true, Some(reason)).map(drop).or_else(Error::ignore_if_full)?;
         }
         recovered.waiting = state.parts.values().map(|part| part.kept.len() as u64).sum();
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
@@ -166,7 +166,7 @@ impl ResultSpool {
         }
         let mut state = self.lock_state();
         // Reserved before the run begins: afterwards other programs may fill the disk.
-        state.reserve.hold_room()?;
+        state.reserve.allocate_reserve()?;
         let part = SpoolPart::create_in(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
         Ok(NodeJournal::new(self.clone(), run.clone(), attempt))
@@ -211,7 +211,7 @@ impl ResultSpool {
     }
 
     /// The number of segments of a run and attempt, once it has its End.
-    pub fn final_count(&self, run: &RunId, attempt: u32) -> Option<u64> {
+    pub fn final_segment_count(&self, run: &RunId, attempt: u32) -> Option<u64> {
         let state = self.lock_state();
         let part = state.parts.get(&(run.clone(), attempt))?;
         part.ended.then_some(part.next)
@@ -219,7 +219,7 @@ impl ResultSpool {
 
     /// Returns whether the run and attempt has its End, so that nothing follows.
     pub fn is_finished(&self, run: &RunId, attempt: u32) -> bool {
-        self.final_count(run, attempt).is_some()
+        self.final_segment_count(run, attempt).is_some()
     }
 
     /// Bytes of the disk in use.
@@ -307,7 +307,7 @@ impl SpoolState {
     }
 
     /// Writes a result or an End. On a full disk it gets the reserved space.
-    fn write_last<T>(
+    fn write_with_reserve<T>(
         &mut self,
         run: &RunId,
         attempt: u32,
@@ -315,7 +315,7 @@ impl SpoolState {
     ) -> Result<T, Error> {
         let mut written = write(self.find_part(run, attempt)?);
         // The reserve is freed only when it is needed, and once: the second attempt finds its space.
-        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.release_room() {
+        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.free_reserve() {
             written = write(self.find_part(run, attempt)?);
         }
         self.report_as_full(written)
@@ -328,7 +328,7 @@ impl SpoolState {
         cut_short: bool,
         reason: Option<String>,
     ) -> Result<u64, Error> {
-        self.write_last(run, attempt, |part| part.write_end(cut_short, reason.clone()))
+        self.write_with_reserve(run, attempt, |part| part.write_end(cut_short, reason.clone()))
     }
 
     /// Writes the Ends that did not fit when they were due.
@@ -340,13 +340,13 @@ impl SpoolState {
             .collect();
         for (SegmentKey { run, attempt, .. }, PendingEnd { cut_short, reason }) in pending {
             // An End that still does not fit is pending again.
-            self.end_part(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)?;
+            self.end_part(&run, attempt, cut_short, reason).map(drop).or_else(Error::ignore_if_full)?;
         }
         Ok(())
     }
 
     /// Forgets completed runs, except the newest.
-    fn forget_old(&mut self) -> Result<(), Error> {
+    fn forget_old_parts(&mut self) -> Result<(), Error> {
         let over = self.parts.iter().filter(|(_, part)| part.over).map(|(key, _)| key.clone());
         let over: Vec<_> = over.collect();
         // The map is in the order of run ids, which begin with their time, so the first are the oldest.

@@ -49,10 +49,10 @@ impl ThreadRights {
 /// The effective user's number outside the user namespace: in a private one, the number of the user who made it.
 pub fn outer_user() -> u32 {
     let user = rustix::process::geteuid().as_raw();
-    map_outside(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
+    map_to_outer_user(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
 }
 
-fn map_outside(map: &str, user: u32) -> u32 {
+fn map_to_outer_user(map: &str, user: u32) -> u32 {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     // Lines of a map: first number inside, first number outside, how many.
     let found = numbers.chunks(3).find_map(|line| match *line {
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn namespaced_user_maps_to_outside_number() {
-        assert_eq!(map_outside("         0          0 4294967295\n", 7), 7);
-        assert_eq!(map_outside("0 1000 1\n", 0), 1000);
-        assert_eq!(map_outside("0 1000 1\n1 100000 65536\n", 3), 100_002);
-        assert_eq!(map_outside("", 5), 5);
+        assert_eq!(map_to_outer_user("         0          0 4294967295\n", 7), 7);
+        assert_eq!(map_to_outer_user("0 1000 1\n", 0), 1000);
+        assert_eq!(map_to_outer_user("0 1000 1\n1 100000 65536\n", 3), 100_002);
+        assert_eq!(map_to_outer_user("", 5), 5);
     }
 
     #[test]

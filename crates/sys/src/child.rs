@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
 /// Has the kernel ask the child to end (SIGTERM) when the thread that starts it is gone, however that happens.
-pub fn end_with_us(command: &mut Command) {
+pub fn terminate_with_thread(command: &mut Command) {
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(move || set_death_signal(parent)) };
@@ -37,7 +37,7 @@ pub fn reload_child(child: &Child) -> Result<(), Error> {
 }
 
 /// Makes the child the leader of a process group of its own, so that [`kill_group`] also ends what it starts.
-pub fn lead_own_group(command: &mut Command) {
+pub fn start_in_own_group(command: &mut Command) {
     command.process_group(0);
 }
 
@@ -50,13 +50,13 @@ pub fn kill_group(child: &Child) -> Result<(), Error> {
 }
 
 /// Returns true if a process of the group that a child led is left. A member that has ended and was not waited for counts.
-pub fn has_group(child: &Child) -> bool {
+pub fn is_group_alive(child: &Child) -> bool {
     let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     group.is_some_and(|group| test_kill_process_group(group).is_ok())
 }
 
 /// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if nothing can be done.
-pub fn never_wait(pipe: impl AsFd) -> Result<(), Error> {
+pub fn set_nonblocking_pipe(pipe: impl AsFd) -> Result<(), Error> {
     let flags = fcntl_getfl(&pipe).map_err(|error| Error::from_call("fcntl", "a pipe", error))?;
     fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::from_call("fcntl", "a pipe", error))
 }
@@ -81,7 +81,7 @@ mod tests {
         let start = || {
             let mut command = Command::new("sleep");
             command.arg("1000");
-            end_with_us(&mut command);
+            terminate_with_thread(&mut command);
             command.spawn().expect("there is a sleep")
         };
         let mut child = std::thread::spawn(start).join().expect("it starts");
@@ -93,7 +93,7 @@ mod tests {
         let mut command = Command::new("sh");
         // The shell's own child holds the pipe open: only when both are gone does reading come to an end.
         command.args(["-c", "sleep 1000 & echo started; wait"]).stdout(std::process::Stdio::piped());
-        lead_own_group(&mut command);
+        start_in_own_group(&mut command);
         let mut child = command.spawn().expect("there is a shell");
         let mut output = std::io::BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(line, "started\n");
         kill_group(&child).expect("it is there");
         assert_eq!(std::io::Read::read(&mut output, &mut [0]).expect("both have ended"), 0);
-        assert!(has_group(&child), "it was not waited for");
+        assert!(is_group_alive(&child), "it was not waited for");
         assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGKILL));
     }
 
@@ -110,7 +110,7 @@ mod tests {
         let mut child =
             Command::new("sleep").arg("1000").stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut output = child.stdout.take().expect("it is piped");
-        never_wait(&output).expect("a pipe has flags");
+        set_nonblocking_pipe(&output).expect("a pipe has flags");
         let error = std::io::Read::read(&mut output, &mut [0]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
         child.kill().unwrap();

@@ -80,7 +80,7 @@ fn read_offset() -> RealtimeOffset {
 fn offset_from_bracket(before: u64, real: u64, after: u64) -> RealtimeOffset {
     let width = after.saturating_sub(before);
     let middle = before + width / 2;
-    // Below 2^63 ns, which is 292 years, both are as they are.
+    // Both readings are below 2^63 ns (292 years), so the conversion to signed numbers changes neither.
     let offset_ns = real.cast_signed().saturating_sub(middle.cast_signed());
     // The half width, rounded up, plus one for the nanosecond each clock rounds off.
     RealtimeOffset { offset_ns, bound_ns: width.div_ceil(2) + 1 }

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 /// Index in a ring with this many places for a counter that only grows.
-pub(crate) fn place_in_ring(counter: u64, places: u64) -> usize {
+pub(crate) fn ring_index(counter: u64, places: u64) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "below `places`, which are all in memory")]
     let place = (counter % places) as usize;
     place

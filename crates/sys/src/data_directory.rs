@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 /// `$XDG_DATA_HOME/packetrig`, or `~/.local/share/packetrig`. `None` if neither variable says where data belongs. It may not exist yet.
 pub fn data_directory() -> Option<PathBuf> {
-    place_in(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
+    directory_from_variables(std::env::var_os("XDG_DATA_HOME"), std::env::var_os("HOME"))
 }
 
 /// The XDG base directory specification: a relative or empty path counts as not set.
-fn place_in(data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
+fn directory_from_variables(data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
     let data = absolute_path(data_home).or_else(|| absolute_path(home).map(|home| home.join(".local/share")));
     data.map(|data| data.join("packetrig"))
 }
@@ -24,10 +24,10 @@ mod tests {
 
     #[test]
     fn absolute_xdg_data_home_comes_first() {
-        let place = |data: &str, home: &str| place_in(Some(data.into()), Some(home.into()));
+        let place = |data: &str, home: &str| directory_from_variables(Some(data.into()), Some(home.into()));
         assert_eq!(place("/data", "/home/a").unwrap(), PathBuf::from("/data/packetrig"));
         assert_eq!(place("data", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
         assert_eq!(place("", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));
-        assert_eq!(place_in(None, None), None);
+        assert_eq!(directory_from_variables(None, None), None);
     }
 }

@@ -21,12 +21,16 @@ pub fn sync_directory(directory: &Path) -> io::Result<()> {
 }
 
 /// Creates `directory` below `top`, which exists, and calls `sync` for every directory that got a new entry.
-pub fn make_below(top: &Path, directory: &Path, sync: fn(&Path) -> io::Result<()>) -> io::Result<()> {
+pub fn create_directories_below(
+    top: &Path,
+    directory: &Path,
+    sync: fn(&Path) -> io::Result<()>,
+) -> io::Result<()> {
     if directory == top || directory.is_dir() {
         return Ok(());
     }
     let parent = directory.parent().unwrap_or(top);
-    make_below(top, parent, sync)?;
+    create_directories_below(top, parent, sync)?;
     match private_files::create_directory(directory) {
         // Another process may have created it since, and may not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

@@ -302,7 +302,7 @@ impl EthtoolCalls {
     }
 }
 
-/// A text of 32 bytes, filled up with zeros.
+/// Reads a text field of 32 bytes that is padded with zeros.
 fn text_at(bytes: &[u8], from: usize) -> String {
     let field = &bytes[from..from + 32];
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());

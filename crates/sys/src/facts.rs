@@ -28,9 +28,9 @@ pub struct MachineFacts {
     pub lab_obstacle: Option<String>,
     /// Obstacle to loading BPF programs; `None` if there is none.
     pub bpf_obstacle: Option<String>,
-    /// Obstacle to AF_XDP sockets.
+    /// Reason why AF_XDP sockets cannot be used; `None` if they can.
     pub af_xdp_obstacle: Option<String>,
-    /// Obstacle to the kernel's packet generator.
+    /// Reason why the kernel's packet generator cannot be used; `None` if it can.
     pub pktgen_obstacle: Option<String>,
     /// Protections that this kernel offers to programs which give up rights.
     pub walls: OfferedProtections,

@@ -20,7 +20,7 @@ pub struct FifoReader {
     path: PathBuf,
     file: File,
     number: u64,
-    /// The beginning of a line.
+    /// Beginning of a line whose end has not arrived yet.
     begun: Vec<u8>,
 }
 
@@ -54,7 +54,7 @@ impl FifoReader {
         Ok(())
     }
 
-    /// Gives out the lines that are there, without waiting.
+    /// Passes the complete lines that have arrived to `take`, without waiting.
     pub fn read_lines(&mut self, mut take: impl FnMut(&str)) -> Result<(), Error> {
         let mut bytes = [0; 1024];
         loop {

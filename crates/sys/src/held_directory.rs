@@ -41,13 +41,13 @@ impl HeldDirectory {
 
     /// Gives the directory and everything in it to a user. Links are not followed, and a file that has another name as well stays as it
     /// is: that name may be in a directory of somebody else. No other process may work in the directory.
-    pub fn give_to(&self, user: &ProcessUser) -> Result<(), Error> {
+    pub fn change_owner_to(&self, user: &ProcessUser) -> Result<(), Error> {
         let owner = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         let failed = |errno| Error::from_call("chown", format!("a file for user {user}"), errno);
         // Its own descriptor is only a path, which can be neither read nor given away.
         let readable = open_below(self.0.as_fd(), c".").map_err(failed)?;
         rustix::fs::fchown(&readable, Some(owner.0), Some(owner.1)).map_err(failed)?;
-        give_entries(readable.as_fd(), owner).map_err(failed)
+        change_owner_of_entries(readable.as_fd(), owner).map_err(failed)
     }
 }
 
@@ -56,7 +56,7 @@ fn open_below(directory: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<Owne
     rustix::fs::openat(directory, name, flags, Mode::empty())
 }
 
-fn give_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rustix::io::Result<()> {
+fn change_owner_of_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rustix::io::Result<()> {
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -68,7 +68,7 @@ fn give_entries(directory: BorrowedFd<'_>, owner: (Uid, Gid)) -> rustix::io::Res
         if kind.is_dir() {
             let below = open_below(directory, name)?;
             rustix::fs::fchown(&below, Some(owner.0), Some(owner.1))?;
-            give_entries(below.as_fd(), owner)?;
+            change_owner_of_entries(below.as_fd(), owner)?;
         } else if !is_owned(&facts, owner) && (facts.st_nlink <= 1 || !kind.is_file()) {
             let flags = AtFlags::SYMLINK_NOFOLLOW;
             rustix::fs::chownat(directory, name, Some(owner.0), Some(owner.1), flags)?;
@@ -138,7 +138,7 @@ mod tests {
         symlink(base.path(), path("given/below/up")).unwrap();
         fs::hard_link(path("key"), path("given/another-name")).unwrap();
         let user = ProcessUser { uid: UID, gid: UID, name: UID.to_string() };
-        if let Err(error) = HeldDirectory::open(&path("given")).unwrap().give_to(&user) {
+        if let Err(error) = HeldDirectory::open(&path("given")).unwrap().change_owner_to(&user) {
             println!("skipped: files cannot be given away: {error}");
             return;
         }

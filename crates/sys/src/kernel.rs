@@ -54,7 +54,7 @@ fn parse_version(release: &str) -> (u32, u32) {
 
 /// Reads `/proc/sys/KEY` in `netns`, for example `net/ipv6/conf/eth1/disable_ipv6`, without the newline at its end.
 pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
-    let path = path_of(key)?;
+    let path = setting_path(key)?;
     let text = netns.run_in(|| std::fs::read_to_string(&path))?;
     text.map(|text| text.trim_end().to_owned())
         .map_err(|error| Error::from_call("read", path.display().to_string(), error))
@@ -62,7 +62,7 @@ pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
 
 /// Writes `/proc/sys/KEY` in `netns`.
 pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
-    let path = path_of(key)?;
+    let path = setting_path(key)?;
     netns.run_in(|| write_existing(&path, value))?.map_err(|error| {
         Error::from_call("write", path.display().to_string(), error)
             .with_rights("needs CAP_NET_ADMIN: run as root, or give it to the program with `setcap`")
@@ -75,7 +75,7 @@ fn write_existing(path: &Path, value: &str) -> std::io::Result<()> {
     file.write_all(value.as_bytes())
 }
 
-fn path_of(key: &str) -> Result<PathBuf, Error> {
+fn setting_path(key: &str) -> Result<PathBuf, Error> {
     let key = Path::new(key);
     // A key with `..` must not lead out of /proc/sys.
     if key.components().all(|part| matches!(part, Component::Normal(_))) {

@@ -41,7 +41,7 @@ pub struct Link {
     pub mac: Option<Mac>,
     /// Largest packet behind the Ethernet header.
     pub mtu: u32,
-    /// Largest MTU it can be set to, if it says.
+    /// Largest MTU that the driver accepts, if it reports one.
     pub mtu_limit: Option<u32>,
     pub up: bool,
     /// The other end of the link is present.
@@ -229,7 +229,7 @@ impl NamespaceLinks {
             let request = RouteNetlinkMessage::GetRoute(message);
             let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
                 if let RouteNetlinkMessage::NewRoute(route) = answer {
-                    indices.extend(exits_of_default(&route));
+                    indices.extend(default_route_exits(&route));
                 }
             });
             require_complete(asked, "RTM_GETROUTE", "routes")?;
@@ -367,7 +367,7 @@ fn address_of(message: &AddressMessage) -> Option<LinkAddress> {
     ours.map(|ip| LinkAddress { index: message.header.index, ip, prefix: message.header.prefix_len })
 }
 
-fn exits_of_default(route: &RouteMessage) -> Vec<u32> {
+fn default_route_exits(route: &RouteMessage) -> Vec<u32> {
     // An unreachable default, which the kernel keeps for IPv6, leads nowhere.
     if route.header.destination_prefix_length != 0 || route.header.kind != RouteType::Unicast {
         return Vec::new();

@@ -23,10 +23,10 @@ const KIND: &str = "locks";
 /// Attempts to make a file anew that was removed while it was being locked.
 const MAX_TRIES: usize = 16;
 
-/// A held name; dropping it gives it back.
+/// A lock on a name. Dropping it releases the name.
 #[derive(Debug)]
 pub struct NameLock {
-    /// Kept open, never used.
+    /// Stays open as a sign for other processes; no connection is accepted.
     _listener: UnixListener,
     file: LockFile,
 }
@@ -49,12 +49,12 @@ impl Drop for LockFile {
 impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn take_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
-        let path = path_of(netns, name)?;
+        let path = lock_file_path(netns, name)?;
         let locked = LockFile::lock_at(&path)
             .map_err(|error| Error::from_call("lock", path.display().to_string(), error))?;
         // The number in the file is a hint for the message. Only the lock itself decides.
         let Some(file) = locked else {
-            return Err(Error::Busy { object: object.to_owned(), holder: noted_holder(&path) });
+            return Err(Error::Busy { object: object.to_owned(), holder: read_holder(&path) });
         };
         // For processes that keep their files elsewhere.
         let bound = netns.run_in(|| bind_name(name))?;
@@ -75,7 +75,7 @@ impl NameLock {
 /// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take_name`] this does not keep others from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     // A file that cannot be opened shows no holder. Then only the listeners count.
-    let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
+    let is_locked = open_existing_lock_file(&lock_file_path(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_holder(netns, name)?)
 }
 
@@ -89,7 +89,7 @@ pub fn is_file_locked(path: &Path) -> std::io::Result<bool> {
 }
 
 /// The file of a name in a namespace.
-fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
+fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     // The number may be given to a later namespace; the locks of an earlier one are gone by then.
     let namespace = netns.inode()?;
     // Names contain slashes; a file name must not.
@@ -121,7 +121,7 @@ impl LockFile {
 }
 
 /// Reads the process number that the holder wrote into the file.
-fn noted_holder(path: &Path) -> Option<i32> {
+fn read_holder(path: &Path) -> Option<i32> {
     let mut text = String::new();
     // A process number is far shorter than 16 digits, so a file of any other content costs nothing.
     open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
@@ -130,7 +130,7 @@ fn noted_holder(path: &Path) -> Option<i32> {
 
 /// Lock on a whole file, for writing. It belongs to the open file description, so it also excludes other threads of this process
 /// (`F_OFD_SETLK`; a classic POSIX lock belongs to the process).
-const fn whole_file() -> libc::flock {
+const fn whole_file_lock() -> libc::flock {
     // A length of 0 is the whole file, whatever it grows to. The kernel requires `l_pid` to be 0 for these locks.
     libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }
@@ -140,7 +140,7 @@ const F_WRLCK: libc::c_short = 1;
 
 /// Locks the file; false if another open file has the lock.
 fn set_lock(file: &File) -> std::io::Result<bool> {
-    let lock = whole_file();
+    let lock = whole_file_lock();
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads the structure.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
     if done == 0 {
@@ -153,7 +153,7 @@ fn set_lock(file: &File) -> std::io::Result<bool> {
 }
 
 fn is_locked(file: &File) -> bool {
-    let mut lock = whole_file();
+    let mut lock = whole_file_lock();
     // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel writes the structure, which is ours alone.
     let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     // The kernel answers with the lock that is in the way, or with `F_UNLCK` if there is none.

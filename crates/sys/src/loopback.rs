@@ -35,7 +35,7 @@ impl OpenLoopback {
     /// Opens the settings of a namespace, or joins the processes that have.
     pub fn hold_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
-        let held = record.hold_record()?;
+        let held = record.lock_record()?;
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
@@ -56,7 +56,7 @@ impl OpenLoopback {
 impl Drop for OpenLoopback {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
-        let Ok(_held) = self.record.hold_record() else { return };
+        let Ok(_held) = self.record.lock_record() else { return };
         // Upgrades this shared lock to an exclusive one, which succeeds only if nobody else holds it.
         if self.holders.try_lock().is_ok() {
             drop(self.record.restore_settings());
@@ -94,7 +94,7 @@ impl LoopbackRecord {
     }
 
     /// Keeps other processes from the record until the returned file is dropped.
-    fn hold_record(&self) -> Result<File, Error> {
+    fn lock_record(&self) -> Result<File, Error> {
         let held = (0..HOLD_TRIES).find_map(|_| runtime_directory::hold_file(&self.path));
         held.ok_or_else(|| Error::Busy { object: OBJECT.to_owned(), holder: None })
     }
@@ -153,7 +153,7 @@ impl UnrestoredLoopback {
 
     /// Restores them, unless somebody holds them by now.
     pub fn restore_settings(&self) -> Result<(), Error> {
-        let _held = self.record.hold_record()?;
+        let _held = self.record.lock_record()?;
         if self.record.has_holders() { Ok(()) } else { self.record.restore_settings() }
     }
 }

@@ -1,4 +1,4 @@
-//! Hints to the memory: what will be used soon, and what should lie on large pages.
+//! Hints about memory: prefetching for the processor, and large pages for the kernel.
 //!
 //! It owns nothing. Invariant: hints change the speed and nothing else. And an allocator that measures, for tests of how much
 //! memory foreign input may take.
@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Gives memory that was freed back to the system. Allocators keep it otherwise, as a rule for good.
-pub fn release_freed() {
+pub fn release_freed_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and the allocator locks its own state. The answer says whether there was any.
     let _ = unsafe { libc::malloc_trim(0) };
@@ -19,7 +19,7 @@ thread_local! {
     static HELD: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
 }
 
-/// The same of all threads together.
+/// Bytes that all threads together have allocated and not freed.
 static PROCESS_NOW: AtomicIsize = AtomicIsize::new(0);
 static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
@@ -37,7 +37,7 @@ pub struct MeteredAllocator;
 impl MeteredAllocator {
     /// The most bytes that `work` holds at one time on this thread, beyond what was held before; `None` where this is not
     /// the allocator of the program.
-    pub fn peak_of(work: impl FnOnce()) -> Option<u64> {
+    pub fn measure_peak(work: impl FnOnce()) -> Option<u64> {
         let is_in_use = {
             let before = HELD.get().now;
             // An allocation that shows whether the program uses this allocator.
@@ -55,10 +55,10 @@ impl MeteredAllocator {
 
     /// The most bytes that the whole process holds at one time during `work`, beyond what was held before. For work that is passed to other
     /// threads; whatever else runs meanwhile counts, too. `None` where this is not the allocator of the program.
-    pub fn process_peak_of(work: impl FnOnce()) -> Option<u64> {
+    pub fn measure_process_peak(work: impl FnOnce()) -> Option<u64> {
         let before = PROCESS_NOW.load(Ordering::Relaxed);
         PROCESS_PEAK.store(before, Ordering::Relaxed);
-        let is_in_use = Self::peak_of(work).is_some();
+        let is_in_use = Self::measure_peak(work).is_some();
         let peak = PROCESS_PEAK.load(Ordering::Relaxed) - before;
         is_in_use.then(|| u64::try_from(peak).unwrap_or(0))
     }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn without_the_allocator_nothing_is_measured() {
-        assert_eq!(MeteredAllocator::peak_of(|| drop(vec![0_u8; 1000])), None);
+        assert_eq!(MeteredAllocator::measure_peak(|| drop(vec![0_u8; 1000])), None);
     }
 
     #[test]

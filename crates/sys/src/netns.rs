@@ -4,7 +4,7 @@
 //! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller stays in a foreign
 //! namespace. Sockets made inside stay in that namespace wherever they are used.
 //!
-//! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_entered`] before: a thread stays in each namespace and starts
+//! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_threads_in`] before: a thread stays in each namespace and starts
 //! the threads of later work there.
 
 use crate::resident::ResidentThread;
@@ -20,12 +20,12 @@ use std::thread::JoinHandle;
 
 /// Directory of named namespaces, shared with `ip netns`.
 pub const DIRECTORY: &str = "/run/netns";
-/// Namespaces that are looked at, at most.
+/// Maximum number of namespaces that are examined.
 const MAX_VISIBLE: usize = 1024;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root";
 const MADE_LATER: &str =
     "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
-/// Namespaces with a thread that stays.
+/// Maximum number of namespaces with a thread that stays there.
 const MAX_RESIDENTS: usize = 256;
 
 /// Threads that stay in a namespace, by its inode, which is not used again while the thread is there.
@@ -49,7 +49,7 @@ impl NetNs {
 
     /// Opens the namespace of that name in `/run/netns`.
     pub fn open_named(name: &str) -> Result<Self, Error> {
-        let path = path_of(name)?;
+        let path = namespace_path(name)?;
         let file = File::open(&path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => missing_namespace(name),
             _ => Error::from_call("open", path.display().to_string(), error),
@@ -74,7 +74,7 @@ impl NetNs {
     /// Creates a namespace without a name; it ends with the last descriptor, socket or thread in it.
     pub fn create_unnamed() -> Result<Self, Error> {
         // `unshare` moves the calling thread for good, so it runs on one that ends.
-        in_thread(|| {
+        run_in_new_thread(|| {
             unshare_network()?;
             Self::current().map(|current| Self { label: "an unnamed namespace".into(), ..current })
         })
@@ -82,14 +82,14 @@ impl NetNs {
 
     /// Creates a namespace that others find by name, as `ip netns add` does. It stays until [`delete_named`].
     pub fn create_named(name: &str) -> Result<Self, Error> {
-        let path = path_of(name)?;
+        let path = namespace_path(name)?;
         private_files::create_public_directories(Path::new(DIRECTORY))
             .map_err(|error| Error::from_call("mkdir", DIRECTORY, error))?;
         let object = path.display().to_string();
         // Fails if the name is taken: two namespaces must not get the same one.
         private_files::create_new(&path)
             .map_err(|error| Error::from_call("create", object.clone(), error).with_rights(RIGHTS))?;
-        let mounted = in_thread(|| {
+        let mounted = run_in_new_thread(|| {
             unshare_network()?;
             // The mount keeps the namespace alive without a process or descriptor (ip-netns(8)).
             rustix::mount::mount_bind(CALLERS, &path)
@@ -107,7 +107,7 @@ impl NetNs {
     /// above all) may be used anywhere. A panic of `work` goes on in the caller.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         // The usual case. It needs no thread and no rights.
-        if self.is_callers()? {
+        if self.is_calling_thread_inside()? {
             return Ok(work());
         }
         let inode = self.inode()?;
@@ -119,7 +119,7 @@ impl NetNs {
         }
         // Given back before `work` runs, which may take long, and others may have to change the list.
         drop(residents);
-        in_thread(|| {
+        run_in_new_thread(|| {
             self.enter_namespace()?;
             Ok(work())
         })
@@ -157,7 +157,7 @@ impl NetNs {
     /// Moves the calling thread into this namespace. Only for threads that are about to end.
     fn enter_namespace(&self) -> Result<(), Error> {
         // `setns` takes rights even for the namespace that the thread is in; an ordinary user has none.
-        if self.is_callers()? {
+        if self.is_calling_thread_inside()? {
             return Ok(());
         }
         rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
@@ -169,7 +169,7 @@ impl NetNs {
     }
 
     /// Returns true if the calling thread is in it.
-    fn is_callers(&self) -> Result<bool, Error> {
+    fn is_calling_thread_inside(&self) -> Result<bool, Error> {
         let callers = std::fs::metadata(CALLERS).map_err(|error| Error::from_call("stat", CALLERS, error))?;
         // All namespaces are files of one file system, so the inode number alone tells them apart.
         Ok(callers.ino() == self.inode()?)
@@ -238,7 +238,7 @@ impl NetNs {
     /// Finds its name in `/run/netns`; `None` if it is the caller's own or has none.
     pub fn find_name(&self) -> Option<String> {
         let inode = self.inode().ok()?;
-        if self.is_callers().unwrap_or(false) {
+        if self.is_calling_thread_inside().unwrap_or(false) {
             return None;
         }
         list_named()
@@ -264,7 +264,7 @@ impl AsFd for NetNs {
 
 /// Removes the name, as `ip netns delete` does; the namespace ends when nothing uses it any more.
 pub fn delete_named(name: &str) -> Result<(), Error> {
-    let path = path_of(name)?;
+    let path = namespace_path(name)?;
     let object = path.display().to_string();
     match rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH) {
         // EINVAL: a plain file on which nothing is mounted any more.
@@ -277,12 +277,12 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
 
 /// Leaves a thread in each of these namespaces, so that later work in them takes no rights. A namespace that cannot be entered is
 /// left out; work in it reports the reason.
-pub fn keep_entered(names: &[String]) {
+pub fn keep_threads_in(names: &[String]) {
     for name in names.iter().take(MAX_RESIDENTS) {
         let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
         // On doubt the namespace is left out. Work in it then reports the reason.
-        if netns.has_resident().unwrap_or(true) || netns.is_callers().unwrap_or(true) {
+        if netns.has_resident().unwrap_or(true) || netns.is_calling_thread_inside().unwrap_or(true) {
             continue;
         }
         if let Ok(resident) = ResidentThread::start_in(&netns, "netns") {
@@ -299,7 +299,7 @@ pub fn list_named() -> Vec<String> {
     names
 }
 
-fn path_of(name: &str) -> Result<PathBuf, Error> {
+fn namespace_path(name: &str) -> Result<PathBuf, Error> {
     // A name is one component of a path: no other file may be reached by it.
     let fits =
         !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
@@ -325,7 +325,7 @@ fn unshare_network() -> Result<(), Error> {
         .map_err(|errno| Error::from_call("unshare", "a network namespace", errno).with_rights(RIGHTS))
 }
 
-fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+fn run_in_new_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
     std::thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

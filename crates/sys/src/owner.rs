@@ -68,7 +68,7 @@ impl ConnectionOwners {
     fn look_up_user(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
         let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
         match &self.lookup {
-            OwnerLookup::Netlink(netlink) => ask_kernel(netlink, pair),
+            OwnerLookup::Netlink(netlink) => query_owner(netlink, pair),
             OwnerLookup::Proc => find_owner_in_proc(pair),
         }
     }
@@ -113,7 +113,7 @@ fn canonical_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn ask_kernel(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<u32> {
+fn query_owner(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<u32> {
     let mut found = None;
     let mut netlink = netlink.lock().unwrap_or_else(PoisonError::into_inner);
     let asked = netlink.request_answers(DiagMessage::Request(pair), 0, &mut |message| {
@@ -230,7 +230,10 @@ fn find_owner_in_proc(pair: SocketPair) -> Option<u32> {
 fn find_in_table(table: &str, pair: SocketPair) -> Option<u32> {
     table.lines().skip(1).find_map(|line| {
         let columns: Vec<&str> = line.split_ascii_whitespace().collect();
-        let row = SocketPair { near: table_address(columns.get(1)?)?, far: table_address(columns.get(2)?)? };
+        let row = SocketPair {
+            near: parse_table_address(columns.get(1)?)?,
+            far: parse_table_address(columns.get(2)?)?,
+        };
         let user = columns.get(7)?.parse().ok()?;
         let has_inode = *columns.get(9)? != "0";
         (row == pair && has_inode).then_some(user)
@@ -238,7 +241,7 @@ fn find_in_table(table: &str, pair: SocketPair) -> Option<u32> {
 }
 
 /// `0100007F:1F90`: words of four bytes as this machine has them in memory, and the port.
-fn table_address(text: &str) -> Option<SocketAddr> {
+fn parse_table_address(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.split_once(':')?;
     let words: Option<Vec<u8>> = (0..address.len() / 8)
         .map(|word| u32::from_str_radix(address.get(8 * word..8 * word + 8)?, 16).ok())
@@ -259,7 +262,7 @@ mod tests {
     fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
         let netlink = NetlinkConversation::open_in(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
         let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
-        [ask_kernel(&Mutex::new(netlink), pair), find_owner_in_proc(pair)]
+        [query_owner(&Mutex::new(netlink), pair), find_owner_in_proc(pair)]
     }
 
     #[test]
@@ -301,7 +304,7 @@ mod tests {
             assert_eq!(find_in_table(table, pair(0xb3d9)), None, "a closed socket is nobody's");
             assert_eq!(find_in_table(table, pair(1)), None);
         }
-        assert_eq!(table_address("zz"), None);
-        assert_eq!(table_address("é100007F:B3D8"), None);
+        assert_eq!(parse_table_address("zz"), None);
+        assert_eq!(parse_table_address("é100007F:B3D8"), None);
     }
 }

@@ -88,7 +88,7 @@ pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError>
     if done != 0 {
         return Err(expression_error(expression, &dead.last_error()));
     }
-    let program = copy_of(&raw);
+    let program = copy_program(&raw);
     // SAFETY: the program was filled in by `compile_expression` of this library and is freed once.
     unsafe { (library.free_code)(&raw mut raw) };
     Ok(program)
@@ -130,7 +130,7 @@ fn stays_inside(program: &[ClassicInsn], at: usize) -> bool {
     skips < program.len() - at - 1
 }
 
-fn copy_of(raw: &RawProgram) -> ClassicProgram {
+fn copy_program(raw: &RawProgram) -> ClassicProgram {
     if raw.insns.is_null() {
         return Vec::new();
     }

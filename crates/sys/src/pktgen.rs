@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
 const CONTROL: &str = "pgctrl";
 const RIGHTS: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
-/// Kernel's answer to an option that it took.
+/// The kernel's answer to an option that it accepted.
 const TAKEN: &str = "OK";
 
 /// The generator of a network namespace.
@@ -67,7 +67,7 @@ impl Pktgen {
         // Under the lock: no other packetrig can add devices after this look.
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read_file)?) {
-                return Err(in_use(&pktgen.netns));
+                return Err(devices_in_use_error(&pktgen.netns));
             }
         }
         Ok(pktgen)
@@ -119,7 +119,7 @@ impl Pktgen {
         // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
         let thread = std::thread::Builder::new()
             .name("pktgen".into())
-            .spawn(move || netns.run_in(|| write_command(&path_of(CONTROL), "start"))?);
+            .spawn(move || netns.run_in(|| write_command(&pktgen_path(CONTROL), "start"))?);
         let thread = thread.map_err(|error| Error::from_call("spawn", "pktgen", error))?;
         Ok(PktgenRun { thread })
     }
@@ -142,7 +142,7 @@ impl Pktgen {
         file: &str,
         act: impl FnOnce(&str) -> Result<T, Error> + Send,
     ) -> Result<T, Error> {
-        let path = path_of(file);
+        let path = pktgen_path(file);
         self.netns.run_in(|| act(&path))?
     }
 }
@@ -178,7 +178,7 @@ fn object_name(netns: &NetNs) -> String {
 }
 
 /// Error for a set in use: somebody configured it by hand, or was killed before cleaning up.
-fn in_use(netns: &NetNs) -> Error {
+fn devices_in_use_error(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
         object: object_name(netns),
@@ -189,7 +189,7 @@ fn in_use(netns: &NetNs) -> Error {
     }
 }
 
-fn path_of(file: &str) -> String {
+fn pktgen_path(file: &str) -> String {
     format!("{DIRECTORY}/{file}")
 }
 
@@ -243,7 +243,7 @@ fn has_devices(text: &str) -> bool {
 }
 
 /// The number after the first `key`; 0 if there is none.
-fn number_after(text: &str, key: &str) -> u64 {
+fn parse_number_after(text: &str, key: &str) -> u64 {
     let behind = text.split_once(key).map_or("", |(_, behind)| behind.trim_start());
     let digits = behind.split(|c: char| !c.is_ascii_digit()).next().unwrap_or("");
     digits.parse().unwrap_or(0)
@@ -252,10 +252,10 @@ fn number_after(text: &str, key: &str) -> u64 {
 fn parse_progress(text: &str) -> DeviceProgress {
     let result = text.split_once("Result:").map_or("", |(_, result)| result.trim());
     DeviceProgress {
-        sent: number_after(text, "pkts-sofar:"),
-        errors: number_after(text, "errors:"),
-        started_us: number_after(text, "started:"),
-        stopped_us: number_after(text, "stopped:"),
+        sent: parse_number_after(text, "pkts-sofar:"),
+        errors: parse_number_after(text, "errors:"),
+        started_us: parse_number_after(text, "started:"),
+        stopped_us: parse_number_after(text, "stopped:"),
         result: result.to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-/// A filter that lets nothing pass.
+/// A filter that drops every packet.
 pub(crate) const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct HeldPort {
 
 impl HeldPort {
     /// Holds a port of the address in `netns`; port 0 lets the kernel choose a free one.
-    pub fn hold_at(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
+    pub fn hold_port_at(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
         let family = match address.ip() {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,
@@ -107,7 +107,7 @@ pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Erro
     for table in tables {
         let path = format!("/proc/thread-self/net/{table}");
         match std::fs::read_to_string(&path) {
-            Ok(text) => users.extend(text.lines().skip(1).filter_map(|line| user_in_row(line, port))),
+            Ok(text) => users.extend(text.lines().skip(1).filter_map(|line| parse_row_user(line, port))),
             // A kernel without IPv6 has no sockets of it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::from_call("read", path, error)),
@@ -119,7 +119,7 @@ pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Erro
 }
 
 /// The user of a row if its socket has the port: `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`.
-fn user_in_row(row: &str, port: u16) -> Option<u32> {
+fn parse_row_user(row: &str, port: u16) -> Option<u32> {
     let fields: Vec<&str> = row.split_whitespace().collect();
     let (_, local) = fields.get(1)?.rsplit_once(':')?;
     let is_at_port = u16::from_str_radix(local, 16).ok()? == port;
@@ -135,7 +135,7 @@ mod tests {
 
     fn held(protocol: PortProtocol) -> (HeldPort, SocketAddr) {
         let any = "127.0.0.1:0".parse().unwrap();
-        let held = HeldPort::hold_at(&NetNs::current().unwrap(), protocol, any).unwrap();
+        let held = HeldPort::hold_port_at(&NetNs::current().unwrap(), protocol, any).unwrap();
         let address = SocketAddr::new("127.0.0.1".parse().unwrap(), held.port());
         (held, address)
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(users_of_port(PortProtocol::Tcp, port).unwrap(), [own]);
         let row = "  12: 0100007F:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000   101        0 9 2 0 0";
         assert_eq!(
-            (user_in_row(row, 53), user_in_row(row, 54), user_in_row("", 53)),
+            (parse_row_user(row, 53), parse_row_user(row, 54), parse_row_user("", 53)),
             (Some(101), None, None)
         );
     }
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_port_is_held_once() {
         let (_held, address) = held(PortProtocol::Udp);
-        let again = HeldPort::hold_at(&NetNs::current().unwrap(), PortProtocol::Udp, address);
+        let again = HeldPort::hold_port_at(&NetNs::current().unwrap(), PortProtocol::Udp, address);
         assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
     }
 }

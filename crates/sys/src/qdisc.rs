@@ -14,7 +14,7 @@ use serde::Serialize;
 pub struct QueueingDiscipline {
     /// Its kind: `fq`, `etf`, `noqueue` …
     pub kind: String,
-    /// Nothing is above it.
+    /// True if it is the root qdisc of its interface.
     pub root: bool,
     /// Settings of an `etf` qdisc.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,11 +38,11 @@ pub struct EtfSettings {
 /// Settings of an `fq` qdisc; those that a kernel does not report are absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FqSettings {
-    /// Frames of one socket at most.
+    /// Maximum number of queued frames of one socket.
     pub flow_limit: Option<u32>,
     /// Frames due later than this from now are dropped or cut to it.
     pub horizon_us: Option<u32>,
-    /// Time by which a release may be later than asked.
+    /// Maximum time by which a release may be later than requested.
     pub slack_ns: Option<u32>,
 }
 
@@ -96,7 +96,7 @@ struct QdiscAttribute {
     value: Vec<u8>,
 }
 
-/// The number at a place in the attribute of a kind.
+/// Reads the number at offset `at` in the attribute of this kind.
 fn number_at(attributes: &[QdiscAttribute], kind: u16, at: usize) -> Option<u32> {
     let attribute = attributes.iter().find(|attribute| attribute.kind == kind)?;
     Some(u32::from_ne_bytes(*attribute.value.get(at..)?.first_chunk()?))
@@ -111,7 +111,7 @@ fn etf_settings(attributes: &[QdiscAttribute]) -> Option<EtfSettings> {
     })
 }
 
-/// The attributes in a piece: length, type, value, filled up to four bytes.
+/// Parses the attributes in `piece`: length, type, value, padded to four bytes.
 fn parse_attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
     const HEADER: usize = 4;
     /// Bits above the type say how the value is to be read.

@@ -18,7 +18,7 @@ pub struct ResidentThread {
 }
 
 impl ResidentThread {
-    /// Starts it in the caller's namespace and with the caller's rights.
+    /// Starts the thread in the caller's namespace and with the caller's rights.
     pub fn start_here(name: &str) -> Result<Self, Error> {
         let (jobs, inbox) = channel();
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -27,7 +27,7 @@ impl ResidentThread {
         Ok(Self { jobs: Mutex::new(jobs), name: name.to_owned() })
     }
 
-    /// Starts it in a namespace.
+    /// Starts the thread in the namespace `netns`.
     pub fn start_in(netns: &NetNs, name: &str) -> Result<Self, Error> {
         netns.run_in(|| Self::start_here(name))?
     }

@@ -62,7 +62,7 @@ fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: 
     let shared = temporary.join(format!("{NAME}-{user}"));
     // Once used, it stays in use: the user that was first in the shared place may go away again.
     let in_home = home.filter(|home| {
-        is_own_directory(home) || is_of_another(&shared) && home.ancestors().any(is_own_directory)
+        is_own_directory(home) || belongs_to_another_user(&shared) && home.ancestors().any(is_own_directory)
     });
     in_home.unwrap_or(shared)
 }
@@ -73,7 +73,7 @@ fn is_own_directory(path: &Path) -> bool {
 }
 
 /// Returns true if another user has made the file there.
-fn is_of_another(path: &Path) -> bool {
+fn belongs_to_another_user(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() != ThreadRights::current().user)
 }
 
@@ -86,7 +86,7 @@ const HOLD_TRIES: u32 = 100;
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 /// Names of drafts that are tried.
 const DRAFT_TRIES: u32 = 1000;
-/// Group and others may write.
+/// Mode bits with which group or others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 /// Writes a file whole or not at all, because readers may come at any time, and makes its directory.

@@ -9,7 +9,7 @@
 //! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
 //! led astray, not one whose code an attacker has replaced.
 //!
-//! Nothing is owned. Rights that were given up never come back. A wall that this kernel lacks is in [`ActiveProtections::missing`].
+//! Nothing is owned. Rights that were given up never come back. A protection that this kernel lacks is in [`ActiveProtections::missing`].
 
 mod acting_user;
 mod capabilities;
@@ -65,7 +65,7 @@ impl Sandbox {
         let opening = policy.opening.intersect_with(ProcessCapabilities::read_permitted()?);
         let kept = policy.kept.intersect_with(opening);
         // First: changing the bounding set takes CAP_SETPCAP, which may be given up below.
-        capabilities::give_up_gaining(kept, false)?;
+        capabilities::block_privilege_gain(kept, false)?;
         capabilities::reduce_to(opening)?;
         let landlock = landlock::restrict_self(policy)?;
         Ok(Self { kept, landlock })
@@ -106,7 +106,7 @@ pub fn run_confined<T: Send>(
 /// Leaves the calling thread, and programs that it starts, these capabilities at most.
 pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
     let most = most.intersect_with(ProcessCapabilities::read_permitted()?);
-    capabilities::give_up_gaining(most, true)?;
+    capabilities::block_privilege_gain(most, true)?;
     capabilities::reduce_to(most)
 }
 
@@ -117,7 +117,7 @@ pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingProt
     landlock::restrict_self(policy)
 }
 
-/// Gives the program that `command` starts the filter of a class. Returns the wall that this kernel lacks, if it lacks one.
+/// Gives the program that `command` starts the filter of a class. Returns the protection that this kernel lacks, if it lacks one.
 pub fn filter_program(
     command: &mut Command,
     class: ThreadClass,

@@ -58,11 +58,11 @@ fn set_class(class: libc::c_int, priority: i32) -> Result<(), Error> {
 
 /// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
 pub fn real_time_share() -> Option<(u64, u64)> {
-    Some((kernel_setting("sched_rt_runtime_us")?, kernel_setting("sched_rt_period_us")?))
+    Some((read_kernel_number("sched_rt_runtime_us")?, read_kernel_number("sched_rt_period_us")?))
 }
 
 /// Reads a number; `None` also for -1, by which the kernel says that there is no limit.
-fn kernel_setting(name: &str) -> Option<u64> {
+fn read_kernel_number(name: &str) -> Option<u64> {
     std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok()
 }
 

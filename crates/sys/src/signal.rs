@@ -21,7 +21,7 @@ pub fn latch_end_signals() -> Result<(), Error> {
 }
 
 /// Number of the first signal that came, if any has.
-pub fn first_received() -> Option<i32> {
+pub fn first_end_signal() -> Option<i32> {
     match FIRST.load(Ordering::Acquire) {
         0 => None,
         signal => Some(signal),
@@ -30,7 +30,7 @@ pub fn first_received() -> Option<i32> {
 
 /// Counts SIGHUP from now on, which then no longer asks for an end. Must be called after [`latch_end_signals`].
 pub fn count_hangups() -> Result<(), Error> {
-    set_handler(libc::SIGHUP, hang_up, libc::SA_RESTART)
+    set_handler(libc::SIGHUP, count_hangup, libc::SA_RESTART)
 }
 
 /// SIGHUPs that came since they are counted.
@@ -58,12 +58,12 @@ pub fn nudge_thread<T>(thread: &JoinHandle<T>) {
 
 extern "C" fn ignore_signal(_signal: i32) {}
 
-extern "C" fn hang_up(_signal: i32) {
+extern "C" fn count_hangup(_signal: i32) {
     // Async-signal-safe: one atomic operation.
     HANGUPS.fetch_add(1, Ordering::Release);
 }
 
-extern "C" fn note_first(signal: i32) {
+extern "C" fn latch_first(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
     if FIRST.load(Ordering::Acquire) == 0 {
         FIRST.store(signal, Ordering::Release);
@@ -72,7 +72,7 @@ extern "C" fn note_first(signal: i32) {
 
 fn install_latch(signal: i32) -> Result<(), Error> {
     // RESETHAND: the second one meets the default action.
-    set_handler(signal, note_first, libc::SA_RESETHAND | libc::SA_RESTART)
+    set_handler(signal, latch_first, libc::SA_RESETHAND | libc::SA_RESTART)
 }
 
 /// Sets a handler, which must be async-signal-safe.
@@ -99,16 +99,16 @@ mod tests {
     #[test]
     fn first_end_signal_is_latched() {
         latch_end_signals().unwrap();
-        assert_eq!(first_received(), None);
+        assert_eq!(first_end_signal(), None);
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
         // Delivered before kill returns, or to another thread soon after.
         let end = crate::clock::monotonic_ns() + 5_000_000_000;
-        while first_received().is_none() && crate::clock::monotonic_ns() < end {
+        while first_end_signal().is_none() && crate::clock::monotonic_ns() < end {
             std::thread::yield_now();
         }
-        assert_eq!(first_received(), Some(libc::SIGHUP));
+        assert_eq!(first_end_signal(), Some(libc::SIGHUP));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
-        assert_eq!(first_received(), Some(libc::SIGHUP), "the first one stays");
+        assert_eq!(first_end_signal(), Some(libc::SIGHUP), "the first one stays");
         count_hangups().unwrap();
         for wanted in 1..=2 {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();

@@ -21,7 +21,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// No datagram is longer.
+/// Maximum length of a UDP datagram, in bytes.
 const LONGEST: usize = 65_535;
 /// Index of the drops among the numbers of `SO_MEMINFO` (`SK_MEMINFO_DROPS`), and the number of these numbers.
 const DROPS: usize = 8;

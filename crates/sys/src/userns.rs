@@ -1,4 +1,4 @@
-//! A private corner of the machine: namespaces in which an ordinary user may make interfaces.
+//! A private lab: namespaces in which an ordinary user may create interfaces.
 //!
 //! Nothing is owned: the calling process moves in and stays until it ends, and everything made inside ends with it. It
 //! must be called before the process has a second thread.
@@ -87,7 +87,7 @@ pub fn lab_obstacle() -> Option<UnsupportedFeature> {
     })
 }
 
-/// File, value that forbids, cure.
+/// File of a setting, the value that forbids user namespaces, and the remedy.
 const SETTINGS: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/kernel/unprivileged_userns_clone",

@@ -48,7 +48,7 @@ pub struct Lab {
 #[derive(Debug)]
 pub struct LabPort {
     space: Space,
-    /// Its interface as it was made.
+    /// The interface as it was when the lab created it.
     pub link: Link,
 }
 
@@ -201,11 +201,11 @@ impl Space {
         let space = Self { name: name.to_owned(), netns };
         // IPv6 off: packets that the kernel sends by itself would be counted as foreign frames.
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
-            write_if_there(&space.netns, key, "1")?;
+            write_if_setting_exists(&space.netns, key, "1")?;
         }
         for family in ["iptables", "ip6tables", "arptables"] {
             // The bridge must not pass test frames through the machine's packet filter.
-            write_if_there(&space.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
+            write_if_setting_exists(&space.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
         }
         Ok(space)
     }
@@ -219,7 +219,7 @@ impl Drop for Space {
 }
 
 /// Writes a setting. One that this kernel does not have needs no change.
-fn write_if_there(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
+fn write_if_setting_exists(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     match kernel::write_setting(netns, key, value) {
         Err(error) if error.errno() == Some(NOT_FOUND) => Ok(()),
         other => other,

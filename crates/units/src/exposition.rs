@@ -23,31 +23,31 @@ pub struct MetricSamples<'a> {
 /// Value of a sample: a number, or an optional one, which is left out if it is unknown, because a 0 would look measured.
 pub trait MetricValue {
     /// The number as text.
-    fn known_text(self) -> Option<String>;
+    fn format_if_known(self) -> Option<String>;
 }
 
 impl MetricValue for u64 {
-    fn known_text(self) -> Option<String> {
+    fn format_if_known(self) -> Option<String> {
         Some(self.to_string())
     }
 }
 
 impl MetricValue for usize {
-    fn known_text(self) -> Option<String> {
+    fn format_if_known(self) -> Option<String> {
         Some(self.to_string())
     }
 }
 
 impl MetricValue for f64 {
-    fn known_text(self) -> Option<String> {
-        // Without an exponent, whatever its size.
+    fn format_if_known(self) -> Option<String> {
+        // Written without an exponent, however large the number is.
         Some(self.to_string())
     }
 }
 
 impl<V: MetricValue> MetricValue for Option<V> {
-    fn known_text(self) -> Option<String> {
-        self.and_then(MetricValue::known_text)
+    fn format_if_known(self) -> Option<String> {
+        self.and_then(MetricValue::format_if_known)
     }
 }
 
@@ -78,7 +78,7 @@ impl MetricsText {
 impl MetricSamples<'_> {
     /// Adds a sample with these labels; an unknown value adds none.
     pub fn add_sample(&mut self, labels: &[(&str, &str)], value: impl MetricValue) {
-        let Some(value) = value.known_text() else { return };
+        let Some(value) = value.format_if_known() else { return };
         let pairs: Vec<String> =
             labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();
         let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };

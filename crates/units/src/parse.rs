@@ -51,7 +51,7 @@ impl Decimal {
     }
 
     /// The value times `factor`, if that is a whole number that fits.
-    fn checked_times(self, factor: u64) -> Option<u64> {
+    fn multiply_exactly(self, factor: u64) -> Option<u64> {
         let scaled = u128::from(self.digits) * u128::from(factor);
         // Integers only: 0.1 Gbit/s must be exactly 100 000 000 bit/s. A value that is not whole in the smallest
         // unit is refused rather than rounded.
@@ -74,7 +74,7 @@ impl FromStr for Nanos {
                 "h" => 3_600_000_000_000,
                 _ => return None,
             };
-            value.checked_times(factor)
+            value.multiply_exactly(factor)
         });
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
@@ -90,7 +90,7 @@ impl FromStr for Share {
     /// A percentage, with or without the sign.
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed = Decimal::split_unit(text).and_then(|(value, unit)| match unit {
-            "" | "%" => value.checked_times(10_000_000).map(Self::from_billionths),
+            "" | "%" => value.multiply_exactly(10_000_000).map(Self::from_billionths),
             _ => None,
         });
         parsed.filter(|share| *share <= Self::WHOLE).ok_or_else(|| Error {
@@ -106,7 +106,7 @@ impl FromStr for FrameSize {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed = Decimal::split_unit(text).and_then(|(value, unit)| match unit {
-            "" | "B" => value.checked_times(1),
+            "" | "B" => value.multiply_exactly(1),
             _ => None,
         });
         parsed.and_then(|bytes| u32::try_from(bytes).ok()).map(Self::new).ok_or_else(|| Error {
@@ -122,7 +122,7 @@ impl FromStr for BitRate {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed =
-            Decimal::split_unit(text).and_then(|(value, unit)| value.checked_times(bit_factor(unit)?));
+            Decimal::split_unit(text).and_then(|(value, unit)| value.multiply_exactly(bit_factor(unit)?));
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
             kind: "bit rate",
@@ -137,10 +137,16 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, Error> {
         let parsed = Decimal::split_unit(text).and_then(|(value, unit)| {
             if let Some(factor) = bit_factor(unit) {
-                return value.checked_times(factor).filter(|bps| *bps > 0).map(BitRate::new).map(Self::Bits);
+                return value
+                    .multiply_exactly(factor)
+                    .filter(|bps| *bps > 0)
+                    .map(BitRate::new)
+                    .map(Self::Bits);
             }
             let factor = match unit.to_ascii_lowercase().as_str() {
-                "%" => return value.checked_times(10_000_000).map(Share::from_billionths).map(Self::Share),
+                "%" => {
+                    return value.multiply_exactly(10_000_000).map(Share::from_billionths).map(Self::Share);
+                }
                 "" | "pps" | "fps" | "frames/s" => 1,
                 "kpps" => 1_000,
                 "mpps" => 1_000_000,

@@ -18,7 +18,7 @@ impl BitRate {
         self.0
     }
     /// Time that `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
-    pub fn time_for(self, bytes: u64) -> Nanos {
+    pub fn time_to_send(self, bytes: u64) -> Nanos {
         if self.0 == 0 {
             return Nanos::ZERO;
         }
@@ -113,7 +113,7 @@ impl FrameRate {
     }
 
     /// One of `parts` equal parts of it; `None` for no parts.
-    pub fn part_of(self, parts: u64) -> Option<Self> {
+    pub fn divide_by(self, parts: u64) -> Option<Self> {
         Self::from_fraction(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
     }
 

@@ -12,7 +12,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::new();
     let mut length = 0;
     for c in text.chars() {
-        let shown = if is_pictured(c) { c.to_string() } else { c.escape_unicode().to_string() };
+        let shown = if is_visible_char(c) { c.to_string() } else { c.escape_unicode().to_string() };
         let added = shown.chars().count();
         // Counted in characters and not in bytes: tables align by characters.
         if length + added > most {
@@ -24,7 +24,7 @@ pub fn one_line(text: &str, most: usize) -> String {
     line
 }
 
-/// The beginning of a line that was longer.
+/// Cuts a line to `most` characters, the last of which is an ellipsis.
 fn truncate_line(line: &str, most: usize) -> String {
     line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
 }
@@ -32,7 +32,7 @@ fn truncate_line(line: &str, most: usize) -> String {
 /// Returns whether the character is visible. The standard library's table of Unicode categories decides. Invisible are controls, formats
 /// (which turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned.
 /// Marks that belong to the letter before them are text.
-pub fn is_pictured(c: char) -> bool {
+pub fn is_visible_char(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_control();
     }

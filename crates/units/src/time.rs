@@ -12,7 +12,7 @@ use std::ops::{Add, AddAssign, Sub};
 pub struct Nanos(u64);
 
 impl Nanos {
-    /// No time at all.
+    /// A duration of zero.
     pub const ZERO: Self = Self(0);
     /// The longest length that can be represented, about 584 years.
     pub const MAX: Self = Self(u64::MAX);

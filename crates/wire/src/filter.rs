@@ -76,7 +76,7 @@ impl FieldCondition {
 const ETHER_TYPE: usize = 12;
 /// Types that announce a VLAN tag.
 const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-/// Most VLAN tags behind which a header is looked for.
+/// Maximum number of VLAN tags that the search for a header skips.
 const MAX_TAGS: usize = 8;
 
 /// Reports whether the type at this offset announces a VLAN tag.

@@ -60,7 +60,7 @@ pub enum ComputedField {
     HeaderChecksum,
     /// Checksum over this header and all behind it, with the pseudo-header of the IP header in front, if any.
     Checksum {
-        /// True if the pseudo-header belongs to it.
+        /// True if the checksum covers the pseudo-header.
         pseudo: bool,
         /// A computed 0 is sent as 0xffff, because 0 means "none".
         never_zero: bool,
@@ -72,7 +72,7 @@ pub enum ComputedField {
 pub enum AbsentValue {
     Value(u128),
     Computed(ComputedField),
-    /// Nothing: the field shares its bits with another one.
+    /// The field has no default, because it shares its bits with another field.
     Nothing,
 }
 

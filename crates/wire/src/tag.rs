@@ -57,7 +57,7 @@ impl TagForm {
         }
     }
 
-    /// The largest form that fits into `room` payload bytes.
+    /// Returns the largest form that fits into `room` payload bytes.
     pub const fn largest_fitting(room: usize) -> Option<Self> {
         match room {
             0..6 => None,

@@ -56,7 +56,7 @@ pub enum Error {
         headers: usize,
         /// Smallest size that would do.
         needed: usize,
-        /// Smallest size asked for.
+        /// Smallest frame size that the plan requests.
         smallest: u32,
     },
 }

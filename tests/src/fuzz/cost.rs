@@ -29,7 +29,7 @@ const TIME_PER_BYTE_NS: u64 = 100_000;
 /// program has the [`MeteredAllocator`].
 pub fn assert_linear(bytes: usize, work: impl FnOnce()) {
     let before = cpu_ns(ClockId::ProcessCPUTime);
-    let peak = MeteredAllocator::peak_of(work);
+    let peak = MeteredAllocator::measure_peak(work);
     let cost_ns = cpu_ns(ClockId::ProcessCPUTime) - before;
     let bytes = bytes as u64;
     let most = MEMORY + MEMORY_PER_BYTE * bytes;

@@ -13,7 +13,7 @@ const PER_BYTE: u64 = value::RATIO * 40;
 
 /// Any bytes are a segment or refused; any payload is a value or refused. Either takes memory in proportion to its bytes.
 pub fn segment(data: &[u8]) {
-    let peak = MeteredAllocator::peak_of(|| read(data));
+    let peak = MeteredAllocator::measure_peak(|| read(data));
     let length = u64::try_from(data.len()).unwrap_or(u64::MAX);
     let limit = BASE + PER_BYTE * length;
     if let Some(peak) = peak {

@@ -19,7 +19,7 @@ fn impairing_allocates_nothing_after_its_first_frames() {
         for n in frames {
             there.accept_frame(n * 1_000, &frame, &mut |_, _| left += 1);
             there.release_due(n * 1_000, &mut |_, _| left += 1);
-            there.note_lateness(DepartureLateness::default());
+            there.record_lateness(DepartureLateness::default());
         }
     };
     pass(0..50_000);

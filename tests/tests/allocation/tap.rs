@@ -47,7 +47,7 @@ impl FrameTreatment for Looking {
 
     fn release_all(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
 
-    fn note_lateness(&mut self, _: DepartureLateness) {}
+    fn record_lateness(&mut self, _: DepartureLateness) {}
 
     fn loss_and_copy_counts(&self) -> (u64, u64) {
         (0, 0)

@@ -78,7 +78,7 @@ fn a_calibration_decides_where_there_is_one() {
         let store = tempfile::tempdir().unwrap();
         let catalogue = RunCatalogue::open_or_create(store.path()).unwrap();
         for limit in limits {
-            catalogue.keep_limit(limit).unwrap();
+            catalogue.store_limit(limit).unwrap();
         }
         drop(catalogue);
         let report = run(&lab, slow(), store.path(), more);

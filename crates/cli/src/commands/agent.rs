@@ -30,7 +30,7 @@ impl NodeHome {
     fn from_arguments(arguments: &AgentArgs) -> Result<Self, Error> {
         let home = match &arguments.home {
             Some(home) => home.clone(),
-            None => packetrig_store::default_place()?.join("agent"),
+            None => packetrig_store::default_store_directory()?.join("agent"),
         };
         // The directory is created first, because it contains the key of the node and the file of its deadline.
         packetrig_sys::private_files::create_directories(&home)
@@ -117,7 +117,7 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
     };
     let Some(earlier) = earlier else { return enrol_node(arguments, home, &line, None) };
     // The line may have expired since: a node that joined by it stays a member.
-    if earlier.came_by(&line) {
+    if earlier.was_issued_by(&line) {
         return Ok(());
     }
     // Another line of the fleet that this node is in already, under the same name.

@@ -88,7 +88,7 @@ pub(crate) fn run_calibration(
             }
             let limit = calibrator.find_limit(back_end, *size)?;
             // Each limit is stored at once, so that an interruption loses only the unfinished one.
-            catalogue.keep_limit(&limit)?;
+            catalogue.store_limit(&limit)?;
             limits.push(limit);
         }
     }

@@ -231,15 +231,15 @@ fn copy_files_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> 
 
 /// Opens the catalogue in this directory, or the default one.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
-    let place =
-        directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
+    let place = directory
+        .map_or_else(packetrig_store::default_store_directory, |directory| Ok(directory.to_owned()))?;
     RunCatalogue::open_or_create(&place).map_err(unusable_store)
 }
 
 /// Opens the catalogue for reading past runs. Creates nothing; returns `None` if there is no catalogue yet.
 pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<RunCatalogue>, Error> {
-    let place =
-        directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
+    let place = directory
+        .map_or_else(packetrig_store::default_store_directory, |directory| Ok(directory.to_owned()))?;
     Ok(RunCatalogue::open_to_read(&place)?)
 }
 

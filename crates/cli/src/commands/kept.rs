@@ -6,7 +6,7 @@ use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::numbers::{format_count, format_scaled};
 use crate::output::{CommandOutput, print_remark};
-use crate::table::{fitted_table, format_table};
+use crate::table::{format_fitted_table, format_table};
 use packetrig_fleet_io::RunOperator;
 use packetrig_report::RunReport;
 use packetrig_stats::result::CaptureResult;
@@ -89,7 +89,7 @@ pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
     // The contents stay in the narrowest table: they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
     let rows: Vec<_> = kept.iter().map(build_kept_run_row).collect();
-    output.write_text(fitted_table(
+    output.write_text(format_fitted_table(
         output.style().width(),
         &header,
         &rows,
@@ -101,7 +101,7 @@ pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
 fn build_kept_run_row(kept: &KeptRun) -> Vec<String> {
     vec![
         kept.run.0.clone(),
-        identity::utc_date_time(kept.begun_wall_ns),
+        identity::format_utc_date_time(kept.begun_wall_ns),
         kept.process.map_or_else(|| "ended".to_owned(), |process| format!("{process}, alive")),
         describe_contents(kept),
         kept.directory.display().to_string(),

@@ -212,7 +212,7 @@ impl LogJob<'_> {
 
 /// Returns the action that signals have requested. Several HUPs since the last call start one new file.
 fn take_signal_request(hangups: &Cell<u32>) -> RecordingRequest {
-    match (signal::first_received(), signal::hangup_count()) {
+    match (signal::first_end_signal(), signal::hangup_count()) {
         // A request to end takes precedence: a new file requested by HUP would be empty.
         (Some(_), _) => RecordingRequest::End,
         (None, now) if now != hangups.replace(now) => RecordingRequest::Rotate,

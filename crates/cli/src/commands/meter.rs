@@ -36,7 +36,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let options = options::meter_options(arguments)?;
     signal::latch_end_signals()?;
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_needs(arguments)?)?
-        .keep_quiet_if(arguments.quiet);
+        .suppress_report_if(arguments.quiet);
     let accounts = MeterAccounts::new();
     // Before the meter, so that an output that cannot be opened is reported before anything is metered.
     let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, TextStyle};
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use crate::{identity, results};
 use packetrig_report::columns::StreamTable;
 use packetrig_store::{Error as StoreError, RunCatalogue, RunSummary, StoredSummary, files};
@@ -93,7 +93,8 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         return Ok(());
     }
     if runs.is_empty() && methods.is_empty() {
-        let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;
+        let place =
+            store.map_or_else(packetrig_store::default_store_directory, |place| Ok(place.to_owned()))?;
         output.write_line(format_args!(
             "there are no runs in {} yet; `packetrig demo` makes one",
             place.display()
@@ -102,7 +103,13 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
         let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
         let rows: Vec<_> = runs.iter().map(run_row).collect();
         let least_important = ["streams", "ended", "sent", "lost", "name"];
-        output.write_text(fitted_table(output.style().width(), &header, &rows, &least_important, "`--json`"));
+        output.write_text(format_fitted_table(
+            output.style().width(),
+            &header,
+            &rows,
+            &least_important,
+            "`--json`",
+        ));
     }
     methods::list_methods(&methods, output);
     let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
@@ -140,7 +147,7 @@ fn run_row(run: &RunSummary) -> Vec<String> {
     let count = |frames| if run.streams == 0 { "–".to_owned() } else { format_count(frames) };
     vec![
         run.run.0.clone(),
-        identity::utc_date_time(run.started_wall_ns),
+        identity::format_utc_date_time(run.started_wall_ns),
         name_or_dash(&run.name),
         run.verdict.clone(),
         run.outcome.clone(),
@@ -186,7 +193,7 @@ fn show_result(
 fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored(catalogue, id) {
         // Only an unknown id is looked for among the kept runs: an ambiguous one stays an error.
-        Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept(id)?.directory),
+        Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept_run(id)?.directory),
         found => Ok(found?.directory().to_owned()),
     }
 }

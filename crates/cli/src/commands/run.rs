@@ -20,7 +20,7 @@ pub(crate) fn run_plan(arguments: Arguments, output: &mut CommandOutput) -> Resu
         Some(place) if arguments.execution.print_plan => {
             let members = super::fleet::read_fleet_members(&place)?;
             let document =
-                document_for_members(&arguments, &|label| places::count_labelled(label, &members))?;
+                document_for_members(&arguments, &|label| places::count_labelled_in_fleet(label, &members))?;
             execute_document(document, arguments, output)
         }
         Some(place) => execute_with_all_nodes(&place, arguments, output),
@@ -106,7 +106,7 @@ fn execute_with_all_nodes(
             "node {node} was admitted but has never reported; no group includes it yet"
         ));
     }
-    let document = document_for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
+    let document = document_for_members(&arguments, &|label| taken.fleet().count_labelled_ports(label))?;
     let request = ExecutionRequest {
         seed: arguments.seed,
         ..ExecutionRequest::from_arguments(document, arguments.execution)

@@ -65,7 +65,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     }
     // A second connection, so that storing a finished run does not wait for the one that begins.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = Arc::new(opening.close_beside_rigs(&netns::list_named())?);
+    let thread = Arc::new(opening.drop_rights_beside_rigs(&netns::list_named())?);
     let terms = build_served_terms(arguments, DRAIN);
     let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));

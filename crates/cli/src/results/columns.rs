@@ -4,7 +4,7 @@
 use super::{ALL_COLUMNS, MAX_ROWS, format_omitted_rows_line, shorten_name};
 use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use packetrig_report::columns::{
     ALWAYS_SHOWN, CellValue, ColumnKind, ReportColumn, ReportTable, TerminalPlace,
 };
@@ -48,8 +48,13 @@ pub(super) fn report_table<T: ReportTable>(
             cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
         })
         .collect();
-    let text =
-        fitted_table(style.width(), &header, &cells, &list_least_important_headings(&columns), ALL_COLUMNS);
+    let text = format_fitted_table(
+        style.width(),
+        &header,
+        &cells,
+        &list_least_important_headings(&columns),
+        ALL_COLUMNS,
+    );
     text + &format_omitted_rows_line(rows.len(), subjects, T::FILE)
 }
 

@@ -94,7 +94,8 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
 
 pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let ServeArgs { cert, key, client_ca, .. } = arguments;
-    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let store =
+        arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
     let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
     let read: Vec<PathBuf> = of_tls.into_iter().chain(measured_paths(&arguments.measured)?).collect();
     let mut written = vec![store];
@@ -132,7 +133,8 @@ pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> 
 }
 
 pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
-    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let store =
+        arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
     let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
     let fleet = FleetPlace::from_arguments(&arguments.fleet)?;
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
@@ -178,7 +180,8 @@ pub(crate) fn agent_needs(
     home: &Path,
     replays: Option<&Path>,
 ) -> Result<ProgramNeeds, Error> {
-    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let store =
+        arguments.store.directory.clone().map_or_else(packetrig_store::default_store_directory, Ok)?;
     let written = vec![home.to_owned(), store, packetrig_sys::runtime_directory::runtime_directory()];
     for directory in &written {
         create_directory(Some(directory))?;

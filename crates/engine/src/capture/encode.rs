@@ -202,7 +202,7 @@ fn write_interface_block(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u
         write_text_option(body, 2, name);
         write_option(body, 9, &[9]); // resolution: 10^-9 s
         if !header.filter.is_empty() {
-            // A zero says that the filter is given as text.
+            // Code 0: the filter follows as text.
             write_option(body, 11, &[&[0], header.filter.as_bytes()].concat());
         }
         write_text_option(body, 12, header.system);

@@ -30,7 +30,7 @@ fn append_part(part: &Path, head: u64, all: &Path) -> io::Result<()> {
     let copied = io::copy(&mut part, &mut all);
     // The part that was being appended still exists, so cutting loses nothing and a retry can start again.
     if copied.is_err() {
-        // A full disk took some of it; half a frame must not stand at the end.
+        // A full disk may have taken a part of the bytes. They are cut off, so that no partial frame remains.
         all.set_len(before)?;
     }
     copied.map(drop)

@@ -83,7 +83,8 @@ impl DirectionState {
     fn count_number(&mut self, number: u64, at_ns: u64) {
         // A lower number alone is only a late frame: copies overtake each other in mirrors and switches. After a
         // restart of the tap the time is much later, too.
-        let known = if self.window.is_some() { (self.last, self.last_at_ns) } else { self.known_last() };
+        let known =
+            if self.window.is_some() { (self.last, self.last_at_ns) } else { self.last_known_number() };
         let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
         if self.window.is_none() || is_anew {
             self.begin_window(number, is_anew);
@@ -99,11 +100,11 @@ impl DirectionState {
         }
     }
 
-    fn known_last(&self) -> (u64, u64) {
+    fn last_known_number(&self) -> (u64, u64) {
         self.before.map_or((0, 0), |before| (before.last, before.last_at_ns))
     }
 
-    /// Starts a new window whose zero is `number`.
+    /// Starts a new window whose first number is `number`.
     fn begin_window(&mut self, number: u64, is_anew: bool) {
         let mut before = self.known_numbers();
         if let Some(before) = &mut before {

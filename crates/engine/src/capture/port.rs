@@ -40,7 +40,7 @@ pub struct CaptureSpec {
     pub interface: String,
     /// Comment that is written into the file.
     pub comment: String,
-    /// Bytes kept of each frame, FCS included.
+    /// Maximum number of bytes to record of each frame, FCS included.
     pub snap_len: Option<u32>,
     pub filter: FrameFilter,
     /// Size limit of the file, bytes.
@@ -71,7 +71,7 @@ impl MissingFrames {
         let reasons = [
             (self.beyond_budget, "arrived after the file had reached its size limit"),
             (self.overwritten, "were overwritten by newer frames"),
-            (self.queue, "found the disk queue full"),
+            (self.queue, "were dropped because the disk queue was full"),
             (self.disk, "could not be written"),
         ];
         let some = reasons.iter().filter(|(frames, _)| *frames > 0);
@@ -114,7 +114,7 @@ impl std::fmt::Debug for PortCapture {
 }
 
 impl PortCapture {
-    /// Creates a capture that has not begun, and the tap that belongs into the port's receiver.
+    /// Creates a capture that has not started, and the tap that hands it the frames of the port's receiver.
     pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
         let program = spec.filter.compile_program().map_err(|reason| {
             let expression = format!("the capture filter for {}", spec.interface);

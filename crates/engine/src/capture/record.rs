@@ -113,7 +113,7 @@ pub fn record_with_rotation(
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
     let started = clock.now();
-    // Series are told only when nothing is written, so a recording reserves no memory for them.
+    // The rate by second is reported only when nothing is written, so a recording reserves no memory for it.
     let room = if recorder.is_none() { DAY } else { 0 };
     let mut session = RecordSession {
         recorder,
@@ -136,7 +136,7 @@ struct RecordSession {
     recorder: Option<DirectionRecorder>,
     limits: RecordLimits,
     started: MonoTime,
-    /// Frames that arrive later do not belong to the recording.
+    /// End of the recording. Frames that arrive later are not recorded.
     end: Option<MonoTime>,
     rest: RecordingRest,
     is_over: bool,

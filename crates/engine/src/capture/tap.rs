@@ -24,7 +24,7 @@ const LONGEST_REST: Nanos = Nanos::from_secs(5);
 pub(super) struct RecordingRest(RingRest);
 
 impl RecordingRest {
-    /// Returns whether so much time has passed since `end` that every frame before it is in the ring.
+    /// Returns whether enough time has passed since `end`: every earlier frame is in the ring by now.
     pub(super) fn is_in_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
         end.is_some_and(|end| now >= end + ON_ITS_WAY)
     }
@@ -140,7 +140,7 @@ impl CaptureTap {
 
     /// Updates the capture between batches; `is_idle` means that no frame is waiting. Returns whether
     /// [`Self::on_ring_read`] and [`Self::on_ring_dropped`] are to be called.
-    pub fn attend_capture(&mut self, now: MonoTime, is_idle: bool) -> bool {
+    pub fn update_capture(&mut self, now: MonoTime, is_idle: bool) -> bool {
         if self.has_order() {
             self.follow_order();
         }
@@ -167,7 +167,7 @@ impl CaptureTap {
         let Some(active) = &mut self.active else { return };
         // Earlier drops of the ring do not count for this capture.
         let before = *active.lost_before.get_or_insert(frames);
-        // Without the filter before the ring, nobody knows whether the lost frames would have passed it.
+        // If the filter runs after the ring, it is unknown whether the lost frames would have passed the filter.
         if self.is_filtered_before {
             active.recorder.set_kernel_dropped(frames.saturating_sub(before));
         }

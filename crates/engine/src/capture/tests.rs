@@ -58,7 +58,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
 /// Ends a capture in the way of a receiver.
 fn serve(tap: &mut CaptureTap) {
     let later = RealClock::new().now() + Nanos::from_secs(1);
-    if tap.attend_capture(later, true) {
+    if tap.update_capture(later, true) {
         tap.on_ring_read(RingProgress::default(), later);
         tap.on_ring_dropped(0);
     }
@@ -222,7 +222,7 @@ fn pcapng_statistics_give_drops_where_known() {
         let spec = CaptureSpec { format: CaptureFileFormat::Pcapng, filter, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
         capture.start_capture().unwrap();
-        assert!(tap.attend_capture(RealClock::new().now(), true), "wants to know where the count begins");
+        assert!(tap.update_capture(RealClock::new().now(), true), "wants to know where the count begins");
         tap.on_ring_dropped(100);
         offer(&mut tap, 0..4);
         tap.on_ring_dropped(107);

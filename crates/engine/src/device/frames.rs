@@ -57,35 +57,35 @@ pub(super) enum DeviceMessage<'a> {
     },
 }
 
-pub(super) fn word_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn read_u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
 }
 
-fn mac_at(bytes: &[u8], at: usize) -> Option<Mac> {
+fn read_mac_at(bytes: &[u8], at: usize) -> Option<Mac> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-fn v4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+fn read_ipv4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
     bytes.get(at..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets))
 }
 
-fn v6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+fn read_ipv6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     bytes.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
 }
 
 impl<'a> DeviceFrame<'a> {
     pub(super) fn parse_frame(bytes: &'a [u8]) -> Option<Self> {
-        let to = mac_at(bytes, 0)?;
-        let from = mac_at(bytes, 6)?;
+        let to = read_mac_at(bytes, 0)?;
+        let from = read_mac_at(bytes, 6)?;
         let mut at = 12;
         let mut tags = Vec::new();
-        let mut ether_type = word_at(bytes, at)?;
+        let mut ether_type = read_u16_at(bytes, at)?;
         // Bounded, because a frame may consist of tags only, and one with more than six is never
         // for an emulated interface.
         while TPIDS.contains(&ether_type) && tags.len() < MAX_TAGS {
-            tags.push((ether_type, word_at(bytes, at + 2)? & 0xfff));
+            tags.push((ether_type, read_u16_at(bytes, at + 2)? & 0xfff));
             at += 4;
-            ether_type = word_at(bytes, at)?;
+            ether_type = read_u16_at(bytes, at)?;
         }
         Some(Self { to, from, tags, ether_type, rest: bytes.get(at + 2..)? })
     }
@@ -105,10 +105,10 @@ fn parse_arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
         return None;
     }
-    let mac = mac_at(bytes, 8)?;
-    let sender = v4_at(bytes, 14)?;
-    let target = v4_at(bytes, 24)?;
-    match word_at(bytes, 6)? {
+    let mac = read_mac_at(bytes, 8)?;
+    let sender = read_ipv4_at(bytes, 14)?;
+    let target = read_ipv4_at(bytes, 24)?;
+    match read_u16_at(bytes, 6)? {
         1 => Some(DeviceMessage::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
         2 => Some(DeviceMessage::Tells { target: sender.into(), mac }),
         _ => None,
@@ -117,10 +117,10 @@ fn parse_arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
 
 fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
-    let length = usize::from(word_at(bytes, 2)?);
+    let length = usize::from(read_u16_at(bytes, 2)?);
     // Fragments are ignored. Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not
     // fragment" above them may be set.
-    let whole = word_at(bytes, 6)?.trailing_zeros() >= 14;
+    let whole = read_u16_at(bytes, 6)?.trailing_zeros() >= 14;
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
     }
@@ -137,12 +137,12 @@ fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
         [0, 0] => true,
         _ => return None,
     };
-    parse_echo(message, reply, v4_at(bytes, 12)?.into(), v4_at(bytes, 16)?.into())
+    parse_echo(message, reply, read_ipv4_at(bytes, 12)?.into(), read_ipv4_at(bytes, 16)?.into())
 }
 
 fn parse_echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
-    let id = word_at(message, 4)?;
-    let sequence = word_at(message, 6)?;
+    let id = read_u16_at(message, 4)?;
+    let sequence = read_u16_at(message, 6)?;
     Some(DeviceMessage::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
 }
 
@@ -150,10 +150,10 @@ fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.first()? >> 4 != 6 || *bytes.get(6)? != ICMPV6 {
         return None;
     }
-    let from = v6_at(bytes, 8)?;
-    let to = v6_at(bytes, 24)?;
-    let message = bytes.get(40..40 + usize::from(word_at(bytes, 4)?))?;
-    if icmpv6_sum(from, to, message) != 0xffff {
+    let from = read_ipv6_at(bytes, 8)?;
+    let to = read_ipv6_at(bytes, 24)?;
+    let message = bytes.get(40..40 + usize::from(read_u16_at(bytes, 4)?))?;
+    if compute_icmpv6_checksum(from, to, message) != 0xffff {
         return None;
     }
     // A message of neighbour discovery counts only if its hop limit is still 255 and its code 0 (RFC 4861 7.1): a
@@ -162,11 +162,11 @@ fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     match message.first()? {
         135 if local => {
             let mac = find_mac_option(message.get(24..)?, 1);
-            Some(DeviceMessage::Asks { sender: from.into(), mac, target: v6_at(message, 8)?.into() })
+            Some(DeviceMessage::Asks { sender: from.into(), mac, target: read_ipv6_at(message, 8)?.into() })
         }
         136 if local => {
             let mac = find_mac_option(message.get(24..)?, 2)?;
-            Some(DeviceMessage::Tells { target: v6_at(message, 8)?.into(), mac })
+            Some(DeviceMessage::Tells { target: read_ipv6_at(message, 8)?.into(), mac })
         }
         128 => parse_echo(message, false, from.into(), to.into()),
         129 => parse_echo(message, true, from.into(), to.into()),
@@ -182,13 +182,13 @@ fn find_mac_option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
         let length = usize::from(*bytes.get(1)?) * 8;
         let option = bytes.get(..length).filter(|option| !option.is_empty())?;
         if option[0] == kind {
-            return mac_at(option, 2);
+            return read_mac_at(option, 2);
         }
         bytes = &bytes[length..];
     }
 }
 
-fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
+fn compute_icmpv6_checksum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     let mut sum = checksum::ChecksumSum::default();
     // The pseudo-header of RFC 8200 8.1: both addresses, the length as 32 bits, three zero bytes and the protocol.
     sum.add_bytes(&from.octets());
@@ -200,7 +200,7 @@ fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
 }
 
 /// Returns the solicited-node multicast address of `ip`.
-pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+pub(super) fn solicited_node_address(ip: Ipv6Addr) -> Ipv6Addr {
     // RFC 4291 2.7.1: ff02::1:ff00:0/104 and the last 24 bits of the address.
     let [.., a, b, c] = ip.octets();
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
@@ -214,7 +214,7 @@ pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
 }
 
 /// Returns the link-local address of an interface (RFC 4291, modified EUI-64).
-pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
+pub(super) fn link_local_address(mac: Mac) -> Ipv6Addr {
     let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
     octets[8..11].copy_from_slice(&mac[..3]);
     octets[13..].copy_from_slice(&mac[3..]);
@@ -259,7 +259,7 @@ pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, ta
     message.extend(target.octets());
     message.extend([1, 1]);
     message.extend(interface.mac);
-    let to = solicited_node(target);
+    let to = solicited_node_address(target);
     icmpv6_frame(interface, group_mac(to), Endpoints { from, to }, 255, message)
 }
 
@@ -267,17 +267,17 @@ pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, ta
 pub(super) fn advertisement_frame(
     interface: &DeviceInterface,
     target: Ipv6Addr,
-    asked_by: Option<(Mac, Ipv6Addr)>,
+    requester: Option<(Mac, Ipv6Addr)>,
 ) -> Vec<u8> {
     // RFC 4861 4.4: bit 0x40 is "solicited" and set only in an answer to a station with an address; 0x20 is "override".
-    let flags = if asked_by.is_some() { 0x60 } else { 0x20 };
+    let flags = if requester.is_some() { 0x60 } else { 0x20 };
     let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
     message.extend(target.octets());
     message.extend([2, 1]);
     message.extend(interface.mac);
     let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let asked_by = asked_by.unwrap_or_else(|| (group_mac(everybody), everybody));
-    icmpv6_frame(interface, asked_by.0, Endpoints { from: target, to: asked_by.1 }, 255, message)
+    let requester = requester.unwrap_or_else(|| (group_mac(everybody), everybody));
+    icmpv6_frame(interface, requester.0, Endpoints { from: target, to: requester.1 }, 255, message)
 }
 
 /// Source and destination address of a packet.
@@ -303,7 +303,7 @@ fn icmpv6_frame(
     mut message: Vec<u8>,
 ) -> Vec<u8> {
     let Endpoints { from, to } = ends;
-    let sum = !icmpv6_sum(from, to, &message);
+    let sum = !compute_icmpv6_checksum(from, to, &message);
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     let mut packet = vec![0x60, 0, 0, 0];
     packet.extend(clamp_to_u16(message.len()).to_be_bytes());
@@ -364,7 +364,7 @@ pub fn is_protocol(bytes: &[u8]) -> bool {
             let head = frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4);
             match frame.rest.get(9) {
                 Some(&(ICMP | IGMP)) => true,
-                Some(&UDP) => word_at(frame.rest, head + 2) == Some(MDNS),
+                Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS),
                 _ => false,
             }
         }
@@ -378,7 +378,7 @@ pub fn is_protocol(bytes: &[u8]) -> bool {
 fn is_ipv6_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
     match next {
         Some(&ICMPV6) => true,
-        Some(&UDP) => word_at(frame.rest, head + 2) == Some(MDNS),
+        Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS),
         _ => false,
     }
 }

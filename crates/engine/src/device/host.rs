@@ -55,7 +55,7 @@ pub(crate) struct DeviceHost {
     gate: SendGate,
     /// Time until which it may send regardless of the gate.
     allowed_until: MonoTime,
-    /// Whether it shall answer and ask, as far as it may.
+    /// Whether the interfaces shall answer and send requests, as long as the lease permits it.
     is_wanted: bool,
 }
 
@@ -97,14 +97,14 @@ impl DeviceHost {
 
     pub(crate) fn switch_interfaces(&mut self, on: bool) {
         self.is_wanted = on;
-        self.follow_gate(self.clock.now());
+        self.apply_send_gate(self.clock.now());
     }
 
     /// Permits sending for this long, before the first lease arrives.
-    pub(crate) fn allow_for(&mut self, within: Nanos) {
+    pub(crate) fn permit_sending_for(&mut self, within: Nanos) {
         let now = self.clock.now();
         self.allowed_until = now + within;
-        self.follow_gate(now);
+        self.apply_send_gate(now);
     }
 
     /// Returns whether it may send now. Without a lease it always may.
@@ -114,7 +114,7 @@ impl DeviceHost {
 
     /// Stops sending when the lease ends, as senders do. Unlike a sender it resumes with the next lease, because no
     /// counter of its own would be wrong after a pause.
-    fn follow_gate(&mut self, now: MonoTime) {
+    fn apply_send_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
         self.machine.switch_interfaces(self.is_wanted && is_allowed, now, &mut self.out);
@@ -129,10 +129,10 @@ impl DeviceHost {
         }
     }
 
-    pub(crate) fn want_neighbours(&mut self, neighbours: &[DeviceNeighbour]) {
+    pub(crate) fn request_neighbours(&mut self, neighbours: &[DeviceNeighbour]) {
         let now = self.clock.now();
         for neighbour in neighbours {
-            self.machine.want_neighbour(*neighbour, now);
+            self.machine.request_neighbour(*neighbour, now);
         }
     }
 
@@ -155,7 +155,7 @@ impl DeviceHost {
     }
 
     /// Stops sending; frames that were handed over still leave.
-    pub(crate) fn go_silent(mut self) -> Result<(), Error> {
+    pub(crate) fn stop_and_drain(mut self) -> Result<(), Error> {
         self.switch_interfaces(false);
         let give_up = self.clock.now() + STUCK_TIMEOUT;
         self.send_frames(self.clock.now())?;
@@ -210,7 +210,7 @@ impl WorkerTask for DeviceHost {
     fn apply_control(&mut self, _: StreamControl) {}
 
     fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.follow_gate(now);
+        self.apply_send_gate(now);
         let Self { machine, rx, out, .. } = self;
         // A bounded batch per step: a flood of ARP must not keep the worker from its orders.
         let taken = rx.receive_frames(BATCH, &mut |frame| machine.on_frame(frame.bytes, now, out));

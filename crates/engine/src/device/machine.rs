@@ -12,11 +12,11 @@ use std::sync::Arc;
 /// Shortest and longest pause between two requests for the same address.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
 const LONGEST_PAUSE: Nanos = Nanos::from_millis(4_000);
-/// Interval at which known neighbours are asked again.
+/// Interval between two requests to a known neighbour.
 const REFRESH: Nanos = Nanos::from_millis(30_000);
 /// Time between two attempts of a ping.
 const PING_AGAIN: Nanos = Nanos::from_millis(500);
-/// Answers per second at most: a station that asks more often is no neighbour.
+/// Maximum number of answers per second. No regular neighbour sends more requests.
 const MAX_ANSWERS: u32 = 2_000;
 const SECOND: Nanos = Nanos::from_millis(1_000);
 const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
@@ -106,7 +106,7 @@ impl DeviceMachine {
         let gateways: Vec<DeviceNeighbour> =
             machine.interfaces.iter().flat_map(|(i, of)| unresolved_gateways(*i, of)).collect();
         for neighbour in gateways {
-            machine.want_neighbour(neighbour, MonoTime::default());
+            machine.request_neighbour(neighbour, MonoTime::default());
         }
         machine
     }
@@ -117,7 +117,7 @@ impl DeviceMachine {
         Self { permit, ..self }
     }
 
-    fn may_answer(&self, address: IpAddr) -> bool {
+    fn is_answer_permitted(&self, address: IpAddr) -> bool {
         let of_link = match address {
             IpAddr::V4(four) => four.is_link_local() || four.is_unspecified(),
             IpAddr::V6(six) => six.is_unicast_link_local() || six.is_unspecified(),
@@ -140,8 +140,8 @@ impl DeviceMachine {
         }
     }
 
-    /// Keeps asking for a neighbour from now on.
-    pub fn want_neighbour(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
+    /// Sends requests for this neighbour from now on, until its MAC address is known and regularly after that.
+    pub fn request_neighbour(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
         let new = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         self.found.entry(neighbour).or_insert(new);
     }
@@ -164,9 +164,9 @@ impl DeviceMachine {
         self.next_ping += 1;
         let route = self.find_route(interface, address, to);
         if let Some(PingRoute { via: NextHop::Asked(neighbour), .. }) = route {
-            self.want_neighbour(neighbour, now);
+            self.request_neighbour(neighbour, now);
         }
-        // A ping without a route is kept as failed, so that its number has a state.
+        // A ping without a route is stored as failed, so that a query of its number finds a state.
         let state = if route.is_some() { PingState::Waiting } else { PingState::Failed };
         let route = route.unwrap_or(PingRoute { from: to, via: NextHop::Given(interface, [0; 6]) });
         // An id has 16 bits; the constant makes a clash with other programs' pings unlikely.
@@ -219,7 +219,7 @@ impl DeviceMachine {
                     out.extend(
                         self.interfaces
                             .get(&neighbour.interface)
-                            .and_then(|of| question_frame(of, *neighbour)),
+                            .and_then(|of| build_neighbour_request(of, *neighbour)),
                     );
                 }
             }
@@ -261,11 +261,12 @@ impl DeviceMachine {
                 if let Some(mac) = mac {
                     self.learn_neighbour(&frame, *sender, *mac, now);
                 }
-                let Some(interface) = self.find_owner(&frame, *target).filter(|_| self.may_answer(*sender))
+                let Some(interface) =
+                    self.find_owner(&frame, *target).filter(|_| self.is_answer_permitted(*sender))
                 else {
                     return;
                 };
-                let answer = answer_frame(interface, *target, *sender, mac.unwrap_or(frame.from));
+                let answer = build_neighbour_answer(interface, *target, *sender, mac.unwrap_or(frame.from));
                 self.push_answer(now, answer, out);
             }
             DeviceMessage::Tells { target, mac } => self.learn_neighbour(&frame, *target, *mac, now),
@@ -279,7 +280,7 @@ impl DeviceMachine {
             }
             DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
                 let Some(interface) = self.find_owner(&frame, *to) else { return };
-                if interface.mac != frame.to || !self.may_answer(*from) {
+                if interface.mac != frame.to || !self.is_answer_permitted(*from) {
                     return;
                 }
                 let ends = Endpoints { from: *to, to: *from };
@@ -358,7 +359,11 @@ fn is_on_vlan(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
 
 /// Returns the link-local address of an interface with IPv6.
 fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
-    interface.addresses.iter().any(|address| address.ip.is_ipv6()).then(|| frames::link_local(interface.mac))
+    interface
+        .addresses
+        .iter()
+        .any(|address| address.ip.is_ipv6())
+        .then(|| frames::link_local_address(interface.mac))
 }
 
 fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
@@ -372,27 +377,33 @@ fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     out.extend(own_link_local(interface).map(|ip| frames::advertisement_frame(interface, ip, None)));
 }
 
-fn question_frame(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
+fn build_neighbour_request(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST, to)),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             // Source and target have the same scope (RFC 6724 section 5, rule 2).
-            let from = if to.is_unicast_link_local() { frames::link_local(interface.mac) } else { from };
+            let from =
+                if to.is_unicast_link_local() { frames::link_local_address(interface.mac) } else { from };
             Some(frames::solicitation_frame(interface, from, to))
         }
         _ => None,
     }
 }
 
-fn answer_frame(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
-    match (target, asked_by) {
-        (IpAddr::V4(target), IpAddr::V4(asked_by)) => {
-            Some(frames::arp_frame(interface, 2, target, mac, asked_by))
+fn build_neighbour_answer(
+    interface: &DeviceInterface,
+    target: IpAddr,
+    requester: IpAddr,
+    mac: Mac,
+) -> Option<Vec<u8>> {
+    match (target, requester) {
+        (IpAddr::V4(target), IpAddr::V4(requester)) => {
+            Some(frames::arp_frame(interface, 2, target, mac, requester))
         }
-        (IpAddr::V6(target), IpAddr::V6(asked_by)) => {
+        (IpAddr::V6(target), IpAddr::V6(requester)) => {
             // An unspecified source is duplicate address detection; the answer then goes to all nodes (RFC 4861 7.2.4).
-            let asked_by = (!asked_by.is_unspecified()).then_some((mac, asked_by));
-            Some(frames::advertisement_frame(interface, target, asked_by))
+            let requester = (!requester.is_unspecified()).then_some((mac, requester));
+            Some(frames::advertisement_frame(interface, target, requester))
         }
         _ => None,
     }

@@ -244,7 +244,7 @@ fn kernel_filter_passes_device_protocols_not_udp() {
         let neighbour = |address, text| DeviceNeighbour { interface: 0, address, ip: ip(text) };
         let mut all = Vec::new();
         let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
-        machine.want_neighbour(neighbour(0, "198.18.0.7"), at(0));
+        machine.request_neighbour(neighbour(0, "198.18.0.7"), at(0));
         machine.switch_interfaces(true, at(0), &mut all);
         all.extend(echo(&of, B, ["198.18.0.1", "198.18.0.2"], false, &[1]));
         all.extend(echo(&of, B, ["2001:2::1", "2001:2::2"], true, &[1]));

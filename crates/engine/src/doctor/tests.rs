@@ -87,7 +87,7 @@ fn a_fit_machine_has_no_problem() {
 
 #[test]
 fn each_interface_says_which_back_ends_it_has() {
-    let text = |machine: &MachineFacts, interface: &InterfaceFacts| back_ends(machine, interface);
+    let text = |machine: &MachineFacts, interface: &InterfaceFacts| describe_back_ends(machine, interface);
     let generic = InterfaceFacts { xdp: Some(XdpFeatures::default()), ..interface() };
     let native =
         InterfaceFacts { xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }), ..interface() };

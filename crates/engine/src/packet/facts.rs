@@ -16,7 +16,7 @@ pub struct InterfaceMeter {
     links: NamespaceLinks,
     index: u32,
     start: LinkCounters,
-    /// Frames sent since then that do not belong to the test.
+    /// Frames sent since the start of the meter that are not test frames.
     aside: Arc<AtomicU64>,
     /// Frames that arrived while the ring was opened: the ring may or may not have them.
     while_opening: u64,
@@ -31,7 +31,7 @@ impl InterfaceMeter {
 
     /// Excludes the frames that are counted in `aside`.
     #[must_use]
-    pub fn without_aside(self, aside: &Arc<AtomicU64>) -> Self {
+    pub fn exclude_frames(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }
     }
 

@@ -16,8 +16,8 @@ const fn classic_insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
-/// Returns the bytes to keep of a frame for which a program returns `k`.
-fn kept_bytes(k: u32, snap_len: Option<u32>) -> u32 {
+/// Returns how many bytes of a frame to record if the filter program returns `k`.
+fn count_kept_bytes(k: u32, snap_len: Option<u32>) -> u32 {
     if k == 0 { 0 } else { snap_len.unwrap_or(ALL) }
 }
 
@@ -30,10 +30,15 @@ pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32
             .insns()
             .iter()
             .map(|i| {
-                classic_insn(i.code, i.jt, i.jf, if i.code == 6 { kept_bytes(i.k, snap_len) } else { i.k })
+                classic_insn(
+                    i.code,
+                    i.jt,
+                    i.jf,
+                    if i.code == 6 { count_kept_bytes(i.k, snap_len) } else { i.k },
+                )
             })
             .collect(),
-        None if snap_len.is_some() => vec![classic_insn(6, 0, 0, kept_bytes(ALL, snap_len))],
+        None if snap_len.is_some() => vec![classic_insn(6, 0, 0, count_kept_bytes(ALL, snap_len))],
         None => return Vec::new(),
     };
     // After the jump the accumulator is zero again, as the program expects.

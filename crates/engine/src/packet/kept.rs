@@ -78,8 +78,8 @@ pub(crate) struct LentPart<T> {
 }
 
 impl KeptPorts {
-    /// Lends the port of an earlier run if it is as good as new, otherwise one that it opens now.
-    pub(crate) fn lend_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
+    /// Returns the port of an earlier run if it can be restarted, otherwise a port that is opened now.
+    pub(crate) fn reuse_or_open_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
         let request = PortRequest { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
         // An unused port that cannot be restarted is closed here, before the same interface is opened again.
         let kept =
@@ -105,8 +105,8 @@ impl KeptPorts {
         drop(kept);
     }
 
-    /// Closes all ports except those at these locations: an interface that the next run does not use is restored.
-    pub fn keep_only(&self, locations: &BTreeSet<PortLocation>) {
+    /// Closes all ports except those at these locations. An interface that the next run does not use gets its settings back.
+    pub fn close_all_except(&self, locations: &BTreeSet<PortLocation>) {
         let mut ports = self.lock_ports();
         let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
         let closed: Vec<_> = others.iter().filter_map(|location| ports.remove(location)).collect();

@@ -80,7 +80,7 @@ impl QuietInterface {
         let file = SettingsFile::for_link(netns, link)?;
         let unreadable = Self::restore_saved(&file, netns, link)?;
         // Read again, because the caller's `link` shows the settings that the killed process had made.
-        let mut quieted = Self::take_over(netns, &links.by_index(link.index)?, Vec::new())?;
+        let mut quieted = Self::adopt_interface(netns, &links.by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
         // Written before the first change: a process that is killed in between must leave a file.
         if let Err(error) = file.write_changes(&quieted.planned_changes(request)?) {
@@ -93,7 +93,7 @@ impl QuietInterface {
         // The MTU first: it is the only one of these settings that fails the run.
         quieted.set_mtu(links, request.mtu)?;
         quieted.switch_offloads_off()?;
-        quieted.silence_ipv6(links)?;
+        quieted.switch_ipv6_off(links)?;
         quieted.bring_up(links)?;
         // Caveats of the carrier are added later and forgotten between runs; these stay.
         quieted.caveats_of_settings = quieted.caveats.len();
@@ -107,14 +107,14 @@ impl QuietInterface {
         let error = match file.read_changes() {
             Ok(None) => return Ok(None),
             Ok(Some(changes)) => {
-                Self::take_over(netns, link, changes)?.restore_all()?;
+                Self::adopt_interface(netns, link, changes)?.restore_all()?;
                 return Ok(None);
             }
             Err(error) => error,
         };
-        let kept = match file.set_aside() {
+        let kept = match file.rename_unreadable_file() {
             Ok(path) => format!("the file is kept as {}", path.display()),
-            Err(error) => format!("the file cannot be set aside: {error}"),
+            Err(error) => format!("the file cannot be renamed: {error}"),
         };
         Ok(Some(format!(
             "{}: settings that a killed process changed may not be restored, because its file cannot be read: \
@@ -123,8 +123,8 @@ impl QuietInterface {
         )))
     }
 
-    /// Takes over an interface that another process left quiet; dropping it restores the interface.
-    pub fn take_over(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
+    /// Adopts the changes that another process made and did not undo. Dropping the value undoes them.
+    pub fn adopt_interface(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
         let file = Some(SettingsFile::for_link(netns, link)?);
         Ok(Self {
             netns: netns.duplicate()?,
@@ -167,7 +167,7 @@ impl QuietInterface {
 
     /// Attaches a program that passes every frame to a virtual cable that had GRO and is quiet now: a veth accepts
     /// redirected frames only while its end has GRO on or an XDP program. For callers without a program of their own.
-    pub fn keep_redirects(&mut self) {
+    pub fn attach_pass_program(&mut self) {
         let is_cable = self.link.kind.as_deref() == Some("veth");
         if !is_cable || !self.changes.contains(&InterfaceChange::Offload(Offload::Gro, true)) {
             return;
@@ -189,13 +189,13 @@ impl QuietInterface {
         &self.changes
     }
 
-    /// Leaves the interface as it is now, and removes its file.
-    pub fn leave_changed(mut self) {
+    /// Forgets the changes, so that dropping the value restores nothing, and removes the settings file.
+    pub fn forget_changes(mut self) {
         self.changes.clear();
     }
 
     /// Removes the file: the caller stores [`Self::changes`] elsewhere.
-    pub fn stop_saving(&mut self) -> Result<(), Error> {
+    pub fn delete_saved_settings(&mut self) -> Result<(), Error> {
         self.file.take().map_or(Ok(()), |file| file.remove_file())
     }
 
@@ -241,8 +241,8 @@ impl QuietInterface {
         Ok(())
     }
 
-    /// Keeps the kernel from sending neighbour and router messages of its own.
-    fn silence_ipv6(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
+    /// Stops the kernel from sending neighbour and router messages through this interface.
+    fn switch_ipv6_off(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         let key = self.ipv6_key();
         // A kernel without IPv6 has no such setting and is quiet.
         let Ok(before) = kernel::read_setting(&self.netns, &key) else { return Ok(()) };
@@ -311,7 +311,7 @@ impl QuietInterface {
             }
             // `Down` records that the link was up before.
             InterfaceChange::Down => NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, true),
-            InterfaceChange::Up => self.take_down(),
+            InterfaceChange::Up => self.switch_link_down(),
             InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
             InterfaceChange::Offload(offload, before) => {
                 EthtoolCalls::open_in(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
@@ -320,7 +320,7 @@ impl QuietInterface {
     }
 
     /// Switches the link down without losing IPv6 addresses, which the kernel removes unless told to keep them.
-    fn take_down(&self) -> Result<(), packetrig_sys::Error> {
+    fn switch_link_down(&self) -> Result<(), packetrig_sys::Error> {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
         let before = kernel::read_setting(&self.netns, &key);
         if before.is_ok() {

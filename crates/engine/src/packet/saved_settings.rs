@@ -79,7 +79,7 @@ impl SettingsFile {
     }
 
     /// Renames an unreadable file, so that the next one does not overwrite it. Returns its new path.
-    pub(super) fn set_aside(&self) -> io::Result<PathBuf> {
+    pub(super) fn rename_unreadable_file(&self) -> io::Result<PathBuf> {
         let mut aside = self.path.clone().into_os_string();
         aside.push(UNREADABLE);
         let aside = PathBuf::from(aside);
@@ -165,6 +165,6 @@ impl UnrestoredInterface {
         let object = format!("port {}", self.location());
         // The lock keeps a run from claiming the interface during the restore.
         let _lock = NameLock::take_name(&self.netns, &lock_name(self.link.index), &object)?;
-        QuietInterface::take_over(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
+        QuietInterface::adopt_interface(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
     }
 }

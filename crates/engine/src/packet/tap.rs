@@ -29,7 +29,7 @@ const INVALID: i32 = 22;
 pub struct TapOptions {
     /// Filter of the frames to give; `None` gives all.
     pub filter: Option<FilterProgram>,
-    /// Bytes needed of each frame. More may be given.
+    /// Number of bytes that the caller needs of each frame. Frames may be longer.
     pub snap_len: Option<u32>,
     /// Also receive frames for other stations.
     pub promiscuous: bool,
@@ -55,12 +55,12 @@ pub struct PacketTap {
 impl PacketTap {
     /// Starts to listen at the interface of this location.
     pub fn open_interface(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
-        let mut taps = Self::open_fanned(location, options, 1)?;
+        let mut taps = Self::open_fanout_rings(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("no ring was opened"))
     }
 
     /// Starts to listen with `count` rings that share the frames by flow: both directions of a flow are in one ring.
-    pub fn open_fanned(
+    pub fn open_fanout_rings(
         location: &PortLocation,
         options: TapOptions,
         count: usize,
@@ -79,11 +79,11 @@ impl PacketTap {
         };
         let code = filter::kernel_filter(options.filter.as_ref(), options.snap_len);
         let mut in_kernel = !code.is_empty();
-        let rings = match RxRing::open_fanned(&netns, link.index, &name, ring, &code, count) {
+        let rings = match RxRing::open_fanout_rings(&netns, link.index, &name, ring, &code, count) {
             // The kernel rejects some programs that libpcap compiles; the filter then runs here.
             Err(error) if in_kernel && error.errno() == Some(INVALID) => {
                 in_kernel = false;
-                RxRing::open_fanned(&netns, link.index, &name, ring, &[], count)?
+                RxRing::open_fanout_rings(&netns, link.index, &name, ring, &[], count)?
             }
             opened => opened?,
         };

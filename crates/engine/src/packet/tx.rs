@@ -11,7 +11,7 @@ use packetrig_stats::port::TxCounters;
 use packetrig_sys::clock;
 use packetrig_sys::packet::TxRing;
 
-/// Time that frames may wait without any being taken.
+/// Time limit for frames in the ring while the kernel takes none of them.
 const STALL_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// The transmit half of a port on AF_PACKET rings.

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Largest frame count: the kernel reads ten digits.
 const MAX_FRAMES: u64 = 9_999_999_999;
-/// Pauses from here on mean "never" to the kernel.
+/// The kernel reads pauses of this length or more as "never".
 const PAUSE_BOUND: u64 = 0x7fff_ffff;
 /// Bytes that the generator adds behind the headers: its own mark, number and time.
 const MARK: usize = 16;
@@ -39,7 +39,7 @@ pub(super) struct OptionReader {
     flow: String,
     options: Vec<String>,
     pub(super) problems: Vec<PlanProblem>,
-    /// Whether the plan leaves the hop limit open.
+    /// Whether the plan does not set the hop limit.
     pub(super) hops_open: bool,
 }
 

@@ -205,7 +205,7 @@ impl StreamTx for PktgenTx {
             // The kernel checks each option when it is written, and some depend on earlier ones.
             settings.options.iter().try_for_each(|option| self.generator.set_option(&device, option))?;
             settings.doubts.into_iter().for_each(|doubt| self.doubts.add_doubt(doubt));
-            let series = RateSeries::with_limit(spec.series_room(streams));
+            let series = RateSeries::with_limit(spec.series_seconds_to_reserve(streams));
             let counts = StreamTxCounts::default();
             self.lanes.push(PktgenLane { spec, device, size: settings.size, counts, errors: 0, series });
         }

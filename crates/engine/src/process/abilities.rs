@@ -65,7 +65,7 @@ impl StreamCheck<'_> {
             return None;
         };
         if need.repeat && !self.engine.abilities.repeat {
-            self.refuse_setting("duration", "cannot begin its file again");
+            self.refuse_setting("duration", "cannot repeat its file");
         }
         // Limited even if the engine is not: the file is written before the run starts.
         let most = self.engine.abilities.frames.unwrap_or(MAX_FRAMES).min(MAX_FRAMES);
@@ -104,7 +104,8 @@ pub(super) fn check_streams(
         check.check_schedule();
         match spec.source.template() {
             Some(template) => needs.extend(check.check_frames(template)),
-            None => check.refuse_setting("x_replay", "gets frames from packetrig, and none of capture files"),
+            None => check
+                .refuse_setting("x_replay", "gets its frames from packetrig and cannot send capture files"),
         }
         problems.append(&mut check.problems);
     }

@@ -55,8 +55,8 @@ impl EngineProcess {
         let mut prepared = command.prepare_command(directory.path())?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
-        child::end_with_us(&mut prepared);
-        child::lead_own_group(&mut prepared);
+        child::terminate_with_thread(&mut prepared);
+        child::start_in_own_group(&mut prepared);
         // Room for the result, so that the guardian never waits for this thread.
         let (started, start) = bounded(1);
         let (release, released) = bounded::<()>(0);
@@ -84,9 +84,9 @@ impl EngineProcess {
         })?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors)) = pipes else { return Err(gone()) };
-        child::never_wait(&input)?;
-        child::never_wait(&output)?;
-        child::never_wait(&errors)?;
+        child::set_nonblocking_pipe(&input)?;
+        child::set_nonblocking_pipe(&output)?;
+        child::set_nonblocking_pipe(&errors)?;
         Ok(Self {
             child,
             input: Some(input),
@@ -110,7 +110,7 @@ impl EngineProcess {
             LineStep::Message(reply) => Ok(Some(reply)),
             LineStep::Empty => Ok(None),
             LineStep::Ended => {
-                // Its last words on standard error usually say why it ended.
+                // The last line on standard error usually says why the engine ended.
                 self.errors.read_available();
                 Err(EngineFault::Ended(self.errors.last_line()))
             }
@@ -182,7 +182,7 @@ impl EngineProcess {
         // Other processes of the group may still be exiting, and may still send. One that nobody reaps
         // stays as a zombie.
         let give_up = self.clock.now() + COLLECTED_WITHIN;
-        while child::has_group(&self.child) && self.clock.now() < give_up {
+        while child::is_group_alive(&self.child) && self.clock.now() < give_up {
             self.clock.wait_until(self.clock.now() + PAUSE);
         }
         self.release = None;

@@ -43,7 +43,7 @@ pub const ADAPTERS: [EngineAdapter; 2] = [
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EngineCommand {
     Adapter(&'static EngineAdapter),
-    /// A program of the user's own.
+    /// A program that the user names by its path.
     Program(PathBuf),
 }
 
@@ -59,7 +59,7 @@ impl FromStr for EngineCommand {
         known.map(Self::Adapter).ok_or_else(|| {
             let names: Vec<&str> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
             format!(
-                "no engine `{text}`; known are {}, and any program by its path, such as ./{text}",
+                "`{text}` is not a known engine; use one of {}, or the path of a program, such as ./{text}",
                 names.join(" and ")
             )
         })
@@ -75,7 +75,7 @@ impl EngineCommand {
         }
     }
 
-    /// Prepares the command. `directory` is the engine's own.
+    /// Prepares the command. `directory` exists for this engine process only.
     pub(super) fn prepare_command(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
         let mut command = match self {
             Self::Program(program) => {

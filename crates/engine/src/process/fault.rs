@@ -17,7 +17,7 @@ pub(super) enum EngineFault {
     NoMessage { line: String, reason: String },
     #[error("it sent `{0}`, which is not expected now")]
     Unexpected(&'static str),
-    #[error("it speaks version {0} of the protocol, and packetrig speaks version {known}", known = super::PROTOCOL)]
+    #[error("it uses version {0} of the protocol, but packetrig needs version {known}", known = super::PROTOCOL)]
     Version(u32),
     #[error("it sent no `{what}` within {within}")]
     NoReply { what: &'static str, within: Nanos },
@@ -27,7 +27,7 @@ pub(super) enum EngineFault {
     Deaf,
     #[error("{0}")]
     Impossible(String),
-    #[error("it gave up: {0}")]
+    #[error("it reported an error: {0}")]
     GaveUp(String),
 }
 
@@ -67,6 +67,6 @@ mod tests {
             EngineFault::Ended("no such device".into()).to_string(),
             "it ended too early: no such device"
         );
-        assert!(EngineFault::Version(2).to_string().ends_with("packetrig speaks version 1"));
+        assert!(EngineFault::Version(2).to_string().ends_with("packetrig needs version 1"));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct EngineLane {
 
 impl EngineLane {
     pub(super) fn new(spec: Arc<StreamSpec>, bytes: [u64; 2], streams: usize) -> Self {
-        let series = RateSeries::with_limit(spec.series_room(streams));
+        let series = RateSeries::with_limit(spec.series_seconds_to_reserve(streams));
         let told = EngineCount { stream: spec.number, ..EngineCount::default() };
         Self { spec, bytes, told, first: None, last: None, counted_at: None, series }
     }
@@ -59,7 +59,7 @@ impl EngineLane {
         self.check_counts(&told, span)
             .map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
         let frames = told.frames - self.told.frames;
-        let bytes = with_fcs(told.bytes, told.frames) - with_fcs(self.told.bytes, self.told.frames);
+        let bytes = add_fcs_bytes(told.bytes, told.frames) - add_fcs_bytes(self.told.bytes, self.told.frames);
         self.first = told.first_ns.map(MonoTime::from_nanos).or(self.first);
         self.last = told.last_ns.map(MonoTime::from_nanos).or(self.last);
         self.told = EngineCount { bound_ns: told.bound_ns.or(self.told.bound_ns), ..told };
@@ -79,7 +79,7 @@ impl EngineLane {
         if frames < before.frames || bytes < before.bytes || refused < before.refused {
             return Err(format!("decrease: {frames} frames after {}", before.frames));
         }
-        // The numbers come from another program: they may be anything.
+        // The counts come from another program, so every sum must be checked for overflow.
         let taken = frames.checked_add(refused).ok_or("are too large")?;
         if let Some(total) = self.spec.timeline.total_frames().filter(|total| taken > *total) {
             return Err(format!("are {taken} frames, but the plan has {total}"));
@@ -87,7 +87,7 @@ impl EngineLane {
         let [shortest, longest] = self.bytes.map(|bytes| bytes.saturating_mul(frames));
         if !(shortest..=longest).contains(&bytes) {
             return Err(format!(
-                "cannot be: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"
+                "are impossible: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"
             ));
         }
         let possible = (from - COARSE).as_nanos()..=(now + COARSE).as_nanos();
@@ -139,7 +139,7 @@ impl EngineLane {
 
     pub(super) fn stream_counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
         let frames = self.taken_frames();
-        let bytes = with_fcs(self.told.bytes, self.told.frames);
+        let bytes = add_fcs_bytes(self.told.bytes, self.told.frames);
         // Only the first frame's time is known: the others are as late.
         let is_late = start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_AFTER);
         StreamTxCounts {
@@ -171,7 +171,7 @@ impl EngineLane {
     }
 }
 
-fn with_fcs(bytes: u64, frames: u64) -> u64 {
+fn add_fcs_bytes(bytes: u64, frames: u64) -> u64 {
     bytes.saturating_add(frames.saturating_mul(FrameSize::FCS.into()))
 }
 
@@ -193,7 +193,7 @@ fn spread_evenly(
         let since = at.since(origin).as_u64();
         let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
         let elapsed = next.since(from).as_u64();
-        // From the totals, so that the rounding errors of the seconds do not add up.
+        // Computed from the totals: differences of rounded seconds would add up their rounding errors.
         let by_then = (share(frames, elapsed), share(bytes, elapsed));
         series.add_frames(origin, at, by_then.0 - added.0, by_then.1 - added.1);
         added = by_then;

@@ -18,7 +18,7 @@ const SECOND: Nanos = Nanos::from_secs(1);
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LineStep {
     Message(EngineReply),
-    /// Nothing more at present.
+    /// The pipe has no more bytes at present.
     Empty,
     /// The other end has closed the pipe.
     Ended,
@@ -122,7 +122,7 @@ impl<R: Read> StderrTail<R> {
         }
     }
 
-    /// Returns its last line that is not empty.
+    /// Returns the last line of standard error that is not empty.
     pub(super) fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.tail);
         text.lines().rev().map(plain_text).find(|line| !line.is_empty()).unwrap_or_default()

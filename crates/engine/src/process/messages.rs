@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 1;
 
-/// Message from the rig to the engine.
+/// Message from packetrig to the engine.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum EngineOrder<'a> {
@@ -103,7 +103,7 @@ impl EngineStream {
     }
 }
 
-/// Message from the engine to the rig.
+/// Message from the engine to packetrig.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum EngineReply {
@@ -194,7 +194,7 @@ pub(super) struct EngineCount {
     pub(super) stream: u16,
     /// Frames that the kernel took.
     pub(super) frames: u64,
-    /// Their bytes, without FCS.
+    /// Bytes of these frames, without FCS.
     pub(super) bytes: u64,
     /// Frames that the kernel refused.
     #[serde(default)]

@@ -51,7 +51,7 @@ fn repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
     if template.tag_form(size).is_some() {
         return None;
     }
-    let fields = template.take_apart(size, number).fields;
+    let fields = template.split_into_parts(size, number).fields;
     fields.iter().try_fold(1, |period: u64, field| {
         let own = field.pattern.period();
         // The least common multiple: all fields must be back at their first value.

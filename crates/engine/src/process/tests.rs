@@ -152,16 +152,19 @@ fn impossible_counts_are_refused() {
         (count("ledger", 100, 100 * 128), "100 frames have 12400 to 12400 B without FCS, not 12800"),
         (
             count("ledger", 1, 124).replace("\"stream\":0", "\"stream\":5"),
-            "it counts stream 5, which it was not given",
+            "it reports counts of stream 5, which it does not send",
         ),
-        ("echo '{\"type\":\"ledger\",\"streams\":[]}'\n".to_owned(), "its ledger lacks stream 0"),
+        ("echo '{\"type\":\"ledger\",\"streams\":[]}'\n".to_owned(), "its ledger has no entry for stream 0"),
         (
             count("ledger", 1, 124).replace("\"frames\":1", "\"first_ns\":1,\"frames\":1"),
             "time 1 ns, which is not between",
         ),
         ("echo sent it all\n".to_owned(), "`sent it all` is not a message"),
         ("echo '{\"type\":\"ready\"}'\n".to_owned(), "it sent `ready`, which is not expected now"),
-        ("echo '{\"type\":\"failed\",\"text\":\"no memory\"}'\n".to_owned(), "it gave up: no memory"),
+        (
+            "echo '{\"type\":\"failed\",\"text\":\"no memory\"}'\n".to_owned(),
+            "it reported an error: no memory",
+        ),
     ] {
         let fault = fault_of(&[script.as_str(), "sleep 1000\n"].concat());
         assert!(fault.contains(why), "{fault}");
@@ -233,7 +236,7 @@ fn start_error_says_why_program_is_no_engine() {
         ("echo usage: tool FILE >&2; exit 1\n", "usage: tool FILE"),
         ("echo hello\n", "`hello` is not a message"),
         ("echo '{\"type\":\"hello\",\"protocol\":2,\"name\":\"x\"}'\n", "version 2 of the protocol"),
-        ("echo '{\"type\":\"failed\",\"text\":\"no license\"}'\n", "it gave up: no license"),
+        ("echo '{\"type\":\"failed\",\"text\":\"no license\"}'\n", "it reported an error: no license"),
     ] {
         let fault = ShellEngine::new(script).start().unwrap_err().to_string();
         assert!(fault.contains(why), "{fault}");

@@ -51,7 +51,7 @@ enum EnginePhase {
     /// The engine has not been started yet.
     Waiting,
     Sending,
-    /// The engine was told to stop.
+    /// The engine has received the order to stop.
     Stopping {
         since: MonoTime,
     },
@@ -59,7 +59,7 @@ enum EnginePhase {
     Leaving {
         since: MonoTime,
     },
-    /// Its process is gone.
+    /// The engine process has ended.
     Over,
 }
 
@@ -114,7 +114,10 @@ impl ProcessTx {
         let needs = abilities::check_streams(&self.hello, &job.streams)?;
         let mut streams = Vec::with_capacity(job.streams.len());
         for (spec, need) in job.streams.iter().zip(needs) {
-            let template = spec.source.template().ok_or(Error::Bug("an engine was given a capture file"))?;
+            let template = spec
+                .source
+                .template()
+                .ok_or(Error::Bug("an engine received a stream from a capture file"))?;
             let size = &template.spec().size;
             let bytes = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
             let capture = render::write_capture(self.engine.directory(), spec, template, need, job.key)?;
@@ -224,7 +227,10 @@ impl ProcessTx {
         for told in streams {
             let lane = self.lanes.iter_mut().find(|lane| lane.spec.number == told.stream);
             let lane = lane.ok_or_else(|| {
-                EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream))
+                EngineFault::Impossible(format!(
+                    "it reports counts of stream {}, which it does not send",
+                    told.stream
+                ))
             })?;
             // An engine may begin too early, which becomes a doubt. Before the order it cannot have sent anything.
             lane.update_counts(*told, start, (self.ordered_at.min(start), now))
@@ -238,7 +244,7 @@ impl ProcessTx {
         match self.lanes.iter().find(|lane| !streams.iter().any(|told| told.stream == lane.spec.number)) {
             None => Ok(()),
             Some(lane) => {
-                let text = format!("its ledger lacks stream {}", lane.spec.number);
+                let text = format!("its ledger has no entry for stream {}", lane.spec.number);
                 Err(EngineFault::Impossible(text))
             }
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Up to this many streams, latency has three significant digits; beyond, two, which take a seventh of the memory.
 const FINE_STREAMS: usize = 256;
-/// Outages that are kept separately for each stream: with few streams, and with many.
+/// Maximum number of outages that are stored separately for each stream: with few streams, and with many.
 const OUTAGES: [usize; 2] = [512, 64];
 /// A number that is this far ahead of the next one is compared with the frames that can have been sent by now.
 const JUMP: u64 = 64;
@@ -52,7 +52,7 @@ impl ReceiverLane {
             .template()
             .map(|template| StreamSegment::whole_stream(Arc::clone(template), spec.timeline));
         let mut window = SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]);
-        *window.quality_mut() = QualitySeries::with_limit(spec.series_room(streams));
+        *window.quality_mut() = QualitySeries::with_limit(spec.series_seconds_to_reserve(streams));
         Self {
             segments: StreamSegments::new(whole),
             started_at: 0,
@@ -64,7 +64,7 @@ impl ReceiverLane {
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: JitterMeter::default(),
-            series: RateSeries::with_limit(spec.series_room(streams)),
+            series: RateSeries::with_limit(spec.series_seconds_to_reserve(streams)),
             spec,
         }
     }
@@ -82,10 +82,10 @@ impl ReceiverLane {
         let bytes = frame.bytes;
         // Tags carry the low bits of the number. The window completes them to the number nearest to its newest one.
         let number = self.window.unwrap_number(found.tag.sequence, found.tag.form.sequence_bits());
-        if self.was_sent_before(&found, start, frame.at) || self.is_no_copy(&found, number) {
+        if self.was_sent_before(&found, start, frame.at) || self.cannot_be_copy(&found, number) {
             return None;
         }
-        let is_possible = self.can_have_been_sent(number, frame.at.since(start));
+        let is_possible = self.is_number_plausible(number, frame.at.since(start));
         let verdict = match self.segments.find_segment(number) {
             Some(take) => take.template().verify_frame(take.frame_index(number), key, &found, bytes, scratch),
             None => foreign::verify_payload(bytes, &found)?,
@@ -104,13 +104,15 @@ impl ReceiverLane {
 
     /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose
     /// mark fits by chance.
-    fn is_no_copy(&self, found: &FoundTag, number: u64) -> bool {
-        !self.spec.untimed && self.window.has_seen(number) && self.send_times.forbid_copy(number, found.tag)
+    fn cannot_be_copy(&self, found: &FoundTag, number: u64) -> bool {
+        !self.spec.untimed
+            && self.window.has_seen(number)
+            && self.send_times.rules_out_copy(number, found.tag)
     }
 
     /// Returns whether frame `number` can have been sent `elapsed` after T. Checked only where numbers jump: one
     /// impossible number would make all frames below it late.
-    fn can_have_been_sent(&self, number: u64, elapsed: Nanos) -> bool {
+    fn is_number_plausible(&self, number: u64, elapsed: Nanos) -> bool {
         if self.window.distance_ahead(number) < JUMP {
             return true;
         }
@@ -146,13 +148,13 @@ impl ReceiverLane {
             self.before_start = (self.before_start.0 + 1, self.before_start.1 + bytes);
         }
         if arrival == SequenceArrival::Stale {
-            // Its number may be wrong, so nothing can be compared.
+            // The sequence number may be damaged, so the frame cannot be compared with the sent one.
             return;
         }
         match known.verdict {
             // Only an intact tag has a send time that can be trusted.
             FrameComparison::Intact if arrival == SequenceArrival::New => {
-                self.send_times.note_frame(known.number, known.found.tag);
+                self.send_times.record_send_time(known.number, known.found.tag);
             }
             FrameComparison::Intact => {}
             FrameComparison::Altered => self.counts.altered += 1,

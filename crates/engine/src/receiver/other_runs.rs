@@ -1,4 +1,4 @@
-//! Frames of other runs, which a device may deliver long after their own run has ended.
+//! Counts frames of other runs. A device may deliver such frames long after their run has ended.
 
 use crate::stream::EarlierRun;
 use packetrig_stats::result::OtherRunFrames;

@@ -26,8 +26,8 @@ impl SendTimes {
         Self { begins: Box::new([0; BLOCKS]), newest: 0 }
     }
 
-    /// Records an intact frame whose number is the highest so far.
-    pub(super) fn note_frame(&mut self, number: u64, tag: FrameTag) {
+    /// Records the send time of an intact frame whose sequence number is the highest so far.
+    pub(super) fn record_send_time(&mut self, number: u64, tag: FrameTag) {
         let block = number / BLOCK;
         if block > self.newest && tag.form == TagForm::Full {
             let first = (self.newest + 1).max(block.saturating_sub(BLOCKS as u64 - 1));
@@ -40,7 +40,7 @@ impl SendTimes {
     }
 
     /// Returns whether a frame seen before cannot come again with this tag. Uses the sender's clock only.
-    pub(super) fn forbid_copy(&self, number: u64, tag: FrameTag) -> bool {
+    pub(super) fn rules_out_copy(&self, number: u64, tag: FrameTag) -> bool {
         let oldest = self.newest.saturating_sub(BLOCKS as u64 - 1);
         let next = (number / BLOCK + 1).max(oldest);
         if next > self.newest || tag.form != TagForm::Full {
@@ -70,7 +70,7 @@ mod tests {
     /// A frame each millisecond from a time on, up to this number.
     fn times(from_ns: u64, numbers: u64) -> SendTimes {
         let mut times = SendTimes::new();
-        (0..numbers).for_each(|number| times.note_frame(number, sent(from_ns + number * 1_000_000)));
+        (0..numbers).for_each(|number| times.record_send_time(number, sent(from_ns + number * 1_000_000)));
         times
     }
 
@@ -79,7 +79,7 @@ mod tests {
         // Also where the times wrap.
         for from_ns in [0, SECOND, (1 << 48) - 2 * SECOND] {
             let times = times(from_ns, 6000);
-            let forbid = |number, after_ns| times.forbid_copy(number, sent(from_ns + after_ns));
+            let forbid = |number, after_ns| times.rules_out_copy(number, sent(from_ns + after_ns));
             assert!(!forbid(3, 3_000_000) && !forbid(3, SECOND), "it may be the frame itself");
             assert!(forbid(3, 5 * SECOND) && forbid(1023, 2 * SECOND));
             assert!(!forbid(5900, 9 * SECOND), "nothing after it tells by when it was sent");
@@ -90,12 +90,12 @@ mod tests {
     fn skipped_or_forgotten_blocks_use_later_send_times() {
         let mut times = times(0, 100 * BLOCK);
         let seconds_of = |number: u64| number * 1_000_000;
-        assert!(!times.forbid_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");
-        assert!(times.forbid_copy(3, sent(seconds_of(99 * BLOCK))));
-        times.note_frame(103 * BLOCK, sent(200 * SECOND));
-        assert!(!times.forbid_copy(101 * BLOCK, sent(200 * SECOND)));
-        assert!(times.forbid_copy(101 * BLOCK, sent(201 * SECOND)));
+        assert!(!times.rules_out_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");
+        assert!(times.rules_out_copy(3, sent(seconds_of(99 * BLOCK))));
+        times.record_send_time(103 * BLOCK, sent(200 * SECOND));
+        assert!(!times.rules_out_copy(101 * BLOCK, sent(200 * SECOND)));
+        assert!(times.rules_out_copy(101 * BLOCK, sent(201 * SECOND)));
         let short = FrameTag { form: TagForm::Short, ..sent(0) };
-        assert!(!times.forbid_copy(3, short), "it says no time");
+        assert!(!times.rules_out_copy(3, short), "it says no time");
     }
 }

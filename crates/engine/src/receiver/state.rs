@@ -1,4 +1,4 @@
-//! All streams at one receiver: finds the stream of a frame, or the reason why it has none.
+//! State of one receiver: finds the stream of each frame, or the reason why the frame belongs to no stream.
 
 use super::elsewhere::UnexpectedStream;
 use super::lane::{ReceiverLane, RecognisedFrame};
@@ -47,11 +47,11 @@ pub(super) struct ReceiverState {
 impl ReceiverState {
     pub(super) fn from_job(job: RxJob) -> Self {
         let streams = job.streams.len();
-        let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
+        let lane_of = index_by_number(job.streams.iter().map(|spec| spec.number));
         let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
         let has_recording = job.streams.iter().any(|spec| matches!(spec.source, FrameSource::Recorded(_)));
         Self {
-            elsewhere_of: places_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
+            elsewhere_of: index_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
             contents: has_recording.then(ContentCounts::preallocated),
@@ -73,14 +73,14 @@ impl ReceiverState {
     }
 
     /// Updates the captures between batches.
-    pub(super) fn attend_taps(
+    pub(super) fn update_captures(
         &mut self,
         port: &mut impl FrameRx,
         now: MonoTime,
         is_idle: bool,
     ) -> Result<(), Error> {
         for tap in &mut self.taps {
-            if tap.attend_capture(now, is_idle) {
+            if tap.update_capture(now, is_idle) {
                 tap.on_ring_read(port.ring_progress()?, now);
                 tap.on_ring_dropped(port.read_rx_counters()?.ring_dropped);
             }
@@ -95,18 +95,18 @@ impl ReceiverState {
 
     pub(super) fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
-        self.elsewhere_of = places_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
+        self.elsewhere_of = index_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
         // Grown here and not while frames are received: the hot path allocates nothing.
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);
         self.lanes.extend(streams.into_iter().map(|spec| ReceiverLane::new(spec, all)));
-        self.lane_of = places_by_number(self.lanes.iter().map(|lane| lane.spec.number));
+        self.lane_of = index_by_number(self.lanes.iter().map(|lane| lane.spec.number));
     }
 
     pub(super) fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) {
         for (number, take) in segments {
-            let Some(lane) = find_place(&self.lane_of, *number) else { continue };
+            let Some(lane) = find_index(&self.lane_of, *number) else { continue };
             let headers = take.template().header_len().max(self.scratch.len());
             self.scratch.resize(headers, 0);
             self.lanes[lane].announce_segment(take.clone());
@@ -117,10 +117,12 @@ impl ReceiverState {
         for tap in &mut self.taps {
             tap.offer_frame(&frame);
         }
-        let Some((lane, known)) = self.recognise_frame(&frame) else { return self.take_unrecognised(&frame) };
+        let Some((lane, known)) = self.recognise_frame(&frame) else {
+            return self.count_unrecognised(&frame);
+        };
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.bytes += bytes;
-        // A damaged number belongs to the run, but to no frame of it.
+        // The frame is of this run, but its damaged number names a frame that was not sent yet.
         self.unnumbered += u64::from(!known.is_possible);
         let lane = &mut self.lanes[lane];
         lane.on_frame(&known, &frame, self.start);
@@ -134,7 +136,7 @@ impl ReceiverState {
         // no candidate is intact.
         let mut damaged = None;
         for found in tag::tag_candidates(frame.bytes, self.key) {
-            let Some(lane) = find_place(&self.lane_of, found.tag.stream) else { continue };
+            let Some(lane) = find_index(&self.lane_of, found.tag.stream) else { continue };
             let known = self.lanes[lane].compare_frame(self.key, found, frame, self.start, &mut self.scratch);
             let Some(known) = known else { continue };
             if known.verdict != FrameComparison::Corrupt && known.is_possible {
@@ -151,15 +153,15 @@ impl ReceiverState {
     }
 
     /// Counts a frame without a readable tag of a stream that is expected here.
-    fn take_unrecognised(&mut self, frame: &RxFrame<'_>) {
+    fn count_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         // From the strongest evidence to the weakest: a tag of this run, a tag of another, equal headers, a protocol. A
         // frame must be in exactly one account, so the order decides and nothing is counted twice.
-        if self.take_misdelivered(frame) {
+        if self.count_if_misdelivered(frame) {
             self.misdelivered += 1;
         } else if self.other_runs.count_frame(frame.bytes, self.run_start(), frame.at) {
             // Counted by `other_runs`.
-        } else if let Some(lane) = self.lane_by_headers(frame.bytes) {
+        } else if let Some(lane) = self.find_lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;
             self.unnumbered += 1;
             self.bytes += bytes;
@@ -174,20 +176,20 @@ impl ReceiverState {
         }
     }
 
-    fn take_misdelivered(&mut self, frame: &RxFrame<'_>) -> bool {
+    fn count_if_misdelivered(&mut self, frame: &RxFrame<'_>) -> bool {
         let Self { elsewhere, elsewhere_of, key, .. } = self;
         tag::tag_candidates(frame.bytes, *key).any(|found| {
-            let place = find_place(elsewhere_of, found.tag.stream);
+            let place = find_index(elsewhere_of, found.tag.stream);
             place.is_some_and(|place| elsewhere[place].count_frame(&found, frame))
         })
     }
 
     /// Finds the stream whose headers the frame has: its tag is damaged.
-    fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
+    fn find_lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut ReceiverLane> {
         self.lanes.iter_mut().take(MAX_COMPARED).find(|lane| lane.has_headers_of(bytes))
     }
 
-    /// Adds the counters that are kept here to those of the port's rings.
+    /// Adds the frame classes that the receiver counts to the counters of the port's rings.
     pub(super) fn add_port_counts(&self, counters: RxCounters) -> RxCounters {
         RxCounters {
             foreign: self.foreign,
@@ -225,8 +227,8 @@ fn longest_headers(streams: &[Arc<StreamSpec>]) -> usize {
     templates.map(|template| template.header_len()).max().unwrap_or(0)
 }
 
-/// Maps a stream number to its index plus one; zero where there is none.
-fn places_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
+/// Returns a table: the entry for a stream number is the index of the stream plus one, or zero without a stream.
+fn index_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
     let room = numbers.clone().map(|number| usize::from(number) + 1).max().unwrap_or(0);
     let mut places = vec![0; room];
     for (place, number) in numbers.enumerate() {
@@ -235,6 +237,6 @@ fn places_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
     places
 }
 
-pub(super) fn find_place(places: &[usize], number: u16) -> Option<usize> {
+pub(super) fn find_index(places: &[usize], number: u16) -> Option<usize> {
     places.get(usize::from(number)).and_then(|place| place.checked_sub(1))
 }

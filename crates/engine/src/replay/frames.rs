@@ -46,7 +46,7 @@ impl StreamFrames {
     }
 
     /// Returns whether the frames have due times.
-    pub(crate) fn are_paced(&self) -> bool {
+    pub(crate) fn have_due_times(&self) -> bool {
         !matches!(self, Self::Played(playing) if playing.timing == ReplayTiming::Fastest)
     }
 
@@ -68,12 +68,12 @@ impl StreamFrames {
 
     /// Returns whether the last due time came from the schedule, not from a retry and not "at once".
     pub(crate) fn are_scheduled(&self) -> bool {
-        self.are_paced() && !self.were_missing()
+        self.have_due_times() && !self.was_next_unread()
     }
 
     /// Returns whether the next frame was not read yet when its due time was requested, so that it
     /// must be requested again.
-    pub(crate) fn were_missing(&self) -> bool {
+    pub(crate) fn was_next_unread(&self) -> bool {
         matches!(self, Self::Played(playing) if playing.is_waiting)
     }
 }
@@ -127,7 +127,7 @@ impl PlayedRecording {
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
         // sender records the first number of each second as it passes it.
         if second >= self.next_second as u64 {
-            self.next_second = self.track.mark_seconds(self.next_second, second, number);
+            self.next_second = self.track.record_first_of_seconds(self.next_second, second, number);
         }
         let written = self.player.write_frame(number, stamp, slot)?;
         if self.tagged && !written.has_tag {

@@ -22,7 +22,7 @@ pub(crate) enum NextFrame {
     Due(Nanos),
     /// The reader has not read it yet.
     NotYet,
-    /// No more frames follow.
+    /// The file and all its repetitions have been played.
     Ended,
 }
 

@@ -45,7 +45,7 @@ impl ReplaySchedule {
 impl RecordingReader {
     pub(super) fn read_recording(mut self) {
         let stopped = self.read_passes();
-        self.track.note_stopped(stopped);
+        self.track.record_reader_end(stopped);
     }
 
     /// Reads all passes; returns why no more frames follow.
@@ -91,7 +91,7 @@ impl RecordingReader {
             }
             if let Some(ending) = ending {
                 input.skipped = skipped.unwrap_or(input.skipped);
-                track.note_ending(ending, input.skipped);
+                track.record_file_ending(ending, input.skipped);
                 // The survey found frames. Without any, an endless replay would read the file over and over.
                 return Ok(pass.is_empty.then_some(ReaderEnd::Changed));
             }
@@ -112,7 +112,7 @@ struct FilePass<'a> {
     batch: &'a mut FrameBatch,
     schedule: &'a mut ReplaySchedule,
     scratch: Vec<u8>,
-    /// Whether no frame was read so far.
+    /// Whether no frame has been read yet in this pass.
     is_empty: bool,
     /// Whether a frame is longer than any at the time of the survey.
     is_other: bool,

@@ -20,7 +20,7 @@ const VLAN: [u8; 2] = [0x81, 0];
 pub struct ReplaySurvey {
     /// Facts that a plan needs.
     pub facts: RecordingFacts,
-    /// Frames without room for a tag.
+    /// Frames that are too short for a tag.
     pub untaggable: u64,
     /// Packets that cannot be replayed.
     pub skipped: SkippedPackets,
@@ -46,7 +46,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
         }
     };
     if sums.frames == 0 {
-        return Err(recording_error(path, describe_emptiness(&input.skipped, &ending)));
+        return Err(recording_error(path, explain_missing_frames(&input.skipped, &ending)));
     }
     // No link carries merged frames.
     if sums.merged > 0 {
@@ -60,7 +60,7 @@ pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, 
     })
 }
 
-fn describe_emptiness(skipped: &SkippedPackets, ending: &FileEnding) -> String {
+fn explain_missing_frames(skipped: &SkippedPackets, ending: &FileEnding) -> String {
     let reasons = skipped.describe_reasons();
     match ending {
         FileEnding::Damaged(why) if reasons.is_empty() => why.clone(),

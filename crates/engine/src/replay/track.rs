@@ -59,7 +59,7 @@ impl ReplayTrack {
 
     /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
     /// record. Returns the next such second.
-    pub(crate) fn mark_seconds(&self, from: usize, second: u64, number: u64) -> usize {
+    pub(crate) fn record_first_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
             // Relaxed is enough: a receiver that sees an old value only dates a loss too early.
@@ -90,11 +90,11 @@ impl ReplayTrack {
         write(&mut self.remarks.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    pub(super) fn note_ending(&self, ending: FileEnding, skipped: SkippedPackets) {
+    pub(super) fn record_file_ending(&self, ending: FileEnding, skipped: SkippedPackets) {
         self.update_remarks(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
     }
 
-    pub(super) fn note_stopped(&self, stopped: ReaderEnd) {
+    pub(super) fn record_reader_end(&self, stopped: ReaderEnd) {
         self.update_remarks(|remarks| remarks.stopped = Some(stopped));
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct SenderResult {
     pub(super) has_failed: bool,
 }
 
-/// A part of a port that works independently.
+/// A component of a port that has its own worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortPart {
     Sender,
@@ -43,7 +43,7 @@ pub(super) enum PortPart {
     Interfaces,
 }
 
-/// A part of a port that an error ended before the run did.
+/// A component of a port that failed before the end of the run.
 #[derive(Debug)]
 pub(super) struct PartFault {
     pub(super) part: PortPart,
@@ -100,32 +100,32 @@ impl RigAccount<'_> {
     pub(super) fn fill_result(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
         for outcome in self.ports {
             let texts = outcome.caveats.iter().cloned();
-            result
-                .caveats
-                .extend(texts.map(|text| self.port_caveat(outcome.port, CaveatKind::NotQuiet, text, false)));
+            result.caveats.extend(
+                texts.map(|text| self.build_port_caveat(outcome.port, CaveatKind::NotQuiet, text, false)),
+            );
         }
         for outcome in self.ports {
             let faults = outcome.sender_fault.iter().cloned();
             result.caveats.extend(
-                faults.map(|text| self.port_caveat(outcome.port, CaveatKind::EngineFailed, text, true)),
+                faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::EngineFailed, text, true)),
             );
             let faults = outcome.faults.iter().map(PartFault::describe_fault);
             result.caveats.extend(
-                faults.map(|text| self.port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
+                faults.map(|text| self.build_port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
             );
             let port = self.port_result(outcome, result);
-            result.caveats.extend(self.doubt_lateness(outcome.port, &result.send));
-            self.doubt_port(&port, &mut result.caveats);
+            result.caveats.extend(self.build_lateness_caveat(outcome.port, &result.send));
+            self.add_port_caveats(&port, &mut result.caveats);
             result.ports.push(port);
         }
         for sent in &result.send {
-            self.doubt_sender(sent, &mut result.caveats);
+            self.add_sender_caveats(sent, &mut result.caveats);
         }
         for received in &result.receive {
-            self.doubt_receiver(received, &mut result.caveats);
+            self.add_receiver_caveats(received, &mut result.caveats);
         }
         // A run that was stopped after its last frame is complete.
-        if self.interrupted && result.send.iter().any(|sent| self.ended_early(sent)) {
+        if self.interrupted && result.send.iter().any(|sent| self.has_ended_early(sent)) {
             let text = "the run was stopped before its plan ended".to_owned();
             result.caveats.push(Caveat {
                 doubt: CaveatKind::Interrupted,
@@ -141,11 +141,11 @@ impl RigAccount<'_> {
     }
 
     /// Adds caveats about the capture files that were replayed from here, and about their untagged frames.
-    pub(super) fn doubt_recordings(&self, result: &mut NodeResult) {
+    pub(super) fn add_recording_caveats(&self, result: &mut NodeResult) {
         for sent in &result.send {
             if let Some(FrameSource::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
                 for (text, matters) in track.remarks() {
-                    result.caveats.push(self.stream_caveat(
+                    result.caveats.push(self.build_stream_caveat(
                         sent.stream,
                         CaveatKind::Recording,
                         text,
@@ -159,13 +159,13 @@ impl RigAccount<'_> {
                 let text = format!(
                     "{untagged} of {frames} frames have no room for a tag; receivers compare their content instead"
                 );
-                result.caveats.push(self.stream_caveat(sent.stream, CaveatKind::Untagged, text, false));
+                result.caveats.push(self.build_stream_caveat(sent.stream, CaveatKind::Untagged, text, false));
             }
         }
     }
 
     /// Returns whether a stream ended before its plan. An endless stream has no end to be stopped before.
-    fn ended_early(&self, sent: &SendResult) -> bool {
+    fn has_ended_early(&self, sent: &SendResult) -> bool {
         self.plan.streams[sent.stream].timeline.total_frames().is_some_and(|total| sent.counts.frames < total)
     }
 
@@ -185,10 +185,10 @@ impl RigAccount<'_> {
         let mut ledger = FrameLedger::default();
         // A port that only receives has no sender accounts to balance.
         if !sent.is_empty() {
-            sender_accounts(&mut ledger, &sent, &outcome.tx);
+            add_sender_accounts(&mut ledger, &sent, &outcome.tx);
         }
         if let Some(rx) = &outcome.rx {
-            receiver_accounts(&mut ledger, &received, rx);
+            add_receiver_accounts(&mut ledger, &received, rx);
         }
         PortResult {
             port,
@@ -211,7 +211,7 @@ impl RigAccount<'_> {
         }
     }
 
-    fn doubt_port(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
+    fn add_port_caveats(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
         let mut doubts = PortDoubts { account: self, port: port.port, caveats };
         // Frames lost by the rig look like loss of the device, so this caveat matters.
         let lost = port.rx.ring_dropped;
@@ -251,7 +251,7 @@ impl RigAccount<'_> {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
             doubts.add_caveat(CaveatKind::ForeignFrames, text, false);
         }
-        // An imbalance is a bug or a counter that lies; either way the numbers are not certain.
+        // An imbalance means a bug or a wrong counter of a driver. In both cases the counts are uncertain.
         for imbalance in port.ledger.find_imbalances() {
             doubts.add_caveat(CaveatKind::Unbalanced, imbalance.to_string(), true);
         }
@@ -265,7 +265,7 @@ impl RigAccount<'_> {
         }
     }
 
-    fn doubt_sender(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
+    fn add_sender_caveats(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
         // Caveats, never a verdict: faults of the rig must not count against the device (decision 0017).
         let unsent = sent.planned.saturating_sub(sent.counts.frames);
         if unsent > 0 {
@@ -274,7 +274,7 @@ impl RigAccount<'_> {
                 sent.planned,
                 Ratio::new(unsent, sent.planned)
             );
-            caveats.push(self.stream_caveat(sent.stream, CaveatKind::SenderShort, text, true));
+            caveats.push(self.build_stream_caveat(sent.stream, CaveatKind::SenderShort, text, true));
         }
         if sent.counts.lease_ended {
             // An endless stream has no total to compare with.
@@ -284,12 +284,12 @@ impl RigAccount<'_> {
                 "the lease expired because the controller did not renew it: the sender stopped after {}{of} frames",
                 sent.counts.frames
             );
-            caveats.push(self.stream_caveat(sent.stream, CaveatKind::LeaseEnded, text, true));
+            caveats.push(self.build_stream_caveat(sent.stream, CaveatKind::LeaseEnded, text, true));
         }
     }
 
     /// Adds one caveat for the late frames of a port: a stall makes frames of all its streams late.
-    fn doubt_lateness(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
+    fn build_lateness_caveat(&self, port: usize, sent: &[SendResult]) -> Option<Caveat> {
         let streams = &self.plan.plan.streams;
         let late: Vec<_> =
             sent.iter().filter(|row| row.counts.late > 0 && streams[row.stream].tx == port).collect();
@@ -300,15 +300,15 @@ impl RigAccount<'_> {
             format!("{frames} frames{of} ({share}) left more than {LATE_AFTER} late, up to {latest}")
         };
         Some(match late.as_slice() {
-            [only] => self.stream_caveat(only.stream, CaveatKind::SentLate, said(""), false),
+            [only] => self.build_stream_caveat(only.stream, CaveatKind::SentLate, said(""), false),
             many => {
                 let text = said(&format!(" of {} streams", many.len()));
-                self.port_caveat(port, CaveatKind::SentLate, text, false)
+                self.build_port_caveat(port, CaveatKind::SentLate, text, false)
             }
         })
     }
 
-    fn doubt_receiver(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {
+    fn add_receiver_caveats(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {
         let stream = &self.plan.plan.streams[received.stream];
         if received.counts.negative > 0 {
             let text = format!(
@@ -316,7 +316,7 @@ impl RigAccount<'_> {
                 received.counts.negative,
                 Nanos::new(received.counts.least_delay_ns.unsigned_abs())
             );
-            caveats.push(self.stream_caveat(received.stream, CaveatKind::Clock, text, false));
+            caveats.push(self.build_stream_caveat(received.stream, CaveatKind::Clock, text, false));
         }
         // Without a send time there is no latency, and the report must say why the value is absent.
         let spec = self.specs.get(received.stream);
@@ -328,7 +328,7 @@ impl RigAccount<'_> {
             && received.counts.frames > 0
         {
             let why = if is_untimed {
-                "another program sends its frames, which were made before the run and have no send time"
+                "another program sends frames that were built before the run, without a send time"
             } else if sent_elsewhere {
                 "the clock of its sender could not be compared with this node's, or its frames have no room for \
                     a send time"
@@ -336,7 +336,7 @@ impl RigAccount<'_> {
                 "its frames have no room for a send time"
             };
             let text = format!("{why}: no latency");
-            caveats.push(self.stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
+            caveats.push(self.build_stream_caveat(received.stream, CaveatKind::NoSendTime, text, false));
         }
         // Without the sender's link speed this node had to assume the rate of a stream in percent.
         let is_exact = self.plan.streams.get(received.stream).is_some_and(|bound| !bound.assumed);
@@ -344,7 +344,7 @@ impl RigAccount<'_> {
         if sent_elsewhere && received.counts.sequence.lost > 0 && !has_seconds {
             let text = "another node sends it, so this node does not know exactly when its frames were due: the \
                 number of seconds with loss is an estimate";
-            caveats.push(self.stream_caveat(
+            caveats.push(self.build_stream_caveat(
                 received.stream,
                 CaveatKind::NotMeasured,
                 text.to_owned(),
@@ -364,19 +364,19 @@ impl RigAccount<'_> {
             let reasons = captured.missing.describe_reasons().join(", ");
             let failure = captured.failure.map(|why| format!(" ({why})")).unwrap_or_default();
             let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
-            caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
+            caveats.push(self.build_port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         } else if let Some(why) = captured.failure {
             let text = format!("the capture is not in its file: {why}");
-            caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
+            caveats.push(self.build_port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
         }
         CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }
     }
 
-    fn stream_caveat(&self, stream: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
+    fn build_stream_caveat(&self, stream: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
         Caveat { doubt, subject: self.plan.plan.streams[stream].name.clone(), text, matters }
     }
 
-    fn port_caveat(&self, port: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
+    fn build_port_caveat(&self, port: usize, doubt: CaveatKind, text: String, matters: bool) -> Caveat {
         Caveat { doubt, subject: self.plan.plan.ports[port].name.clone(), text, matters }
     }
 }
@@ -390,11 +390,11 @@ struct PortDoubts<'a, 'b> {
 
 impl PortDoubts<'_, '_> {
     fn add_caveat(&mut self, doubt: CaveatKind, text: String, matters: bool) {
-        self.caveats.push(self.account.port_caveat(self.port, doubt, text, matters));
+        self.caveats.push(self.account.build_port_caveat(self.port, doubt, text, matters));
     }
 }
 
-fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCounters) {
+fn add_sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCounters) {
     let planned = sent.iter().map(|s| s.planned).sum();
     // The ledger balances planned = unsent + built.
     let built: u64 = sent.iter().map(|s| s.counts.frames).sum();
@@ -408,7 +408,7 @@ fn sum_counts(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64
     received.iter().map(|result| of(result)).sum()
 }
 
-fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
+fn add_receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
     ledger.add_receiver(port);
     ledger.add_frames(LedgerAccount::Recognised, sum_counts(received, |r| r.counts.frames));
     ledger.add_frames(LedgerAccount::Counted, sum_counts(received, |r| r.counts.sequence.unique));

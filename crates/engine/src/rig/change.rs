@@ -25,7 +25,7 @@ const LEAD: Nanos = Nanos::from_millis(12);
 
 /// A change in progress.
 pub(super) struct RigChange {
-    /// Continuation of the held streams that are sent here.
+    /// Segments with which the held streams of this node continue.
     own: BTreeMap<usize, StreamContinuation>,
     /// New plan, to be applied with the announcement.
     growth: Option<RigGrowth>,
@@ -83,8 +83,8 @@ impl SteeredPlane for TestRig {
         self.require_steerable()?;
         self.undo_change()?;
         let change = match steer {
-            PlanChange::Start(streams) => self.hold_idle(&self.known_streams(streams)?, false)?,
-            PlanChange::Resume(streams) => self.hold_idle(&self.known_streams(streams)?, true)?,
+            PlanChange::Start(streams) => self.hold_idle_streams(&self.known_streams(streams)?, false)?,
+            PlanChange::Resume(streams) => self.hold_idle_streams(&self.known_streams(streams)?, true)?,
             PlanChange::Replan(growth) => self.hold_changed(growth)?,
             _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
@@ -147,7 +147,7 @@ impl TestRig {
         if let Some(growth) = change.growth.take() {
             self.apply_growth(growth)?;
         }
-        // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its
+        // All nodes get the same start time, but one of them may receive it late. It then begins as soon as its
         // own receivers can know.
         let soonest = self.clock.now() + LEAD;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
@@ -171,7 +171,7 @@ impl TestRig {
     }
 
     /// Holds those streams that are not being sent; the others continue undisturbed.
-    fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
+    fn hold_idle_streams(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<RigChange, Error> {
         let here: BTreeSet<usize> = self
             .sent_here()
             .filter(|stream| streams.contains(stream) && !self.gone.contains(stream))
@@ -181,7 +181,7 @@ impl TestRig {
         self.resolve_neighbours(&idle)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&idle)? {
-            let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
+            let StreamSource { template, timeline } = stream_source(&self.specs[stream])?;
             let state = &self.steered_streams_mut()[stream];
             let paused = state.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
@@ -207,7 +207,7 @@ impl TestRig {
         let sending = self.sending_streams(&changed)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&sending)? {
-            let StreamSource { template, timeline: wanted } = source_of(&growth.specs[stream])?;
+            let StreamSource { template, timeline: wanted } = stream_source(&growth.specs[stream])?;
             let Some(take) = &self.steered_streams_mut()[stream].segment else { continue };
             let first = take.frame_index(number);
             let timeline = take.rhythm_from(first.index, wanted);
@@ -217,9 +217,9 @@ impl TestRig {
         Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
-    /// Compiles the growth of the plan for this rig.
+    /// Compiles the additions to the plan for the ports of this node.
     fn compile_growth(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
-        const MISSED: Error = Error::Bug("the plan grew by a change that this rig has not made");
+        const MISSED: Error = Error::Bug("this node has missed an earlier change of the plan");
         let mut newer = Plan::clone(growth.newer());
         self.places.set_locations(&mut newer);
         // Ports are open, locked and measured from the start; their counters would lose their meaning.
@@ -236,7 +236,7 @@ impl TestRig {
         let plan = self.plan.with_growth(growth, &newer).ok_or(MISSED)?;
         let kept: BTreeSet<usize> = growth.indices().iter().copied().collect();
         let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
-        self.places.ask_open(&plan_without(&plan, &gone), &infos)?;
+        self.places.check_permit_of_open_ports(&plan_without_streams(&plan, &gone), &infos)?;
         let mut specs = Vec::with_capacity(plan.streams.len());
         for stream in 0..plan.streams.len() {
             let mac = self.resolved.get(&stream).copied();
@@ -278,7 +278,7 @@ impl TestRig {
             self.specs[stream] = stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
-        let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
+        let StreamSource { template, timeline } = stream_source(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
         Ok(StreamSegment::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
@@ -297,14 +297,14 @@ impl TestRig {
 }
 
 /// Returns the plan without removed streams: nothing starts them again.
-fn plan_without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
+fn plan_without_streams(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
-    rest.plan.streams = remove_gone(&plan.plan.streams, gone);
-    rest.streams = remove_gone(&plan.streams, gone);
+    rest.plan.streams = without_removed(&plan.plan.streams, gone);
+    rest.streams = without_removed(&plan.streams, gone);
     rest
 }
 
-fn remove_gone<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
+fn without_removed<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
     all.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, one)| one.clone()).collect()
 }
 
@@ -318,9 +318,11 @@ struct StreamSource {
     timeline: StreamTimeline,
 }
 
-fn source_of(spec: &StreamSpec) -> Result<StreamSource, Error> {
-    let template =
-        spec.source.template().ok_or(Error::Bug("a change was asked of a stream from a capture file"))?;
+fn stream_source(spec: &StreamSpec) -> Result<StreamSource, Error> {
+    let template = spec
+        .source
+        .template()
+        .ok_or(Error::Bug("a change was requested for a stream from a capture file"))?;
     Ok(StreamSource { template: Arc::clone(template), timeline: spec.timeline })
 }
 

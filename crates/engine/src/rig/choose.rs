@@ -27,7 +27,7 @@ pub struct PortNeeds {
     pub frames_per_second: u64,
     pub size: u64,
     /// Reason why its frames cannot be sent as live frames, if there is one.
-    pub not_live: Option<String>,
+    pub live_send_obstacle: Option<String>,
     /// Frames with VLAN tags may arrive.
     pub tagged: bool,
 }
@@ -65,7 +65,7 @@ impl PortNeeds {
             if !sends && !receives {
                 continue;
             }
-            let rate = asked_rate(&stream.frames, stream.rate, speed);
+            let rate = requested_rate(&stream.frames, stream.rate, speed);
             let (of_bytes, of_frames) = stream.frames.mean_size();
             // The mean over streams, not over frames: it only selects the nearest calibrated size.
             bytes += of_bytes / of_frames.max(1);
@@ -78,7 +78,9 @@ impl PortNeeds {
                 needs.sends = true;
                 out = out.saturating_add(rate);
                 let number = clamp_to_u16(number);
-                needs.not_live = needs.not_live.or_else(|| crate::xdp::not_live(number, &stream.frames));
+                needs.live_send_obstacle = needs
+                    .live_send_obstacle
+                    .or_else(|| crate::xdp::live_send_obstacle(number, &stream.frames));
             }
         }
         // Not the sum: each direction has a ring and a thread of its own.
@@ -87,7 +89,7 @@ impl PortNeeds {
         needs
     }
 
-    fn load_text(&self) -> String {
+    fn describe_load(&self) -> String {
         match self.frames_per_second {
             FASTEST => "the plan asks for the highest possible rate".into(),
             rate => format!("the plan asks for {rate} frames/s"),
@@ -96,7 +98,7 @@ impl PortNeeds {
 }
 
 /// Returns the frames per second that a stream demands; 0 if that depends on an unknown link speed.
-fn asked_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
+fn requested_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return FASTEST;
     }
@@ -116,14 +118,14 @@ fn asked_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
 fn may_be_tagged(frames: &FrameOrigin) -> bool {
     // Recorded frames are not inspected: any of them may have a tag.
     let Some(template) = frames.template() else { return true };
-    let parts = template.take_apart(template.spec().size.max_size(), 0);
+    let parts = template.split_into_parts(template.spec().size.max_size(), 0);
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
 pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
     let obstacle = xdp_obstacle(needs, abilities);
     // `max_by_key` takes the last of equal rates.
-    let able: &[BackEnd] = match (&obstacle, &needs.not_live) {
+    let able: &[BackEnd] = match (&obstacle, &needs.live_send_obstacle) {
         (Some(_), _) => &[BackEnd::Packet],
         (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
         (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
@@ -135,24 +137,24 @@ pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[R
         return choose_calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
     // XDP pays off only beyond the rate of the rings, because it keeps a processor busy.
-    if obstacle.is_none() && needs.not_live.is_none() && needs.frames_per_second > COMFORTABLE {
+    if obstacle.is_none() && needs.live_send_obstacle.is_none() && needs.frames_per_second > COMFORTABLE {
         let why = format!(
             "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \
                 XDP programs",
-            needs.load_text()
+            needs.describe_load()
         );
         return BackEndChoice { back_end: BackEnd::Xdp, why };
     }
-    BackEndChoice { back_end: BackEnd::Packet, why: why_packet(needs, obstacle.as_deref()) }
+    BackEndChoice { back_end: BackEnd::Packet, why: explain_packet_choice(needs, obstacle.as_deref()) }
 }
 
 /// Explains the choice of AF_PACKET rings without a calibration.
-fn why_packet(needs: &PortNeeds, obstacle: Option<&str>) -> String {
+fn explain_packet_choice(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     if needs.frames_per_second <= COMFORTABLE {
         return "the default: AF_PACKET rings work with every kernel and card, and carry this load".into();
     }
-    let load = needs.load_text();
-    match (obstacle, &needs.not_live) {
+    let load = needs.describe_load();
+    match (obstacle, &needs.live_send_obstacle) {
         (Some(obstacle), _) => format!("{load}; back end xdp would be faster, but {obstacle}"),
         // Without zero copy AF_XDP is no faster than the rings; only a calibration can tell.
         (None, Some(reason)) => format!("{load}; live frames would be faster, but {reason}"),
@@ -171,7 +173,7 @@ fn choose_calibrated(
     // The text names the other back ends with their rates: a user who doubts the choice need not measure again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
         let limit = nearest_limit(limits, other, &abilities.driver, needs.size)?;
-        let but = match (other, obstacle, &needs.not_live) {
+        let but = match (other, obstacle, &needs.live_send_obstacle) {
             (BackEnd::Packet, ..) | (_, None, None) | (BackEnd::AfXdp, None, _) => String::new(),
             (_, Some(reason), _) => format!(", but {reason}"),
             (_, None, Some(reason)) => format!(", but {reason}"),

@@ -1,4 +1,4 @@
-//! The rig's side of emulated interfaces: neighbour states, pings, and streams that wait for a MAC address.
+//! Control of emulated interfaces during a run: neighbour states, pings, and streams that wait for a MAC address.
 
 use super::TestRig;
 use super::prepare::stream_spec;
@@ -45,7 +45,7 @@ pub(super) struct PingOrder {
     succeeded: Option<bool>,
 }
 
-/// Pings whose outcome stays in the samples.
+/// Maximum number of pings that a sample of counts reports.
 const TOLD: usize = 256;
 
 impl TestRig {
@@ -99,7 +99,7 @@ impl TestRig {
     /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most
     /// about 100 ms old.
     pub fn neighbour_states(&self) -> Vec<NeighbourState> {
-        let found = self.last_found();
+        let found = self.list_found_neighbours();
         let mut states = Vec::new();
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
             if !self.places.is_here(interface.port) {
@@ -118,7 +118,7 @@ impl TestRig {
         states
     }
 
-    fn last_found(&self) -> BTreeMap<DeviceNeighbour, Option<Mac>> {
+    fn list_found_neighbours(&self) -> BTreeMap<DeviceNeighbour, Option<Mac>> {
         let latest = self.running_ports.iter().filter_map(|running| running.host.as_ref()?.latest_counts());
         latest.flat_map(|latest| latest.neighbours).collect()
     }
@@ -133,9 +133,9 @@ impl TestRig {
 
     /// Permits emulated interfaces to find their neighbours before the first lease, for as long as
     /// getting ready may take.
-    pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
+    pub(super) fn permit_neighbour_requests(&mut self) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
-            host.run_on_worker(|host| host.allow_for(RESOLVE_TIMEOUT + FIRST_LEASE))?;
+            host.run_on_worker(|host| host.permit_sending_for(RESOLVE_TIMEOUT + FIRST_LEASE))?;
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl TestRig {
                 neighbours.filter(|neighbour| interfaces[neighbour.interface].port == port).collect();
             let wanted: Vec<DeviceNeighbour> = wanted.into_iter().collect();
             let known = host.run_on_worker(move |host| {
-                host.want_neighbours(&wanted);
+                host.request_neighbours(&wanted);
                 host.neighbours()
             })?;
             found.extend(known.into_iter().filter_map(|(neighbour, mac)| Some((neighbour, mac?))));

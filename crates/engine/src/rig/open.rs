@@ -109,13 +109,13 @@ pub struct MachinePorts {
     /// Plan from which a back end is chosen otherwise.
     plan: Plan,
     limits: Vec<RigLimit>,
-    /// Whether streams are steered.
+    /// Whether streams can be started, stopped and changed during the run.
     steered: bool,
     /// Whether a lease limits sending.
     leased: bool,
     /// Program that sends with back end `process`.
     engine: Option<EngineCommand>,
-    /// Ports of earlier runs; the ports of this run are kept there as well.
+    /// Store of ports that stay open between runs: ports of earlier runs, and later those of this run.
     kept: Option<KeptPorts>,
 }
 
@@ -123,7 +123,7 @@ impl PortOpener for MachinePorts {
     fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         // Entered once for everything that opening does in this namespace.
         NetNs::open_or_current(port.location.namespace.as_deref())?
-            .run_in(|| self.open_here(port, largest))?
+            .run_in(|| self.open_local_port(port, largest))?
     }
 }
 
@@ -146,12 +146,12 @@ impl MachinePorts {
     #[must_use]
     pub fn with_kept_ports(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
         if let Some(kept) = &kept {
-            kept.keep_only(&site.port_locations(&self.plan));
+            kept.close_all_except(&site.port_locations(&self.plan));
         }
         Self { kept, ..self }
     }
 
-    fn open_here(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+    fn open_local_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
         // Emulated interfaces must receive their neighbours' messages.
         let has_devices = self.plan.interfaces.iter().any(|of| self.plan.ports[of.port].name == port.name);
@@ -171,14 +171,14 @@ impl MachinePorts {
             // A plan cannot name a program; without `--engine` there is none.
             Some(BackEnd::Process) if largest.is_some() => match &self.engine {
                 Some(engine) => {
-                    self.close_kept(port);
+                    self.close_kept_port(port);
                     process::open_port(port, options, engine)
                 }
                 None => Err(Error::NoEngine { port: port.name.clone() }),
             },
             // Pktgen only sends: a port that only receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => {
-                self.close_kept(port);
+                self.close_kept_port(port);
                 pktgen::open_port(port, options)
             }
             Some(_) => {
@@ -196,7 +196,7 @@ impl MachinePorts {
     }
 
     /// Closes the kept port on rings, which would be in the way of any other back end.
-    fn close_kept(&self, port: &Port) {
+    fn close_kept_port(&self, port: &Port) {
         if let Some(kept) = &self.kept {
             kept.close_port(&port.location);
         }
@@ -209,7 +209,7 @@ impl MachinePorts {
         method: SendMethod,
         why: String,
     ) -> Result<OpenPort, Error> {
-        self.close_kept(port);
+        self.close_kept_port(port);
         xdp::open_port(port, options, method, why)
     }
 
@@ -217,7 +217,8 @@ impl MachinePorts {
         let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
         let mut needs = index.map(|index| PortNeeds::from_plan(&self.plan, index, speed)).unwrap_or_default();
         if self.steered {
-            needs.not_live = Some("live frames cannot be started, stopped or changed during the run".into());
+            needs.live_send_obstacle =
+                Some("live frames cannot be started, stopped or changed during the run".into());
         }
         needs
     }
@@ -225,7 +226,7 @@ impl MachinePorts {
     /// Returns how frames leave with back end `xdp`.
     fn send_method(&self, port: &Port) -> SendMethod {
         self.port_needs(port, port.speed)
-            .not_live
+            .live_send_obstacle
             .map_or(SendMethod::Live, |reason| SendMethod::Socket(Some(reason)))
     }
 
@@ -265,7 +266,7 @@ impl MachinePorts {
 
     fn open_packet(&self, port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
         if let Some(kept) = &self.kept {
-            let lent = kept.lend_port(port, options)?;
+            let lent = kept.reuse_or_open_port(port, options)?;
             return Ok(OpenPort {
                 info: PortInfo { why, ..lent.info },
                 tx: Box::new(TestSender::new(lent.tx, RealClock::new())),

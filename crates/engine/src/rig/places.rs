@@ -28,10 +28,10 @@ impl PortPlaces {
     pub(super) fn from_options(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places = Self { site: options.site.clone(), terms: options.terms.clone() };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
-        // The order comes from another machine, so it may not fit the plan.
+        // The list of interfaces comes from another machine, so its length may not match the plan.
         if given.len() != plan.ports.len() {
             let message = format!(
-                "the plan has {} ports, but the order gives {} interfaces",
+                "the plan has {} ports, but {} interfaces are assigned to them",
                 plan.ports.len(),
                 given.len()
             );
@@ -54,7 +54,7 @@ impl PortPlaces {
         self.terms.back_end == Some(BackEnd::Process)
     }
 
-    fn given_places(&self) -> Option<&[Option<PortLocation>]> {
+    fn assigned_locations(&self) -> Option<&[Option<PortLocation>]> {
         match &self.site {
             RigSite::EveryPortHere => None,
             RigSite::PartOfFleet { places, .. } => Some(places),
@@ -69,8 +69,8 @@ impl PortPlaces {
         }
     }
 
-    /// Asks the owner's permit before any port is opened. Values that depend on an open port are checked later.
-    pub(super) fn ask_before(&self, plan: &Plan) -> Result<(), Error> {
+    /// Checks the owner's permit before any port is opened. Values that depend on an open port are checked later.
+    pub(super) fn check_permit_before_open(&self, plan: &Plan) -> Result<(), Error> {
         if self.permit().is_none() {
             return Ok(());
         }
@@ -87,18 +87,22 @@ impl PortPlaces {
             // A link may report its speed only when it is up. The parts that are known are checked now.
             Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_part(&speeds, &|_| true)?,
         };
-        self.ask_permit(&bound, &ports)
+        self.check_permit(&bound, &ports)
     }
 
-    /// Asks the owner's permit about a plan on open ports.
-    pub(super) fn ask_open(&self, plan: &BoundPlan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
+    /// Checks the owner's permit again with the values of open ports, such as the link speed.
+    pub(super) fn check_permit_of_open_ports(
+        &self,
+        plan: &BoundPlan,
+        infos: &[(usize, PortInfo)],
+    ) -> Result<(), Error> {
         if self.permit().is_none() {
             return Ok(());
         }
-        self.ask_permit(plan, &self.ports_here(&plan.plan, infos))
+        self.check_permit(plan, &self.ports_here(&plan.plan, infos))
     }
 
-    fn ask_permit(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
+    fn check_permit(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
         let Some(permit) = self.permit() else { return Ok(()) };
         let replays = self.replay_files(&plan.plan);
         let question = PermitQuestion { plan, ports, replays: &replays, terms: &self.terms };
@@ -136,12 +140,12 @@ impl PortPlaces {
     }
 
     pub(super) fn is_here(&self, port: usize) -> bool {
-        self.given_places().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
+        self.assigned_locations().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }
 
     /// Writes the locations of the local ports into the plan.
     pub(super) fn set_locations(&self, plan: &mut Plan) {
-        for (port, place) in plan.ports.iter_mut().zip(self.given_places().unwrap_or_default()) {
+        for (port, place) in plan.ports.iter_mut().zip(self.assigned_locations().unwrap_or_default()) {
             if let Some(location) = place {
                 port.location.clone_from(location);
             }
@@ -157,7 +161,7 @@ fn link_speed(location: &PortLocation) -> Option<BitRate> {
 }
 
 /// Returns the MAC address of the plan's own interface with this address, if exactly one has it.
-pub(super) fn mac_of(plan: &Plan, ip: IpAddr) -> Option<Mac> {
+pub(super) fn find_mac_by_address(plan: &Plan, ip: IpAddr) -> Option<Mac> {
     let mut owners = plan.interfaces.iter().filter(|of| of.addresses.iter().any(|address| address.ip == ip));
     let owner = owners.next()?;
     owners.next().is_none().then_some(owner.mac)

@@ -26,7 +26,7 @@ pub trait DataPlane: SteeredPlane {
     /// rig is armed, and again whenever the shift is known better; frames that arrived before keep their latency. A
     /// stream sent elsewhere without a shift has no latency.
     fn set_clock_shifts(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
-        // For a plane that measures no latency.
+        // The default is for implementations that measure no latency.
         let _ = shifts;
         Ok(())
     }
@@ -71,7 +71,7 @@ pub trait SteeredPlane {
 impl DataPlane for TestRig {
     fn arm_ports(&mut self) -> Result<(), Error> {
         let steered = self.steered_streams.is_some();
-        self.let_hosts_ask()?;
+        self.permit_neighbour_requests()?;
         if !steered {
             self.resolve_neighbours(&self.sent_here().collect())?;
         }
@@ -178,15 +178,15 @@ impl DataPlane for TestRig {
         let account =
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
         account.fill_result(&mut result, captured);
-        account.doubt_recordings(&mut result);
+        account.add_recording_caveats(&mut result);
         tap_losses::add_doubts(&mut result, self.has_receivers_elsewhere());
-        result.machine = Some(this_machine());
+        result.machine = Some(describe_this_machine());
         Ok(result)
     }
 }
 
 /// Describes the machine that this process runs on.
-pub fn this_machine() -> MachineInfo {
+pub fn describe_this_machine() -> MachineInfo {
     MachineInfo {
         kernel: kernel::release_name(),
         architecture: kernel::architecture(),

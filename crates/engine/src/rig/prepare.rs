@@ -1,4 +1,4 @@
-//! Turns a plan into the parts of a rig: open ports, schedules, templates.
+//! Prepares a plan for a run on this node: opens ports, computes schedules and compiles templates.
 
 use super::places::{self, PortPlaces};
 use super::{OpenPort, PortOpener};
@@ -62,12 +62,15 @@ pub(super) fn stream_spec(
     let sent_elsewhere = !places.is_here(of_plan.tx);
     // Other nodes' neighbour discovery is not visible here. If the neighbour belongs to the plan, its address is known.
     let mac = mac.or_else(|| {
-        of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
+        of_plan
+            .awaits
+            .filter(|_| sent_elsewhere)
+            .and_then(|of| places::find_mac_by_address(&plan.plan, of.ip))
     });
     let source = match mac {
         Some(mac) => FrameSource::from_origin(
             &of_plan
-                .frames_to(mac)
+                .frames_with_mac(mac)
                 .map_err(|_| Error::Bug("resolving a MAC address changed a frame size"))?,
         ),
         None => FrameSource::from_origin(&of_plan.frames),

@@ -24,7 +24,10 @@ use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::Builder;
-use streams::{expected_elsewhere, received_by, segments_of_streams, sent_by, specs_of, stream_numbers};
+use streams::{
+    segments_of_streams, select_specs, stream_numbers, streams_expected_elsewhere, streams_received_by,
+    streams_sent_by,
+};
 
 /// State of one half of a port.
 enum HalfState<T, W> {
@@ -39,7 +42,7 @@ impl<T, W> HalfState<T, W> {
     fn take_unused(&mut self) -> Result<T, Error> {
         match std::mem::replace(self, Self::Lost) {
             Self::Unused(half) => Ok(half),
-            _ => Err(Error::Bug("half of a port was armed twice")),
+            _ => Err(Error::Bug("a sender or receiver of a port was armed twice")),
         }
     }
 
@@ -103,9 +106,9 @@ impl RunningPort {
             info: open.info,
             tx: HalfState::Unused(open.tx),
             rx: HalfState::Unused(open.rx),
-            sends: sent_by(plan, port, 0),
-            receives: received_by(plan, port, 0),
-            elsewhere: expected_elsewhere(plan, port, 0),
+            sends: streams_sent_by(plan, port, 0),
+            receives: streams_received_by(plan, port, 0),
+            elsewhere: streams_expected_elsewhere(plan, port, 0),
             captures: Vec::new(),
             taps: Vec::new(),
             faults: Vec::new(),
@@ -149,24 +152,24 @@ impl RunningPort {
         Ok(())
     }
 
-    /// Ends the emulated interfaces: from here on only the test's frames are counted.
+    /// Ends the emulated interfaces. Only test frames are counted after this.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         // The worker first, then the machine: `end` sends what is still pending on this thread.
         let EndedWorker { work, fault } = host.quit_and_join()?;
-        self.note_fault(PortPart::Interfaces, fault);
+        self.record_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();
-        self.note_error(PortPart::Interfaces, work.go_silent(), now);
+        self.record_final_error(PortPart::Interfaces, work.stop_and_drain(), now);
         Ok(())
     }
 
-    /// Adds a fault for an error that ended a part of the port.
-    fn note_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
+    /// Records the fault that ended one component of the port before the end of the run.
+    fn record_fault(&mut self, part: PortPart, fault: Option<WorkerFault>) {
         self.faults.extend(fault.map(|fault| PartFault { part, fault }));
     }
 
     /// Adds a fault for an error at the end of the run, after the workers have ended.
-    fn note_error(&mut self, part: PortPart, ended: Result<(), Error>, now: MonoTime) {
+    fn record_final_error(&mut self, part: PortPart, ended: Result<(), Error>, now: MonoTime) {
         // The error that ended a worker is returned again at the end.
         let is_known = self.faults.iter().any(|known| known.part == part);
         if let Err(error) = ended
@@ -197,15 +200,15 @@ impl RunningPort {
         let mut rx = self.rx.take_unused()?;
         // Refused while arming, when nothing has been sent yet.
         if steered && rx.steered_receiver().is_none() {
-            return Err(self.cannot_steer());
+            return Err(self.build_steering_error());
         }
         // A frame of any stream may be misdelivered to this port, so the kernel may drop unwanted frames only where no
         // port of the plan expects a stream.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
             self.taps.iter_mut().for_each(CaptureTap::set_alone);
         }
-        let streams = specs_of(specs, &self.receives);
-        let elsewhere = specs_of(specs, &self.elsewhere);
+        let streams = select_specs(specs, &self.receives);
+        let elsewhere = select_specs(specs, &self.elsewhere);
         rx.arm_receiver(RxJob {
             elsewhere,
             earlier_runs,
@@ -235,9 +238,9 @@ impl RunningPort {
         }
         let mut tx = self.tx.take_unused()?;
         if steered && tx.steered_sender().is_none() {
-            return Err(self.cannot_steer());
+            return Err(self.build_steering_error());
         }
-        let streams = specs_of(specs, &self.sends);
+        let streams = select_specs(specs, &self.sends);
         tx.arm_sender(TxJob { key, streams, steered, gate })?;
         let name = format!("tx-{}", self.port);
         self.tx =
@@ -245,7 +248,7 @@ impl RunningPort {
         Ok(())
     }
 
-    fn cannot_steer(&self) -> Error {
+    fn build_steering_error(&self) -> Error {
         Error::CannotSteer { port: self.info.name.clone(), back_end: self.info.back_end.name() }
     }
 
@@ -319,12 +322,12 @@ impl RunningPort {
         specs: &[Arc<StreamSpec>],
         first: usize,
     ) -> Result<(), Error> {
-        let sends = sent_by(plan, self.port, first);
-        let receives = received_by(plan, self.port, first);
-        let others = expected_elsewhere(plan, self.port, first);
-        let to_send = specs_of(specs, &sends);
-        let to_receive = specs_of(specs, &receives);
-        let elsewhere = specs_of(specs, &others);
+        let sends = streams_sent_by(plan, self.port, first);
+        let receives = streams_received_by(plan, self.port, first);
+        let others = streams_expected_elsewhere(plan, self.port, first);
+        let to_send = select_specs(specs, &sends);
+        let to_receive = select_specs(specs, &receives);
+        let elsewhere = select_specs(specs, &others);
         self.sends.extend(sends);
         self.receives.extend(receives);
         self.elsewhere.extend(others);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Location of the ports of a plan.
 #[derive(Clone, Debug)]
 pub enum RigSite {
-    /// The plan is for this machine alone: every port is here, where the plan says, and no permit is needed.
+    /// The plan runs on this machine only: every port is at the location in the plan, and no permit is needed.
     EveryPortHere,
     /// The plan comes from the controller of a fleet.
     PartOfFleet {
@@ -46,7 +46,7 @@ pub trait OwnerPermit: fmt::Debug + Send + Sync {
     fn allows_address(&self, address: IpAddr) -> bool;
 }
 
-/// Action of a rig that needs a permit.
+/// What a run is about to do, for the check against the owner's permit.
 #[derive(Clone, Copy, Debug)]
 pub struct PermitQuestion<'a> {
     /// The whole plan with its schedules, without streams that a steered run has removed.
@@ -62,7 +62,7 @@ pub struct PermitQuestion<'a> {
 /// A port of the plan that is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PermitPort {
-    /// Its index in the plan.
+    /// Index of the port in the plan.
     pub port: usize,
     pub interface: PortLocation,
     /// Speed that the link reports, whatever the plan says.

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// State of a stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SteeredStreamState {
-    /// Last segment that it was given.
+    /// Last segment that the stream received.
     pub(super) segment: Option<StreamSegment>,
     /// Next frame after a pause.
     pub(super) paused: Option<FrameIndex>,
@@ -27,7 +27,9 @@ impl SteeredStreamState {
 impl TestRig {
     pub(super) fn require_steerable(&self) -> Result<(), Error> {
         if self.steered_streams.is_none() || self.started.is_none() || self.interrupted {
-            return Err(Error::Bug("a change was asked of a run that is not running or cannot be changed"));
+            return Err(Error::Bug(
+                "a change was requested for a run that is not running or cannot be changed",
+            ));
         }
         Ok(())
     }
@@ -67,7 +69,7 @@ impl TestRig {
 
     pub(super) fn known_streams(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
         if streams.iter().any(|stream| *stream >= self.specs.len()) {
-            return Err(Error::Bug("a change was asked of a stream that is not in the plan"));
+            return Err(Error::Bug("a change was requested for a stream that is not in the plan"));
         }
         Ok(streams.iter().copied().collect())
     }

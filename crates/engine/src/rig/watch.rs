@@ -22,7 +22,7 @@ use std::thread::JoinHandle;
 /// Interval between two looks: the start of an event is known to within this.
 const LOOK_EVERY: Nanos = Nanos::from_millis(20);
 
-/// The watcher of a rig; dropping it ends its thread.
+/// Thread that watches the links of a run's ports. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(super) struct PortWatcher {
     logs: Arc<Mutex<BTreeMap<usize, EventLog>>>,

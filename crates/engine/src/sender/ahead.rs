@@ -10,9 +10,9 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// A frame may be this much nearer to those before it than planned: no sender and no device is more exact.
 pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(500);
-/// Frames ahead that are further apart than this belong to different bursts.
+/// Frames that were sent early and are further apart than this belong to different bursts.
 const APART: Nanos = Nanos::from_millis(10);
-/// Bursts that are kept separately; if there are more, neighbours are joined.
+/// Maximum number of bursts that are stored separately. Beyond it, neighbours are joined.
 const MOST: usize = 512;
 
 /// Bursts of a sender.

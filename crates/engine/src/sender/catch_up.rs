@@ -16,7 +16,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Lateness up to which a sender counts as on time: a thread that spins until a frame is due is that late.
 pub(crate) const SLACK: Nanos = Nanos::from_micros(10);
-/// Inverse of the part of the passing time that a catching-up sender makes good.
+/// A sender that is behind sends this fraction (1 / `PART`) faster than its schedule until it has caught up.
 pub(crate) const PART: u64 = 4;
 
 /// A sender that catches up sleeps only through waits longer than this.
@@ -81,7 +81,7 @@ impl CatchUp {
             self.late_since = None;
         }
         let is_on_time = self.lag == Nanos::ZERO;
-        self.stalls.note_lag(if is_on_time { Nanos::ZERO } else { behind }, now);
+        self.stalls.record_lag(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
 
     /// Returns the periods in which it was behind.

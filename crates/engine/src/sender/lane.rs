@@ -28,7 +28,7 @@ pub(super) struct StreamLane {
     before_start: (u64, u64),
     /// Frames of ended segments that were due and not sent.
     pub(super) unsent: u64,
-    /// Whether the current frames are not settled yet.
+    /// Whether the unsent frames of the current segment are not counted yet.
     pub(super) is_open: bool,
     pub(super) send_error: Latency,
     pub(super) stamp_bound: Latency,
@@ -50,14 +50,14 @@ impl StreamLane {
             is_open: false,
             send_error: Latency::with_digits(DIGITS),
             stamp_bound: Latency::with_digits(DIGITS),
-            series: RateSeries::with_limit(spec.series_room(streams)),
+            series: RateSeries::with_limit(spec.series_seconds_to_reserve(streams)),
             spec,
         })
     }
 
     /// Continues with this segment after being held.
     pub(super) fn begin_segment(&mut self, segment: StreamSegment) {
-        // Counts since the start begin anew. Those of the run go on (decision 0009).
+        // Counts since the last start begin at zero. Counts of the whole run continue (decision 0009).
         if segment.is_fresh() {
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.counts.since_start = SinceStart::default();
@@ -100,7 +100,7 @@ impl StreamLane {
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
         // Frames without due times cannot be late.
-        if self.frames.are_paced() {
+        if self.frames.have_due_times() {
             let behind = now.since(due);
             self.send_error.record_time(behind);
             self.counts.late += u64::from(behind > LATE_AFTER);
@@ -123,9 +123,9 @@ impl StreamLane {
 
     /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped.
     /// Nothing is sent afterwards.
-    pub(super) fn settle_unsent(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
+    pub(super) fn count_unsent_frames(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
-        // A segment is settled once: after a hold, the end of the run must not count it again.
+        // Unsent frames of a segment are counted once: after a hold, the end of the run must not count them again.
         if !std::mem::take(&mut self.is_open) {
             return;
         }
@@ -136,7 +136,7 @@ impl StreamLane {
                 playing.due_before(&self.spec.timeline, sent, elapsed)
             }
             (StreamFrames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
-            // An endless stream that was not stopped owes nothing.
+            // An endless stream that was not stopped has no unsent frames.
             (_, None) if self.end == u64::MAX => sent,
             (_, None) => self.end,
         };

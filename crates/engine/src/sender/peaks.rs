@@ -3,7 +3,7 @@
 use packetrig_stats::result::SendingPeaks;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder_as_usize};
 
-/// Parts of a window: a peak is exact to one part.
+/// Number of slots of a time window. A peak is exact to one slot.
 const PARTS: usize = 10;
 
 /// The most frames within one length of time, counted in tenths of it.
@@ -12,7 +12,7 @@ struct PeakWindow {
     part: Nanos,
     /// Frames of the latest parts, each at its number modulo [`PARTS`].
     parts: [u64; PARTS],
-    /// Number of the latest part.
+    /// Number of the latest slot.
     latest: u64,
     sum: u64,
     most: u64,

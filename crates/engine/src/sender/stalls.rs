@@ -5,7 +5,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Lateness above which a sender counts as stalled.
 const TOLD: Nanos = Nanos::from_millis(10);
-/// Stalls that are kept separately; later ones extend the last.
+/// Maximum number of stalls that are stored separately. Later stalls extend the last one.
 const MOST: usize = 64;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Default for StallLog {
 
 impl StallLog {
     /// Records how far behind the sender is now; zero if it is on time.
-    pub(crate) fn note_lag(&mut self, behind: Nanos, now: MonoTime) {
+    pub(crate) fn record_lag(&mut self, behind: Nanos, now: MonoTime) {
         if self.is_open {
             self.extend_last(behind, now);
         } else if behind > TOLD {
@@ -63,7 +63,7 @@ mod tests {
         let at = |ms: u64| MonoTime::default() + Nanos::from_millis(ms);
         let mut log = StallLog::default();
         for (behind, now) in [(9, 100), (50, 200), (30, 250), (80, 300), (0, 700), (5, 800), (20, 900)] {
-            log.note_lag(Nanos::from_millis(behind), at(now));
+            log.record_lag(Nanos::from_millis(behind), at(now));
         }
         let told: Vec<_> = log.events().iter().map(|event| (event.what, event.from, event.until)).collect();
         let stalled = |ms| PortEventKind::SenderStalled { most_late: Nanos::from_millis(ms) };

@@ -3,7 +3,7 @@
 use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 
-/// Condition of a fault. Positions count the frames that reach the faulty place, from 0.
+/// Condition under which a simulated fault happens. Positions count the frames that reach the fault, from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FaultChance {
     at: BTreeSet<u64>,
@@ -24,7 +24,7 @@ impl FaultChance {
     }
 
     /// Returns whether the fault happens at `position`.
-    pub(crate) fn strikes_at(&self, position: u64, dice: &mut SeededDice) -> bool {
+    pub(crate) fn is_faulty_at(&self, position: u64, dice: &mut SeededDice) -> bool {
         self.at.contains(&position)
             || (self.per_million > 0 && dice.roll_below(1_000_000) < self.per_million.into())
     }
@@ -59,7 +59,7 @@ mod tests {
         let strikes = |seed| {
             let mut dice = SeededDice::new(seed);
             let chance = FaultChance::per_million(100_000);
-            (0..100_000).filter(|n| chance.strikes_at(*n, &mut dice)).collect::<Vec<_>>()
+            (0..100_000).filter(|n| chance.is_faulty_at(*n, &mut dice)).collect::<Vec<_>>()
         };
         assert!((9_500..10_500).contains(&strikes(1).len()));
         assert_eq!(strikes(1), strikes(1));
@@ -70,6 +70,6 @@ mod tests {
     fn positions_are_exact() {
         let mut dice = SeededDice::new(0);
         let chance = FaultChance::at_positions([3, 5]);
-        assert_eq!((0..10).filter(|n| chance.strikes_at(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
+        assert_eq!((0..10).filter(|n| chance.is_faulty_at(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
     }
 }

@@ -15,7 +15,7 @@ impl VirtualClock {
         Self(Arc::new(AtomicU64::new(at.as_nanos())))
     }
 
-    /// Advances it; it never goes back.
+    /// Advances the virtual clock. An earlier time changes nothing, because the clock never goes back.
     pub fn advance_to(&self, at: MonoTime) {
         self.0.fetch_max(at.as_nanos(), Ordering::AcqRel);
     }

@@ -58,12 +58,12 @@ impl Default for LinkSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LinkTruth {
     pub entered: u64,
-    /// Frames that came out, copies included.
+    /// Frames that left the link, copies included.
     pub delivered: u64,
     pub lost: Vec<u64>,
     pub corrupted: Vec<u64>,
     pub held: Vec<u64>,
-    /// Frames that came out twice.
+    /// Positions of the frames that left the link twice.
     pub duplicated: Vec<u64>,
 }
 
@@ -117,14 +117,14 @@ impl SimulatedLink {
         self.line_free <= now + self.spec.queue
     }
 
-    pub(super) fn carry_frame(&mut self, bytes: &[u8], now: MonoTime) {
+    pub(super) fn transmit_frame(&mut self, bytes: &[u8], now: MonoTime) {
         let position = self.truth.entered;
         self.truth.entered += 1;
         let l1_bytes = FrameSize::from_kernel_len(bytes.len()).l1_bytes();
-        let on_line = self.spec.rate.map_or(Nanos::ZERO, |rate| rate.time_for(l1_bytes.into()));
+        let on_line = self.spec.rate.map_or(Nanos::ZERO, |rate| rate.time_to_send(l1_bytes.into()));
         // A frame that is lost takes its time on the line, too.
         self.line_free = self.line_free.max(now) + on_line;
-        if self.spec.loss.strikes_at(position, &mut self.dice) {
+        if self.spec.loss.is_faulty_at(position, &mut self.dice) {
             self.truth.lost.push(position);
             return;
         }
@@ -134,39 +134,39 @@ impl SimulatedLink {
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
         self.last_arrival = arrival;
         let buffer = self.copy_frame(bytes);
-        if self.spec.corrupt.strikes_at(position, &mut self.dice) {
+        if self.spec.corrupt.is_faulty_at(position, &mut self.dice) {
             let at = self.spec.corrupt_byte % bytes.len().max(1);
             self.buffers[buffer][at] ^= 1 << self.dice.roll_below(8);
             self.truth.corrupted.push(position);
         }
-        if self.spec.hold.strikes_at(position, &mut self.dice) {
+        if self.spec.hold.is_faulty_at(position, &mut self.dice) {
             self.truth.held.push(position);
             // At the end of a run no frame may follow, and a test must not wait for one forever.
             let deadline = arrival + MAX_HOLD_AT;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;
         }
-        self.launch_frame(buffer, arrival);
-        if self.spec.duplicate.strikes_at(position, &mut self.dice) {
+        self.schedule_arrival(buffer, arrival);
+        if self.spec.duplicate.is_faulty_at(position, &mut self.dice) {
             self.truth.duplicated.push(position);
             let copy = self.duplicate_buffer(buffer);
-            self.launch_frame(copy, arrival);
+            self.schedule_arrival(copy, arrival);
         }
-        self.pass_held(arrival);
+        self.count_overtaking_frame(arrival);
     }
 
     /// Counts a frame that passes the held ones, and releases those that are due.
-    fn pass_held(&mut self, arrival: MonoTime) {
+    fn count_overtaking_frame(&mut self, arrival: MonoTime) {
         for held in &mut self.held {
             held.remaining = held.remaining.saturating_sub(1);
         }
         while let Some(first) = self.held.iter().position(|held| held.remaining == 0) {
             let buffer = self.held.remove(first).buffer;
-            self.launch_frame(buffer, arrival);
+            self.schedule_arrival(buffer, arrival);
         }
     }
 
-    fn launch_frame(&mut self, buffer: usize, arrival: MonoTime) {
+    fn schedule_arrival(&mut self, buffer: usize, arrival: MonoTime) {
         // The number breaks ties: the heap alone would not keep equal arrivals in order.
         self.flights.push(Reverse((arrival, self.launched, buffer)));
         self.launched += 1;
@@ -177,7 +177,7 @@ impl SimulatedLink {
         // Held frames first: their deadline may lie before the next regular arrival.
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);
-            self.launch_frame(held.buffer, held.deadline);
+            self.schedule_arrival(held.buffer, held.deadline);
         }
         if self.flights.peek().is_none_or(|Reverse((arrival, ..))| *arrival > now) {
             return false;
@@ -228,7 +228,7 @@ mod tests {
     fn carry(spec: LinkSpec, frames: u8) -> (Vec<(u8, u64)>, LinkTruth) {
         let mut link = SimulatedLink::new(spec);
         for n in 0..frames {
-            link.carry_frame(&[n; 60], at(u64::from(n) * 1000));
+            link.transmit_frame(&[n; 60], at(u64::from(n) * 1000));
         }
         let mut out = Vec::new();
         while link.deliver_frame(at(1_000_000_000), |bytes, at| out.push((bytes[0], at.as_nanos()))) {}
@@ -249,7 +249,7 @@ mod tests {
         let mut link = SimulatedLink::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
         let mut entered = 0;
         while link.has_room(at(0)) {
-            link.carry_frame(&[0; 60], at(0));
+            link.transmit_frame(&[0; 60], at(0));
             entered += 1;
         }
         assert_eq!(entered, 2);

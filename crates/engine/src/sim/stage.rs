@@ -9,7 +9,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// Time after which a sender that waits for its ring is polled again.
 const LOOK_AGAIN: Nanos = Nanos::from_micros(1);
 
-/// All parts of a simulation.
+/// All components of a simulation: clock, links, senders and receivers.
 pub struct SimulationStage<'a> {
     /// Clock that all parts share.
     pub clock: VirtualClock,

@@ -96,7 +96,7 @@ fn tap_loss_becomes_event_and_caveat_naming_tap() {
         until: at(1600),
         frames,
     });
-    note_times(&mut result, &times);
+    add_tap_loss_caveats(&mut result, &times);
     for time in &times {
         let PortEvent { what, from, until, only_sending } = time.port_event();
         assert_eq!(what, PortEventKind::TapDropped { frames: time.frames });

@@ -11,7 +11,8 @@ use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
 
 /// A steered run checks both halves when it arms them, so this cannot happen later.
-const NOT_STEERED: Error = Error::Bug("a change was asked of a half of a port that does not support it");
+const NOT_STEERED: Error =
+    Error::Bug("a change was requested for a sender or receiver that does not support it");
 
 pub(crate) struct SendingHalf {
     half: Box<dyn StreamTx>,

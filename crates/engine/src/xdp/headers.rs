@@ -5,7 +5,7 @@
 //!
 //! Invariant: every frame that the filter accepts is given as record or beginning, or counted as dropped.
 
-use super::stamp_of;
+use super::stamp_kind_for;
 use super::tap::{XdpTapOptions, filter_translator};
 use crate::Error;
 use crate::packet::InterfaceMeter;
@@ -70,7 +70,7 @@ impl HeaderListener {
             rings,
             meter: InterfaceMeter::start(&netns, link.index)?,
             offset: clock::realtime_offset(),
-            stamp: stamp_of(features),
+            stamp: stamp_kind_for(features),
             interface: link.index,
             seen: 0,
             is_up: link.up,

@@ -88,7 +88,7 @@ impl RunCutter {
     }
 }
 
-/// Returns how many frames from `number` on make a run that ends before `until`; at least one.
+/// Returns the number of frames, from `number` on, in a run that ends before `until`; at least one.
 fn run_length(
     spec: &StreamSpec,
     template: &FrameTemplate,

@@ -41,7 +41,7 @@ pub(super) fn compile_tables(streams: &[Arc<StreamSpec>]) -> Result<CompiledTabl
 }
 
 /// Returns why the frames of stream `number` cannot be live frames, if they cannot.
-pub(super) fn live_refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
+pub(super) fn explain_live_refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
     CompiledTables::default().compile_stream(0, number, template).err()
 }
 
@@ -75,7 +75,7 @@ impl CompiledTables {
         let mut shapes = BTreeMap::new();
         let mut ops = None;
         for size in template.spec().size.all_sizes() {
-            let parts = template.take_apart(size, number_in_tag);
+            let parts = template.split_into_parts(size, number_in_tag);
             check_limits(&parts)?;
             let ops = match ops {
                 Some(ops) => ops,
@@ -184,7 +184,7 @@ impl CompiledTables {
             lane,
             len: clamp_to_u32(len),
             image: image.to_vec(),
-            fill: if whole { 0 } else { self.share_fill(fill) },
+            fill: if whole { 0 } else { self.find_or_add_fill(fill) },
             fill_at: clamp_to_u32(parts.header_len),
             fill_len: if whole { 0 } else { clamp_to_u32(fill.len()) },
             tag_at: clamp_to_u32(tag_at),
@@ -198,7 +198,7 @@ impl CompiledTables {
 
     /// Returns a fill that begins with these bytes: sizes share one fill, because a shorter payload is the beginning
     /// of a longer one.
-    fn share_fill(&mut self, bytes: &[u8]) -> u32 {
+    fn find_or_add_fill(&mut self, bytes: &[u8]) -> u32 {
         let fills = &mut self.tables.fills;
         // Only the last fill can belong to this stream.
         if let Some(last) = fills.last_mut().filter(|fill| fill.iter().zip(bytes).all(|(a, b)| a == b)) {

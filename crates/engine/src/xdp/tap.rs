@@ -59,8 +59,11 @@ impl XdpTap {
                 XdpRx::open_on_interface(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
-        let frames =
-            XdpFrames::new(rings, InterfaceMeter::start(&netns, link.index)?, super::stamp_of(features));
+        let frames = XdpFrames::new(
+            rings,
+            InterfaceMeter::start(&netns, link.index)?,
+            super::stamp_kind_for(features),
+        );
         Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
     }
 

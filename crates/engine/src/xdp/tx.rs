@@ -61,13 +61,13 @@ pub struct LiveSender {
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     gate: SendGate,
-    /// Whether the lease was found expired.
+    /// Whether the sender has seen that the lease expired.
     lease_ended: bool,
     series: Vec<RateSeries>,
     counted: Vec<LaneCounts>,
     /// Number of program calls when the last frame was made: two batches later it has left.
     drained_at: Option<u64>,
-    /// Whether nothing more will leave and the thread has ended.
+    /// Whether the sending thread has ended, so that no more frames leave.
     ended: bool,
     /// Error of the start, returned by the next step.
     trouble: Option<Error>,
@@ -142,8 +142,8 @@ impl LiveSender {
         self.runs = None;
     }
 
-    /// Returns the due time up to which the program may be given frames.
-    fn granted_until(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
+    /// Returns the end of the grant: the program in the kernel may get frames that are due before this time.
+    fn compute_grant_end(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         // A lease that ends sooner limits the grant: nothing is due after it.
         let until = match self.gate.remaining_time() {
             None => now.max(start) + GRANT,
@@ -154,7 +154,8 @@ impl LiveSender {
         self.waiting.drain(..begun);
         // A program that is behind first sends frames that were due earlier, and it never has more than
         // one grant to do.
-        let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.read_progress(), now));
+        let until =
+            until - self.live.as_ref().map_or(Nanos::ZERO, |live| schedule_lag(live.read_progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
     }
 
@@ -162,7 +163,7 @@ impl LiveSender {
     fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
         let Some(start) = self.start else { return Ok(()) };
         let Some(waiting) = self.live.as_ref().map(LiveTx::waiting_runs) else { return Ok(()) };
-        let until = self.granted_until(waiting, start, now);
+        let until = self.compute_grant_end(waiting, start, now);
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
         // Only free places of the ring of runs are filled.
@@ -209,7 +210,7 @@ impl LiveSender {
             self.ahead.add_burst(since, now, progress.ahead - self.ahead_logged);
             self.ahead_logged = progress.ahead;
         }
-        self.stalls.note_lag(lag_of(progress, now), now);
+        self.stalls.record_lag(schedule_lag(progress, now), now);
         self.looked_at = now;
     }
 
@@ -269,8 +270,8 @@ impl LiveSender {
     }
 }
 
-/// Returns how far behind its schedule the program is.
-fn lag_of(progress: RunProgress, now: MonoTime) -> Nanos {
+/// Returns how far the program in the kernel is behind its schedule.
+fn schedule_lag(progress: RunProgress, now: MonoTime) -> Nanos {
     let passed = now.since(MonoTime::from_nanos(progress.lag_since_ns)).as_u64();
     Nanos::new(progress.lag_ns.saturating_sub(passed / PART))
 }
@@ -318,7 +319,7 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
 }
 
 /// Returns a power of two that takes about [`BATCH_TIME`] at this rate.
-fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
+fn choose_batch_size(streams: &[Arc<StreamSpec>]) -> u32 {
     let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MAX_BATCH);
     // `LiveTx::open` accepts powers of two only.
@@ -329,12 +330,15 @@ impl StreamTx for LiveSender {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         self.compiled = tables::compile_tables(&job.streams)?;
         let late_after_ns = LATE_AFTER.as_u64();
-        let batch = batch_for(&job.streams);
+        let batch = choose_batch_size(&job.streams);
         let options = LiveOptions { key: job.key.0, late_after_ns, batch, pace: PACE };
         self.live = Some(LiveTx::open_on_interface(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
-        self.series =
-            job.streams.iter().map(|spec| RateSeries::with_limit(spec.series_room(streams))).collect();
+        self.series = job
+            .streams
+            .iter()
+            .map(|spec| RateSeries::with_limit(spec.series_seconds_to_reserve(streams)))
+            .collect();
         self.gate = job.gate;
         self.counted = vec![LaneCounts::default(); streams];
         self.streams = job.streams;

@@ -26,7 +26,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
         self.steered_event(order.number, fault)
     }
 
-    pub(super) fn take_step(
+    pub(super) fn execute_step(
         &mut self,
         number: u64,
         step: ChangeStep,

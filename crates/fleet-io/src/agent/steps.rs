@@ -1,8 +1,8 @@
 //! The steps of a run on the data plane: prepare, arm, finish, keep the result.
 
-use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared, require_part};
+use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared_fault, require_part};
 use crate::membership::NodeMembership;
-use crate::pulse::{ProcessPulse, doubt_of};
+use crate::pulse::{ProcessPulse, standstill_caveat};
 use packetrig_fleet::agent::AgentEvent;
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::message::{MessageBody, RunPreparation, SentTotal};
@@ -75,13 +75,17 @@ impl<E: Endpoint> AgentShell<'_, E> {
 
     pub(super) fn finish_run(&mut self, sent: &[SentTotal]) -> Result<Option<AgentEvent>, NodeFault> {
         let name = self.endpoint.name().to_string();
-        let plane = self.plane.take().ok_or_else(not_prepared)?;
+        let plane = self.plane.take().ok_or_else(not_prepared_fault)?;
         let outcome = self.finished.insert(plane).finish_run(&name, sent);
         Ok(Some(match outcome {
             Ok(mut result) => {
                 // A process that was stopped cannot have noticed its losses: the result carries the doubt.
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
-                result.caveats.extend(doubt_of(&standstills.unwrap_or_default(), &name, result.started));
+                result.caveats.extend(standstill_caveat(
+                    &standstills.unwrap_or_default(),
+                    &name,
+                    result.started,
+                ));
                 AgentEvent::Finished(Arc::new(result))
             }
             Err(error) => self.failed_event(error),

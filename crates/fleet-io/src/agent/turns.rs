@@ -15,17 +15,17 @@ const SHORTEST_LOOK: Nanos = Nanos::from_millis(1);
 const LOOK_PART: u64 = 64;
 
 /// Time until the next check whether senders are done, by the time for which they have been sending.
-pub(super) fn look_after(sending: Nanos) -> Nanos {
+pub(super) fn senders_check_interval(sending: Nanos) -> Nanos {
     Nanos::new(sending.as_u64() / LOOK_PART).clamp(SHORTEST_LOOK, TURN)
 }
 
 impl<E: Endpoint> AgentShell<'_, E> {
     /// Longest wait for a message.
-    pub(super) fn longest_turn(&self) -> Nanos {
+    pub(super) fn longest_wait(&self) -> Nanos {
         match self.sending_since {
             // On one machine the end of the run waits until the agent notices it, so there is no rest.
             _ if self.membership.is_some() && self.agent.is_idle() => REST,
-            Some(since) if self.agent.awaits_senders() => look_after(now().since(since)),
+            Some(since) if self.agent.awaits_senders() => senders_check_interval(now().since(since)),
             _ => TURN,
         }
     }

@@ -3,15 +3,15 @@
 use packetrig_fleet::message::ClockServer;
 use std::net::{IpAddr, SocketAddr};
 
-/// Addresses of the controller's clock that are tried.
+/// Maximum number of addresses of the controller's clock.
 const MAX_CLOCKS: usize = 64;
 /// First port that is not reserved for services.
 const FIRST_FREE_PORT: u16 = 1024;
 
 /// Refuses addresses that a node must not ask. Questions leave through this machine's own routes, some each second: a controller must not
 /// direct them to many machines (broadcast, multicast) or to the port of a service.
-pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
-    if clock.at.len() <= MAX_CLOCKS && clock.at.iter().all(is_at_one_machine) {
+pub(crate) fn check_clock_addresses(clock: &ClockServer) -> Result<(), String> {
+    if clock.at.len() <= MAX_CLOCKS && clock.at.iter().all(is_unicast_and_unreserved) {
         return Ok(());
     }
     Err(format!(
@@ -20,7 +20,7 @@ pub(crate) fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
 }
 
 /// Returns whether this is a unicast address with a port that no service has.
-fn is_at_one_machine(at: &SocketAddr) -> bool {
+fn is_unicast_and_unreserved(at: &SocketAddr) -> bool {
     // An IPv4-mapped address (RFC 4291, 2.5.5.2) such as `::ffff:255.255.255.255` reaches the IPv4 address in it.
     let ip = at.ip().to_canonical();
     let is_many = match ip {
@@ -40,7 +40,12 @@ mod tests {
     fn clock_server_must_be_unicast_in_any_notation() {
         let asked = |at: &str| {
             let at = vec![at.parse().unwrap()];
-            may_be_asked(&ClockServer { at, key: ClockKey([0; 32]), identity: String::new(), key_number: 0 })
+            check_clock_addresses(&ClockServer {
+                at,
+                key: ClockKey([0; 32]),
+                identity: String::new(),
+                key_number: 0,
+            })
         };
         for one in ["192.0.2.1:5000", "[2001:db8::1]:5000", "[::ffff:192.0.2.1]:5000"] {
             assert_eq!(asked(one), Ok(()), "{one}");

@@ -70,7 +70,7 @@ impl ClockProbe {
 }
 
 /// The number of the key with which a question claims to be sealed. Nothing is verified yet.
-pub(super) fn key_number_of(bytes: &[u8]) -> Option<u64> {
+pub(super) fn parse_key_number(bytes: &[u8]) -> Option<u64> {
     let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
     let is_question = bytes[..8] == QUESTION;
     let number = word_at(bytes, 16)?;
@@ -83,12 +83,12 @@ fn word_at(bytes: &[u8; PROBE], at: usize) -> Option<u64> {
 
 /// The number of a node's key.
 pub(super) fn key_number(node: &NodeName) -> u64 {
-    // It is no secret: it only tells the responder which key it has to make.
+    // The number is not secret: it only tells the responder which key it has to derive.
     Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 /// The key with that number, of those of a controller.
-pub(super) fn numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
+pub(super) fn derive_numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
     // The text keeps these keys apart from anything else that may be sealed with the controller's key.
     text[18..].copy_from_slice(&key_number.to_be_bytes());

@@ -69,7 +69,7 @@ impl ClockProber {
     }
 
     /// The current fit, once the first series is over; waits for that, `within` at most.
-    pub fn current_fit(&self, within: Nanos) -> Option<ClockFit> {
+    pub fn wait_for_fit(&self, within: Nanos) -> Option<ClockFit> {
         let changed = &self.shared.changed;
         let waited = changed
             .wait_timeout_while(self.shared.lock_prober_state(), within.to_std(), |state| !state.is_settled);
@@ -77,14 +77,14 @@ impl ClockProber {
     }
 
     /// The fit after a last quick series; waits for that, `within` at most.
-    pub fn last_fit(&self, within: Nanos) -> Option<ClockFit> {
+    pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
         // The node's result waits for this series, and the probes of the whole run are there already.
         state.burst = FIRST / 4;
         state.is_settled = false;
         drop(state);
         self.shared.changed.notify_all();
-        self.current_fit(within)
+        self.wait_for_fit(within)
     }
 }
 
@@ -170,7 +170,7 @@ impl ClockAsking<'_> {
         }
     }
 
-    /// One probe and its answer.
+    /// Sends one probe and waits for its answer.
     fn exchange_probe(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
         // No number is used twice, so a late answer cannot pass for the current one.
         self.number += 1;

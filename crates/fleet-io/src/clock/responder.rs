@@ -1,6 +1,6 @@
 //! The controller's side: answers probes with the times of their arrival and of the answer, by the controller's clock.
 
-use super::probe::{ClockProbe, key_number, key_number_of, numbered_key};
+use super::probe::{ClockProbe, derive_numbered_key, key_number, parse_key_number};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::message::{ClockKey, ClockServer};
@@ -23,7 +23,7 @@ pub struct ClockResponder {
 }
 
 impl ClockResponder {
-    /// Answers probes that are sealed with a key that [`for_node`] made of `key`, at a free port of every address of this machine.
+    /// Answers probes that are sealed with a key that [`with_node_key`] made of `key`, at a free port of every address of this machine.
     /// `identity` names its clock.
     pub fn start_responding(key: ClockKey, identity: String) -> Result<Self, Error> {
         // A socket at `::` receives IPv4 as well, unless the sysctl `bindv6only` is
@@ -43,16 +43,16 @@ impl ClockResponder {
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Its addresses, with the controller's own key: the key is for [`for_node`] only.
+    /// Its addresses, with the controller's own key: the key is for [`with_node_key`] only.
     pub fn server(&self) -> &ClockServer {
         &self.server
     }
 }
 
 /// The controller's clock as one node gets it, with a key that only this node has.
-pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
+pub fn with_node_key(server: &ClockServer, node: &NodeName) -> ClockServer {
     let key_number = key_number(node);
-    ClockServer { key: numbered_key(&server.key, key_number), key_number, ..server.clone() }
+    ClockServer { key: derive_numbered_key(&server.key, key_number), key_number, ..server.clone() }
 }
 
 fn own_addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
@@ -86,8 +86,8 @@ fn answer_probes(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
         // Before the seal is checked: the check's time lies between `heard` and `answered` and does not count as travel time.
         let heard: MonoTime = now();
         // The key is made anew for each question: the responder needs no list of nodes.
-        let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
-        let key = &numbered_key(key, key_number);
+        let Some(key_number) = parse_key_number(&bytes[..length]) else { continue };
+        let key = &derive_numbered_key(key, key_number);
         if let Some(ClockProbe::Question { number, .. }) =
             ClockProbe::from_sealed_bytes(&bytes[..length], key)
         {

@@ -125,7 +125,7 @@ impl fmt::Display for UnfinishedPart {
             format!("{sent} frames sent and {received} received by its last known count")
         });
         let words: Vec<String> = self.reason.clone().into_iter().chain(counted).collect();
-        if words.is_empty() { f.write_str("it kept nothing") } else { f.write_str(&words.join("; ")) }
+        if words.is_empty() { f.write_str("it stored nothing") } else { f.write_str(&words.join("; ")) }
     }
 }
 
@@ -214,7 +214,7 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
     over: &AtomicBool,
 ) {
     while !over.load(Ordering::Acquire) {
-        reading.follow_wanted(wanted_runs, &*store);
+        reading.read_wanted_runs(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
         let deliveries = take_waiting(incoming);
         let mut events = refused_segments(incoming);
@@ -252,7 +252,7 @@ fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
     let mut events: Vec<CollectorEvent> = refused.collect();
     events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
         CollectorEvent::Trouble(format!(
-            "results of node {node} have to wait, because the node's key cannot be read: {why}"
+            "cannot store results of node {node} yet, because its key cannot be read: {why}"
         ))
     }));
     events.extend(incoming.take_troubles().into_iter().map(|error| {
@@ -308,7 +308,9 @@ fn confirmed_events(
         match (confirmed, outcome) {
             // It is stored, but the fabric may deliver it again. Storing it twice does no harm.
             (Err(error), _) => {
-                events.push(CollectorEvent::Trouble(format!("part {id} of the results: {error}")));
+                events.push(CollectorEvent::Trouble(format!(
+                    "part {id} of the results was stored, but not confirmed: {error}"
+                )));
             }
             (Ok(()), Err(ResultStoreError::Unreadable(why) | ResultStoreError::ForNow(why))) => {
                 events.push(CollectorEvent::Refused { node: id.node, count: 1, why });

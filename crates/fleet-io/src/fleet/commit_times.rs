@@ -9,11 +9,11 @@ use packetrig_report::outcome::RunState;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
-/// Runs that are remembered.
+/// Maximum number of runs that are remembered.
 const REMEMBERED: usize = 8;
 /// Beyond the guard, a start is put off by this many times the slowest commit: acknowledgements of the next one may take longer.
 const MARGIN: u64 = 4;
-/// Least time beyond the guard.
+/// Minimum time beyond the guard.
 const LEAST: Nanos = Nanos::from_millis(15);
 
 /// The latest commits, newest first.

@@ -177,7 +177,7 @@ where
         self.operator
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
         // The nodes are given back also if this fails.
-        let ended = self.run_ending().end_one(left, record, elsewhere, on_event);
+        let ended = self.run_ending().end_and_report_run(left, record, elsewhere, on_event);
         self.fleet.give_back_nodes();
         ended
     }

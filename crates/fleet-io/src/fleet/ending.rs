@@ -14,7 +14,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Longest time between two looks at signals while a run is being ended.
+/// Maximum time between two checks for signals while a run is being ended.
 pub(super) const TURN: Nanos = Nanos::from_millis(20);
 
 /// State that another process needs to end this run. It is stored with the run from its beginning.
@@ -83,7 +83,7 @@ where
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let run = &leftover.record.head.run;
-        let left = self.unfinished_run_in_catalogue(run)?;
+        let left = self.find_unfinished_run(run)?;
         // A run of another catalogue, or with its end written already: then only its nodes are to be released.
         let left = left.filter(|_| leftover.is_unfinished());
         if leftover.is_unfinished() {
@@ -91,7 +91,7 @@ where
         }
         // No other controller has taken one of its nodes, so the run ends here as a whole, with its report.
         if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
-            return self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event);
+            return self.end_and_report_run(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
         let user = RunUser { requests: &mut || None, turn: TURN, on_event };
         let is_last = self.fleet.release_nodes(leftover, user)?;
@@ -101,16 +101,16 @@ where
         // Earlier controllers released the other nodes. Their counts come from their spools without being asked for.
         let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
         let elsewhere = leftover.record.all_nodes().into_iter().collect();
-        self.end_one(left, leftover.record.clone(), elsewhere, on_event)
+        self.end_and_report_run(left, leftover.record.clone(), elsewhere, on_event)
     }
 
     /// The run in this catalogue, if it is there without a report.
-    fn unfinished_run_in_catalogue(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
+    fn find_unfinished_run(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
         Ok(self.store.unfinished_runs()?.into_iter().find(|left| left.run == *run))
     }
 
     /// Ends a run on the nodes that are led, and writes its report. Nodes `elsewhere` get no message.
-    pub(super) fn end_one(
+    pub(super) fn end_and_report_run(
         &mut self,
         left: &UnfinishedRun,
         record: RunRecord,
@@ -121,9 +121,9 @@ where
         let BegunRun { options, .. } = parse_begun_run(&unfinished)?;
         let user = RunUser { requests: &mut || None, turn: TURN, on_event };
         // Segments that an earlier controller stored are not asked for again.
-        let on_hand = self.store.parts_on_hand(&record);
+        let on_hand = self.store.read_stored_parts(&record);
         let inherited = InheritedRun { record, elsewhere, on_hand };
-        let ended = self.fleet.end_inherited(inherited, &unfinished.plan, &options, user)?;
+        let ended = self.fleet.end_inherited_run(inherited, &unfinished.plan, &options, user)?;
         let open = ended.open_run();
         let reading =
             PlanParseOptions { seed: options.terms.seed, fleet: true, ..PlanParseOptions::default() };

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Wait for an answer before the question is repeated.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(3);
-/// Questions in a row that are not answered before the node counts as silent.
+/// Number of unanswered questions in a row after which the node counts as silent.
 const ATTEMPTS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
 const HASHING: Nanos = Nanos::from_secs(600);
@@ -60,15 +60,15 @@ pub enum FetchError {
 /// Progress of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchProgress {
-    /// Bytes that were there when it began.
+    /// Number of bytes that earlier attempts had fetched.
     pub resumed_at: u64,
-    /// Bytes that are here.
+    /// Number of bytes that were fetched so far.
     pub done: u64,
-    /// Bytes of the capture.
+    /// Size of the capture, in bytes.
     pub size: u64,
 }
 
-/// The user's side of a fetch: reports go to it, and it says when to end.
+/// Callbacks of a fetch: progress reports, and whether to continue.
 pub struct FetchUser<'a> {
     /// Called with the progress.
     pub progress: &'a mut dyn FnMut(FetchProgress),
@@ -90,7 +90,7 @@ pub fn fetch_capture(
     user: &mut FetchUser<'_>,
 ) -> Result<(), FetchError> {
     if target.exists() {
-        let hash = ask_once(node, capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
+        let hash = request_once(node, capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
         if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl<'a> CaptureFetch<'a> {
     ) -> Result<Self, FetchError> {
         // An empty range brings the identity of the file and no bytes.
         let nothing = CaptureRequest::Range { offset: 0, length: 0 };
-        let identity = ask_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
+        let identity = request_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
         let part = path_beside(target, ".part");
         let note = path_beside(target, ".part.json");
         let known: Option<CaptureIdentity> =
@@ -160,7 +160,7 @@ impl<'a> CaptureFetch<'a> {
             if !(user.goes_on)() {
                 return Err(FetchError::Interrupted);
             }
-            self.ask_ahead()?;
+            self.request_ranges()?;
             if let Some((answer, bytes)) = self.node.next_answer(LOOK) {
                 if self.take_answer(answer, &bytes)? {
                     failures = 0;
@@ -180,7 +180,7 @@ impl<'a> CaptureFetch<'a> {
         Ok(())
     }
 
-    fn ask_ahead(&mut self) -> Result<(), FetchError> {
+    fn request_ranges(&mut self) -> Result<(), FetchError> {
         // Only the last range is shorter than the others, so the number of ranges gives the next offset.
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
         while self.asked.len() < AHEAD && offset < self.progress.size {
@@ -221,7 +221,8 @@ impl<'a> CaptureFetch<'a> {
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
             .map_err(file_error(&self.part))?;
-        let hash = ask_once(self.node, self.capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
+        let hash =
+            request_once(self.node, self.capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
         let is_same = sha256_of_path(&self.part).map_err(file_error(&self.part))? == hash;
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
@@ -241,7 +242,7 @@ struct NodeAnswer {
     bytes: Vec<u8>,
 }
 
-fn ask_once(
+fn request_once(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     request: CaptureRequest,

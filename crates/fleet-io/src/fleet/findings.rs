@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Findings about one node, or about none.
+/// Maximum number of findings about one node, or about no node.
 const MOST: usize = 200;
 
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct ReportedFindings {
 impl ReportedFindings {
     /// Returns whether this is to be reported: it is new, and its node has not reached its limit.
     pub(super) fn admit_finding(&mut self, text: &str) -> bool {
-        let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
+        let count = self.by_subject.entry(named_node(text).to_owned()).or_default();
         // In this order: texts beyond the limit must not fill the memory either.
         let is_admitted = *count < MOST && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
@@ -26,7 +26,7 @@ impl ReportedFindings {
 }
 
 /// The node that a finding is about; empty for one that is about none.
-fn subject_of(text: &str) -> &str {
+fn named_node(text: &str) -> &str {
     // Every text about a node begins with `node` and its name.
     let named = text.strip_prefix("node ").and_then(|rest| rest.split([':', ' ']).next());
     named.unwrap_or_default()

@@ -51,7 +51,7 @@ impl LeadershipShared {
     }
 
     /// Gives back leads that could not be given back before.
-    fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
+    fn release_doubtful_leads<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
             leads.read_and_give_back(records, &self.controller)?;
@@ -91,8 +91,8 @@ impl FleetLeadership {
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Notes leads that were taken: they are given back when this ends. They replace earlier leads of the same nodes.
-    pub(super) fn hold_leads(&self, leads: Vec<TakenLead>) {
+    /// Adds leads that were taken: they are given back when the leadership ends. They replace earlier leads of the same nodes.
+    pub(super) fn add_leads(&self, leads: Vec<TakenLead>) {
         let mut state = self.shared.lock_leadership();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
         state.leads.extend(leads);
@@ -106,7 +106,7 @@ impl FleetLeadership {
     ) -> Vec<TakenLead> {
         let mut state = self.shared.lock_leadership();
         let leads: Vec<TakenLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
-        // Giving back asks the record store, which may be slow, and `may_commit` must not wait for that.
+        // Releasing the leads uses the record store, which may be slow, and `may_commit` must not wait for it.
         drop(state);
         for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
             self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
@@ -114,7 +114,7 @@ impl FleetLeadership {
         leads
     }
 
-    /// Notes leads that may be this controller's. They are given back with the next refresh.
+    /// Adds leads that may belong to this controller. They are given back with the next refresh.
     pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
         if !leads.nodes.is_empty() {
             self.shared.lock_doubtful().push(leads);
@@ -122,8 +122,11 @@ impl FleetLeadership {
     }
 
     /// Gives back leads that could not be given back before: a new claim must not be taken for an old one.
-    pub(super) fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
-        self.shared.settle_doubtful(records)
+    pub(super) fn release_doubtful_leads<R: RecordStore>(
+        &self,
+        records: &mut R,
+    ) -> Result<(), fabric::Error> {
+        self.shared.release_doubtful_leads(records)
     }
 
     /// Returns whether another controller has ended this one's term.
@@ -161,7 +164,7 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             let is_lost = state.term.is_lost();
             drop(state);
             // Leads that stay are taken over by another controller once this one's record is stale.
-            best_effort(shared.settle_doubtful(&mut records));
+            best_effort(shared.release_doubtful_leads(&mut records));
             end_term(&mut records, key, leads, is_lost);
             return;
         }
@@ -176,9 +179,9 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
             let answer = records.replace_record(key, revision, &StoredRecord::encode_value(&record));
             // A stale revision may be this controller's own, from a write that lost its answer: the record decides.
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get_record(key));
-            settle_refresh(&mut shared.lock_leadership().term, &answer, found);
+            apply_refresh_answer(&mut shared.lock_leadership().term, &answer, found);
             // A failure is tried again with the next refresh, which is soon enough.
-            best_effort(shared.settle_doubtful(&mut records));
+            best_effort(shared.release_doubtful_leads(&mut records));
         }
     }
 }
@@ -192,7 +195,7 @@ fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, i
 }
 
 /// Settles a refresh with its answer. A write without an answer may have happened or not; the next refresh shows which.
-fn settle_refresh(
+fn apply_refresh_answer(
     term: &mut ControllerTerm,
     answer: &Result<u64, fabric::Error>,
     found: Option<FoundRecord>,
@@ -268,7 +271,7 @@ mod tests {
         };
         let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
         let leadership = FleetLeadership::begin_term(records, me, times).unwrap();
-        leadership.hold_leads((0..nodes).map(taken).collect());
+        leadership.add_leads((0..nodes).map(taken).collect());
         let is_enough = (0..20_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             let refreshed = told.lock().unwrap().iter().filter(|key| *key == "term.c").count();
@@ -298,9 +301,9 @@ mod tests {
         };
         let stale = Err(fabric::Error::Stale("term.c".into()));
         let mut term = begin();
-        settle_refresh(&mut term, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));
+        apply_refresh_answer(&mut term, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));
         assert!(!term.is_lost());
-        settle_refresh(&mut term, &stale, Some(Ok(None)));
+        apply_refresh_answer(&mut term, &stale, Some(Ok(None)));
         assert!(term.is_lost(), "it was taken away");
     }
 

@@ -13,7 +13,7 @@ use crate::error::{Error, best_effort};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
-    ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, held_leads,
+    ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, read_held_leads,
 };
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
@@ -48,7 +48,7 @@ pub enum WaitChoice {
     GiveUp,
 }
 
-/// Called with the nodes that are in the way; says what to do.
+/// Decides what to do about nodes that other controllers lead.
 pub type WhileBlocked<'a> = &'a mut dyn FnMut(&HeldNodes) -> WaitChoice;
 
 /// The leads that were taken, and in which epoch.
@@ -89,8 +89,8 @@ where
             self.call_roll()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
             let held = self.held_by_others(&known)?;
-            self.members.assign_leads(leads_of(&held));
-            let settled = self.settle_places(plan, run);
+            self.members.replace_leads(leads_of(&held));
+            let settled = self.assign_plan_places(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
                 // The run could begin without these nodes. But a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
@@ -104,7 +104,7 @@ where
             if !blocking.is_empty() || settled.is_err() {
                 // Nodes of an earlier run, which were kept: nothing is led while this one waits.
                 self.give_back_nodes();
-                let leads = leads_of(&of_these(&held, &blocking));
+                let leads = leads_of(&select_nodes(&held, &blocking));
                 match self.await_change(held, &blocking, while_blocked)? {
                     WaitChoice::Wait => continue,
                     WaitChoice::GoWithout if settled.is_ok() => {}
@@ -152,16 +152,17 @@ where
             }
             clock::sleep_until_ns((now() + LOOK).as_nanos());
         }
-        Err(fabric::Error::Unanswered("the record of this controller".to_owned()).into())
+        Err(fabric::Error::Unanswered("the record of this controller could not be refreshed".to_owned())
+            .into())
     }
 
     /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the
     /// same labels would do as well.
     fn blocking_nodes(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
         // Settles as if no node were led; then the true leads again.
-        self.members.assign_leads(BTreeMap::new());
-        let settled = self.settle_places(plan, run);
-        self.members.assign_leads(leads_of(held));
+        self.members.replace_leads(BTreeMap::new());
+        let settled = self.assign_plan_places(plan, run);
+        self.members.replace_leads(leads_of(held));
         let wanted = places::nodes_of_places(&settled.ok()?.places).into_iter();
         Some(wanted.filter(|node| held.contains_key(node) && self.is_here(node)).collect())
     }
@@ -180,7 +181,7 @@ where
     ) -> Result<WaitChoice, Error> {
         let until = now() + SETTLE_AGAIN;
         loop {
-            let choice = while_blocked(&of_these(&held, blocking));
+            let choice = while_blocked(&select_nodes(&held, blocking));
             if choice != WaitChoice::Wait || now() >= until {
                 return Ok(choice);
             }
@@ -203,7 +204,7 @@ where
     pub(super) fn held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
-        Ok(held_leads(&mut self.records, nodes, seen, &is_there, now())?)
+        Ok(read_held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
 
     /// Takes the leads of these nodes and listens to them; `None` if another controller has one.
@@ -212,13 +213,13 @@ where
         run: &RunId,
         nodes: BTreeSet<NodeName>,
     ) -> Result<Option<ClaimedNodes>, Error> {
-        self.leadership.settle_doubtful(&mut self.records)?;
+        self.leadership.release_doubtful_leads(&mut self.records)?;
         let heard = self.members.highest_epoch(&nodes);
         let wanted = WantedNodes { run: run.clone(), nodes, heard, wall_ns: clock::wall_clock_ns() };
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
         let claimed = self.finish_claim(&mut claim);
         if let Ok(Some(claimed)) = &claimed {
-            self.leadership.hold_leads(claimed.leads.clone());
+            self.leadership.add_leads(claimed.leads.clone());
         } else {
             // A write without an answer may have made a lead: all attempted ones are given back.
             let nodes = claim.attempted_nodes().clone();
@@ -267,7 +268,7 @@ where
     }
 
     /// A place for every port. Absent nodes have places, too, if the user allows a start without that many.
-    fn settle_places(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
+    fn assign_plan_places(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
         let settled = places::assign_places(plan, &self.members, Some(run), now());
         let problems = match settled {
             Err(problems) if self.policies.start != StartPolicy::All => problems,
@@ -288,7 +289,7 @@ where
         self.led.as_ref().map_or(0, |led| led.epoch)
     }
 
-    /// Takes a machine to its end.
+    /// Runs the controller machine to the end of its run.
     pub(super) fn conduct_run(
         &mut self,
         machine: ControllerMachine,
@@ -306,11 +307,12 @@ where
         let (ended, marks) = thread::scope(|scope| {
             let writer = RecordWriter::start_writing(scope, records, note);
             let mut services = FleetRunServices::new(run, writer, members, collector, leadership);
-            services.write_no_record(has.writes_no_record);
+            services.leave_record_unchanged(has.writes_no_record);
             services.add_stored(attempt, has.on_hand);
             services.set_shares(has.shares);
             services.set_senders(has.senders);
-            control_run(machine, endpoint, &mut services, user).map(|ended| (ended, services.last_marks()))
+            control_run(machine, endpoint, &mut services, user)
+                .map(|ended| (ended, services.final_watermarks()))
         })?;
         // The last watermarks: nodes may delete what is stored.
         for (node, mark) in marks {
@@ -325,7 +327,7 @@ fn leads_of(held: &HeldNodes) -> BTreeMap<NodeName, NodeLead> {
     held.iter().map(|(node, held)| (node.clone(), held.lead.clone())).collect()
 }
 
-fn of_these(held: &HeldNodes, nodes: &BTreeSet<NodeName>) -> HeldNodes {
+fn select_nodes(held: &HeldNodes, nodes: &BTreeSet<NodeName>) -> HeldNodes {
     let held = held.iter().filter(|(node, _)| nodes.contains(*node));
     held.map(|(node, lead)| (node.clone(), lead.clone())).collect()
 }

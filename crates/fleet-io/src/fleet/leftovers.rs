@@ -108,8 +108,9 @@ where
             ..record.clone()
         };
         // Nothing is counted for this controller, so no frames have to be waited for.
-        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(nodes), Nanos::ZERO);
-        let machine = ControllerMachine::from_record(of_these, self.epoch(), limits).leaving_results();
+        let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(nodes), Nanos::ZERO);
+        let machine =
+            ControllerMachine::from_record(of_these, self.epoch(), limits).without_collecting_results();
         // If the end of the run is written, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
         let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
@@ -119,11 +120,11 @@ where
         if !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(true);
         }
-        self.note_released(leftover)
+        self.record_released_nodes(leftover)
     }
 
     /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at once.
-    fn note_released(&mut self, leftover: &Leftover) -> Result<bool, Error> {
+    fn record_released_nodes(&mut self, leftover: &Leftover) -> Result<bool, Error> {
         let key = RunRecord::record_key(&leftover.record.head.run);
         for _ in 0..MERGES {
             let Some(found) = self.records.get_record(&key)? else { return Ok(false) };

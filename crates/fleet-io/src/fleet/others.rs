@@ -18,9 +18,9 @@ where
     }
 
     /// Looks at the record of a controller.
-    fn look_up(&mut self, controller: &str) -> Result<SeenTerm, Error> {
+    fn look_up_term(&mut self, controller: &str) -> Result<SeenTerm, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
-        Ok(self.watch.look_up(&mut self.records, controller, &is_there, now())?)
+        Ok(self.watch.look_up_term(&mut self.records, controller, &is_there, now())?)
     }
 
     /// Selects the controllers that are at work. A single look at one on another host proves nothing: it is looked at until that is
@@ -38,7 +38,7 @@ where
         }
         loop {
             for controller in std::mem::take(&mut unclear) {
-                let seen = self.look_up(&controller)?;
+                let seen = self.look_up_term(&controller)?;
                 match seen.state {
                     TermState::Over | TermState::Dead(_) => {}
                     TermState::Alive => _ = at_work.insert(controller),
@@ -59,11 +59,11 @@ where
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
         for key in self.records.list_keys(TermRecord::PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
-            let seen = self.look_up(controller)?;
+            let seen = self.look_up_term(controller)?;
             let Some(record) = seen.record else { continue };
             let ended = match seen.state {
                 TermState::Over => Ok(()),
-                TermState::Dead(revision) => record.end_over(&mut self.records, revision),
+                TermState::Dead(revision) => record.end_if_unchanged(&mut self.records, revision),
                 TermState::Alive | TermState::Unclear(_) => continue,
             };
             match ended {

@@ -67,7 +67,7 @@ impl PartKey {
     }
 }
 
-/// The state of the parts that segments have come for.
+/// State of the parts to which received segments belong.
 struct StoredParts {
     parts: Vec<PartUpdate>,
     /// Parts with an unreadable state, and the reasons.
@@ -75,7 +75,7 @@ struct StoredParts {
 }
 
 impl ResultStoreState {
-    fn hold_draft(&mut self, mut draft: RunDraft, record: &str) {
+    fn set_current_run(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
         draft.set_page(self.page);
         self.draft = Some(draft);
@@ -124,8 +124,8 @@ impl RunResultStore {
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
     pub fn begin_run(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
         let mut slot = self.lock_store();
-        let draft = slot.catalogue.begin_unfinished(unfinished, size)?;
-        slot.hold_draft(draft, &unfinished.record);
+        let draft = slot.catalogue.begin_resumable_run(unfinished, size)?;
+        slot.set_current_run(draft, &unfinished.record);
         Ok(())
     }
 
@@ -138,12 +138,12 @@ impl RunResultStore {
     pub fn resume_run(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
         let mut slot = self.lock_store();
         let (draft, unfinished) = slot.catalogue.resume_run(run)?;
-        slot.hold_draft(draft, &unfinished.record);
+        slot.set_current_run(draft, &unfinished.record);
         Ok(unfinished)
     }
 
     /// Stored parts of the current run: a controller that takes it up gets no events for them.
-    pub fn parts_on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
+    pub fn read_stored_parts(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
         let mut slot = self.lock_store();
         let mut on_hand = Vec::new();
         let run = &record.head.run;
@@ -164,7 +164,7 @@ impl RunResultStore {
     }
 
     /// Writes the state of the current run.
-    pub fn note_record(&self, record: &RunRecord) -> Result<(), Error> {
+    pub fn store_run_state(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.lock_store();
         if slot.draft.as_ref().is_none_or(|draft| *draft.run_id() != record.head.run) {
             // A run of another catalogue.
@@ -174,7 +174,7 @@ impl RunResultStore {
         slot.nodes = nodes_of(&slot.begun["record"]);
         let text = slot.begun.to_string();
         let head = &record.head;
-        slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
+        slot.catalogue.store_unfinished_state(&head.run, head.attempt, head.epoch, &text)
     }
 
     /// Writes the report of the current run; returns its directory. The report names captures by their final places, and is the
@@ -189,7 +189,7 @@ impl RunResultStore {
         let mut slot = self.lock_store();
         let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
         if let Some(written) = open.and_then(|open| open.to_bytes().ok()) {
-            draft.keep_open(written);
+            draft.set_open_state(written);
         }
         let directory = draft.commit_run(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
@@ -252,7 +252,7 @@ impl ResultStoreState {
             // A segment beyond its node's share is confirmed to the fabric and not stored: the node keeps it, and the part says so.
             let mut doubt = None;
             if let Err(Error::RunQuota { share, .. }) = &answer {
-                doubt = beyond_quota(&id.node, *share);
+                doubt = quota_doubt(&id.node, *share);
             }
             let outcome = self.answer_segment(id, body, answer);
             if outcome.is_ok() {
@@ -375,8 +375,8 @@ fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
     StoredPart { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..StoredPart::default() }
 }
 
-/// A node that has used up its share is named once; the count of what was refused is in the catalogue.
-fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
+/// Message about a node that has used up its share, at its first refused segment; the catalogue counts the others.
+fn quota_doubt(node: &NodeName, share: RunShare) -> Option<String> {
     let RunShare { segments, bytes, refused } = share;
     (refused == 1).then(|| {
         format!(

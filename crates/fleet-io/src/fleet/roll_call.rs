@@ -43,7 +43,7 @@ impl RoundTrips {
         let asked = now();
         // The monotonic clock never shows a time twice here, so an answer to an earlier call is recognised.
         let call = Nonce(asked.as_nanos());
-        endpoint.post_all(MessageBody::RollCall(call))?;
+        endpoint.post_to_all_nodes(MessageBody::RollCall(call))?;
         while !expected.is_empty() && now() < asked + ROLL_CALL_TIMEOUT {
             let Some(envelope) = endpoint.receive_message((asked + ROLL_CALL_TIMEOUT).since(now())) else {
                 break;
@@ -61,7 +61,7 @@ impl RoundTrips {
     }
 
     /// Longest round trip to any of these nodes, as far as they have answered.
-    pub(super) fn longest_trip<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
+    pub(super) fn longest_round_trip<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
         nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }
 }

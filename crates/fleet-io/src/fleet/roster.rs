@@ -40,18 +40,18 @@ impl std::fmt::Debug for FleetRoster {
 
 impl FleetRoster {
     /// Adds enrolled nodes that have sent no hello yet to `members`; sets the labels of all nodes.
-    pub fn recall_nodes(&self, members: &mut FleetMembers) {
-        members.assign_labels(self.labels.clone());
+    pub fn restore_nodes(&self, members: &mut FleetMembers) {
+        members.replace_labels(self.labels.clone());
         let here = crate::agent::now();
         for (node, known) in self.known.iter().filter(|(node, _)| self.enrolled.contains(node)) {
-            members.recall_node(node, known, clock::wall_clock_ns(), here);
+            members.restore_node(node, known, clock::wall_clock_ns(), here);
         }
     }
 
     /// Keeps the reports of the nodes that have sent a hello.
-    pub(super) fn note_members(&mut self, members: &FleetMembers) {
+    pub(super) fn save_members(&mut self, members: &FleetMembers) {
         let mut is_news = false;
-        for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {
+        for (node, member) in members.iter().filter(|(_, member)| member.has_sent_hello()) {
             let now_known = KnownNode::from_hello(member.hello(), clock::wall_clock_ns());
             if self.known.get(node).is_none_or(|before| now_known.should_replace(before)) {
                 self.known.insert(node.clone(), now_known);

@@ -32,7 +32,7 @@ enum Writing {
     Record {
         gives_start: bool,
     },
-    /// It would give a start that this controller may not give any more.
+    /// It is not written: it would start senders, which this controller may not do any more.
     Refused,
 }
 
@@ -106,7 +106,7 @@ impl<'a> FleetRunServices<'a> {
     }
 
     /// Leaves the run's record as it is.
-    pub(super) const fn write_no_record(&mut self, writes_none: bool) {
+    pub(super) const fn leave_record_unchanged(&mut self, writes_none: bool) {
         self.writes_no_record = writes_none;
     }
 
@@ -120,7 +120,7 @@ impl<'a> FleetRunServices<'a> {
     }
 
     /// End of each node's stored segments when the run is over.
-    pub(super) fn last_marks(self) -> BTreeMap<NodeName, StoredWatermark> {
+    pub(super) fn final_watermarks(self) -> BTreeMap<NodeName, StoredWatermark> {
         self.marks
     }
 
@@ -192,7 +192,7 @@ impl RunServices for FleetRunServices<'_> {
         Ok(self.news.pop_front())
     }
 
-    fn part_for(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
+    fn share_for_node(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
             (Some(shares), NodeCommand::Prepare(whole)) => {
                 NodeCommand::Prepare(shares.preparation_for(node, whole))
@@ -204,8 +204,8 @@ impl RunServices for FleetRunServices<'_> {
         }
     }
 
-    fn own_reply(&self, from: &NodeName, reply: NodeReply) -> NodeReply {
-        self.senders.own_reply(from, reply)
+    fn filter_reply(&self, from: &NodeName, reply: NodeReply) -> NodeReply {
+        self.senders.filter_reply(from, reply)
     }
 
     fn on_hello(&mut self, from: &NodeName, hello: NodeHello) {
@@ -254,7 +254,7 @@ impl RunServices for FleetRunServices<'_> {
         };
     }
 
-    fn record_state(&mut self, within: Nanos) -> Result<RecordState, Error> {
+    fn await_record_state(&mut self, within: Nanos) -> Result<RecordState, Error> {
         let gives_start = match self.writing {
             Writing::Nothing => return Ok(RecordState::Kept),
             Writing::Refused => return Ok(RecordState::Deposed),
@@ -266,7 +266,7 @@ impl RunServices for FleetRunServices<'_> {
                 if let Some(why) = not_noted {
                     self.report_finding(format!("cannot save the state of the run in the catalogue: {why}"));
                 }
-                // Writing may have taken long.
+                // Checked again, because writing the record may have taken long.
                 let may_go_on = !gives_start || self.leadership.may_commit();
                 Ok(if may_go_on { RecordState::Kept } else { RecordState::Deposed })
             }

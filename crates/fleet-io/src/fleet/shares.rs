@@ -38,7 +38,7 @@ struct LongPlan {
 }
 
 impl LongPlan {
-    fn take_out_of(preparation: &mut RunPreparation) -> Option<Self> {
+    fn extract_from(preparation: &mut RunPreparation) -> Option<Self> {
         if preparation.document.text().len() <= LONG {
             return None;
         }
@@ -69,7 +69,7 @@ impl NodeShares {
                 share.senders.extend(places.get(stream.tx).map(|sender| sender.node.clone()));
             }
         }
-        Self { by_node, parts: LongPlan::take_out_of(preparation) }
+        Self { by_node, parts: LongPlan::extract_from(preparation) }
     }
 
     /// The preparation for `node`.
@@ -123,19 +123,19 @@ impl StreamSenders {
     }
 
     /// Returns whether a node may speak about a stream. Streams that a steered run got later are not known here.
-    fn may_speak(&self, node: &NodeName, stream: usize) -> bool {
+    fn may_report_stream(&self, node: &NodeName, stream: usize) -> bool {
         self.0.get(stream).is_none_or(|sender| sender == node)
     }
 
     /// The reply without what it says about streams of other nodes.
-    pub(super) fn own_reply(&self, node: &NodeName, reply: NodeReply) -> NodeReply {
+    pub(super) fn filter_reply(&self, node: &NodeName, reply: NodeReply) -> NodeReply {
         match reply {
             NodeReply::SendersDone { mut sent, why } => {
-                sent.retain(|total| self.may_speak(node, total.stream));
+                sent.retain(|total| self.may_report_stream(node, total.stream));
                 NodeReply::SendersDone { sent, why }
             }
             NodeReply::Held { number, fault, mut held } => {
-                held.retain(|held| self.may_speak(node, held.stream));
+                held.retain(|held| self.may_report_stream(node, held.stream));
                 NodeReply::Held { number, fault, held }
             }
             reply => reply,
@@ -199,16 +199,16 @@ mod tests {
         let total = |stream, frames| SentTotal { stream, frames };
         let claimed = vec![total(0, 10), total(1, 999_999), total(2, 999_999), total(7, 1)];
         let reply = NodeReply::SendersDone { sent: claimed, why: StopReason::Done };
-        let own = senders.own_reply(&NodeName("n0".into()), reply);
+        let own = senders.filter_reply(&NodeName("n0".into()), reply);
         assert_eq!(
             own,
             NodeReply::SendersDone { sent: vec![total(0, 10), total(7, 1)], why: StopReason::Done }
         );
         let held = |stream| HeldStream { stream, number: 5, index: 0, mac: None };
         let reply = NodeReply::Held { number: 1, fault: None, held: vec![held(0), held(1)] };
-        let own = senders.own_reply(&NodeName("n2".into()), reply);
+        let own = senders.filter_reply(&NodeName("n2".into()), reply);
         assert_eq!(own, NodeReply::Held { number: 1, fault: None, held: vec![held(1)] });
-        assert_eq!(senders.own_reply(&NodeName("n1".into()), NodeReply::Armed), NodeReply::Armed);
+        assert_eq!(senders.filter_reply(&NodeName("n1".into()), NodeReply::Armed), NodeReply::Armed);
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub(super) fn answered_line_result(
         release_error: release_error(records),
         mechanism: line.mechanism.mechanism.to_string(),
         why: line.mechanism.why,
-        ..ProbeLineResult::without_probes(line.number, line.planned, end_of(outcome.end))
+        ..ProbeLineResult::without_probes(line.number, line.planned, to_reported_end(outcome.end))
     }
 }
 
@@ -111,7 +111,7 @@ pub(super) fn estimated_line_result(
         Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEnd::Done,
         Ok(TrainEnd::Lossy) => ProbeLineEnd::Lossy,
         Ok(TrainEnd::Prohibited) => ProbeLineEnd::Prohibited,
-        Err(packetrig_probe_io::Error::Limits(exceeded)) => limits_end(*exceeded),
+        Err(packetrig_probe_io::Error::Limits(exceeded)) => budget_end(*exceeded),
         Err(error) => ProbeLineEnd::Failed(error.to_string()),
     };
     ProbeLineResult {
@@ -163,7 +163,7 @@ fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
 pub(super) fn sent_line_result(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
-        Some(refused) => limits_end(refused),
+        Some(refused) => budget_end(refused),
         None if summary.unsent > 0 => ProbeLineEnd::Stopped,
         None => ProbeLineEnd::Done,
     };
@@ -177,17 +177,17 @@ pub(super) fn sent_line_result(line: SentLine, outcome: &SendOutcome) -> ProbeLi
     }
 }
 
-fn end_of(end: LineEnd) -> ProbeLineEnd {
+fn to_reported_end(end: LineEnd) -> ProbeLineEnd {
     match end {
         LineEnd::Done => ProbeLineEnd::Done,
         LineEnd::Stopped => ProbeLineEnd::Stopped,
         LineEnd::Lossy => ProbeLineEnd::Lossy,
         LineEnd::Prohibited => ProbeLineEnd::Prohibited,
-        LineEnd::Limits(exceeded) => limits_end(exceeded),
+        LineEnd::Limits(exceeded) => budget_end(exceeded),
     }
 }
 
-fn limits_end(exceeded: BudgetExceeded) -> ProbeLineEnd {
+fn budget_end(exceeded: BudgetExceeded) -> ProbeLineEnd {
     match exceeded {
         BudgetExceeded::Lease => ProbeLineEnd::LeaseEnded,
         other => ProbeLineEnd::Limits(other.to_string()),
@@ -200,7 +200,7 @@ pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
 }
 
 /// First probe that left, with its due time.
-pub(super) fn first_probe(records: &[ProbeRecord]) -> Option<FirstProbe> {
+pub(super) fn find_first_probe(records: &[ProbeRecord]) -> Option<FirstProbe> {
     let first = records.iter().find_map(|record| Some((record.planned, record.local_departure()?)));
     first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
 }

@@ -62,13 +62,13 @@ pub(super) fn own_ports(
     }
     let here: Vec<(usize, PortLocation)> =
         places.into_iter().enumerate().filter_map(|(port, place)| Some((port, place?))).collect();
-    let mut refusals = ask_owner(preparation, plan, &here, lent)?;
+    let mut refusals = check_owner_permit(preparation, plan, &here, lent)?;
     let mut ports = Vec::with_capacity(here.len());
     for (port, location) in here {
         let address = probes.addresses.get(&port).copied();
         // An error here is not the owner's refusal but a mistake in the plan, so it is reported alone.
         check_interface(&location, address, lent)?;
-        let (lines, askers) = permitted_peers(probes, port, &lent.probes, &mut refusals);
+        let (lines, askers) = select_permitted_peers(probes, port, &lent.probes, &mut refusals);
         ports.push(OwnProbePort { port, location, address, lines, askers });
     }
     if refusals.is_empty() { Ok(ports) } else { Err(Error::NotPermitted(refusals)) }
@@ -79,7 +79,7 @@ fn plan_error(path: &str, message: &str) -> Error {
 }
 
 /// Objections of the owner's file: ports that are not lent, addresses that they may not send to, rates.
-fn ask_owner(
+fn check_owner_permit(
     preparation: &RunPreparation,
     plan: &Plan,
     here: &[(usize, PortLocation)],
@@ -120,7 +120,7 @@ fn check_interface(
 }
 
 /// Selects the lines and askers of a port with addresses that the permit for probes allows.
-pub(super) fn permitted_peers(
+pub(super) fn select_permitted_peers(
     probes: &ProbePlan,
     port: usize,
     policy: &ProbePolicy,

@@ -21,7 +21,7 @@ use packetrig_units::Nanos;
 use std::net::IpAddr;
 use std::thread;
 
-/// Paths that are looked for at the same time. Each may wait seconds for a neighbour that does not answer.
+/// Maximum number of paths that are resolved at the same time. Each may wait seconds for a neighbour that does not answer.
 const AT_ONCE: usize = 32;
 
 /// The lines of a port, ready or not.
@@ -78,7 +78,7 @@ pub(super) struct ChosenMechanism {
     pub(super) why: String,
 }
 
-pub(super) fn make_ready(
+pub(super) fn prepare_lines(
     probes: &ProbePlan,
     port: &OwnProbePort,
     policy: &ProbePolicy,
@@ -94,14 +94,14 @@ pub(super) fn make_ready(
     for (line, found) in port.lines.iter().zip(find_paths(port)) {
         let made = found.and_then(|way| {
             check_path(port, probes, &way)?;
-            ready_line(probes, line, way, &mechanism, gate, seed)
+            prepare_line(probes, line, way, &mechanism, gate, seed)
         });
         match made {
             Ok(line) => lines.push(line),
             Err(why) => {
                 let planned = u64::from(probes.count).saturating_mul(probes.train.into());
                 // An estimator decides by the answers how many probes it sends.
-                let planned = if probes.method.is_alone() { 0 } else { planned };
+                let planned = if probes.method.needs_exclusive_turn() { 0 } else { planned };
                 ready.failed.push(ProbeLineResult::without_probes(
                     line.number,
                     planned,
@@ -111,7 +111,7 @@ pub(super) fn make_ready(
         }
     }
     if !lines.is_empty() {
-        ready.senders = ready_senders(probes, port, lines, policy, seed)?;
+        ready.senders = prepare_senders(probes, port, lines, policy, seed)?;
     }
     Ok(ready)
 }
@@ -160,7 +160,7 @@ fn check_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Resul
     Ok(())
 }
 
-fn ready_line(
+fn prepare_line(
     probes: &ProbePlan,
     line: &PermittedLine,
     way: ProbePath,
@@ -175,10 +175,10 @@ fn ready_line(
         .with_lease_gate(gate.clone());
     // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
     let turns = u64::from(probes.line_count_of(line.line.from)).max(1);
-    let (departures, turn) = if probes.method.is_alone() {
+    let (departures, turn) = if probes.method.needs_exclusive_turn() {
         (LineDepartures::Asked(train_shape(probes, &way)), probes.slot)
     } else {
-        let schedule = probe_schedule(probes, differing_seed(seed, line.number));
+        let schedule = probe_schedule(probes, derive_seed(seed, line.number));
         let schedule = schedule.map_err(|refused| refused.to_string())?;
         (LineDepartures::Scheduled(schedule), Nanos::new(probes.interval.as_u64() / turns))
     };
@@ -214,14 +214,14 @@ fn probe_schedule(
 }
 
 /// A seed that differs from one line or port to the next.
-fn differing_seed(seed: u64, number: usize) -> u64 {
+fn derive_seed(seed: u64, number: usize) -> u64 {
     // SplitMix64's increment: neighbours in number are far apart.
     seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// One sender for all lines that are answered, because one listener serves them all; one for each line without answers, because each waits
 /// for its own departures only.
-fn ready_senders(
+fn prepare_senders(
     probes: &ProbePlan,
     port: &OwnProbePort,
     lines: Vec<ReadyLine>,
@@ -232,10 +232,10 @@ fn ready_senders(
         PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
         _ => vec![lines],
     };
-    groups.into_iter().map(|lines| ready_sender(probes, port, lines, policy, seed)).collect()
+    groups.into_iter().map(|lines| prepare_sender(probes, port, lines, policy, seed)).collect()
 }
 
-fn ready_sender(
+fn prepare_sender(
     probes: &ProbePlan,
     port: &OwnProbePort,
     lines: Vec<ReadyLine>,
@@ -247,19 +247,19 @@ fn ready_sender(
     addresses.dedup();
     let namespace = port.location.namespace.as_deref();
     let (first, others) = addresses.split_first().ok_or(Error::Bug("a sender without lines"))?;
-    let mut own_port = SilencedPort::any_udp_port(namespace, *first).map_err(engine_error)?;
+    let mut own_port = SilencedPort::reserve_any_udp_port(namespace, *first).map_err(engine_error)?;
     // Lines may leave with different source addresses: the same port must be silenced at each.
     for other in others {
-        own_port.hold_udp_also_at(namespace, *other).map_err(engine_error)?;
+        own_port.reserve_same_udp_port_at(namespace, *other).map_err(engine_error)?;
     }
     // All lines of a port leave through its interface, so the first line names it for all.
     let index = lines.first().map_or(0, |line| line.way.index);
     let is_answered = probes.method != PlannedMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
     // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
-    let at_once = if probes.method.is_alone() { probes.train } else { 0 };
+    let at_once = if probes.method.needs_exclusive_turn() { probes.train } else { 0 };
     let listener = is_answered.then(|| open_listener(&port.location, index, &wanted, at_once)).transpose()?;
-    let number = differing_seed(seed, port.port);
+    let number = derive_seed(seed, port.port);
     Ok(ReadySender { lines, listener, own_port, about: policy.permit.about.clone(), number })
 }
 
@@ -293,7 +293,7 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };
     }
-    if probes.method.is_alone() {
+    if probes.method.needs_exclusive_turn() {
         // A gate that holds a frame keeps other work of the kernel from its processor, also the timer of a shaper on this machine.
         return ChosenMechanism {
             mechanism: ReleaseMechanism::Spin,
@@ -301,7 +301,7 @@ fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolic
         };
     }
     // A calibration of another kernel or driver says nothing about this interface.
-    let driver = circumstances::driver_of(&port.location);
+    let driver = circumstances::find_driver(&port.location);
     let calibration = policy.calibration.as_ref();
     let calibration = calibration
         .filter(|one| one.kernel == kernel::release_name() && driver.as_ref() == Some(&one.driver));

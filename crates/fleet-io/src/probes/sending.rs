@@ -83,15 +83,15 @@ pub(super) struct RunningSender {
 
 impl RunningSender {
     /// Starts a thread for each sender. It sends nothing before it knows T.
-    pub(super) fn start_all(
+    pub(super) fn start_senders(
         probes: &ProbePlan,
         ready: Vec<ReadySender>,
         gate: &SendGate,
     ) -> Result<Vec<Self>, Error> {
-        ready.into_iter().map(|sender| Self::start_one(probes, sender, gate)).collect()
+        ready.into_iter().map(|sender| Self::start_sender(probes, sender, gate)).collect()
     }
 
-    fn start_one(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
+    fn start_sender(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
         let state = Arc::new(SenderState::default());
         let (start, started) = mpsc::channel();
         let lines = ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
@@ -131,7 +131,9 @@ impl RunningSender {
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
             // The counts of its probes are lost, and the result shows it: the lines have no counts.
-            Some(Err(_)) | None => self.failed_lines("the thread that sends probes panicked"),
+            Some(Err(_)) | None => {
+                self.failed_lines("the thread that sends probes panicked: this is a bug in packetrig")
+            }
         }
     }
 
@@ -255,7 +257,7 @@ impl SenderJob {
             let mut row = findings::answered_line_result(line, outcome, session, clock, compares);
             row.end = findings::with_lease(row.end, lost_lease);
             sent.lines.push(row);
-            let first = findings::first_probe(outcome.series.records());
+            let first = findings::find_first_probe(outcome.series.records());
             sent.first = sent.first.into_iter().chain(first).min_by_key(|first| first.due);
         }
         sent
@@ -336,7 +338,7 @@ impl SenderJob {
         };
         let mut row = findings::estimated_line_result(number, mechanism, &found, is_stopped);
         row.end = findings::with_lease(row.end, lost_lease);
-        let first = findings::first_probe(trains.records());
+        let first = findings::find_first_probe(trains.records());
         (SentLines { lines: vec![row], first }, trains.into_listener())
     }
 
@@ -367,7 +369,10 @@ impl SenderJob {
             let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
             let mut row = findings::sent_line_result(line, &outcome);
             row.end = findings::with_lease(row.end, lost_lease);
-            sent.append_lines(SentLines { lines: vec![row], first: findings::first_probe(&outcome.records) });
+            sent.append_lines(SentLines {
+                lines: vec![row],
+                first: findings::find_first_probe(&outcome.records),
+            });
         }
         Ok(sent)
     }

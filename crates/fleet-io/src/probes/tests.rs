@@ -1,4 +1,4 @@
-use super::prepare::{PermittedAsker, permitted_peers};
+use super::prepare::{PermittedAsker, select_permitted_peers};
 use super::*;
 use packetrig_plan::PlanParseOptions;
 use packetrig_probe::ProbePermit;
@@ -19,7 +19,7 @@ fn loan(permit: &str) -> ProbePolicy {
 
 fn refusals(probes: &ProbePlan, port: usize, permit: &str) -> Vec<String> {
     let mut refusals = Vec::new();
-    permitted_peers(probes, port, &loan(permit), &mut refusals);
+    select_permitted_peers(probes, port, &loan(permit), &mut refusals);
     refusals
 }
 
@@ -50,11 +50,11 @@ fn probe_permit_covers_targets_and_askers() {
 fn node_answers_only_ports_named_in_plan() {
     let one_way = probes("method: oneway, from: [a], to: [b]");
     let (lines, askers) =
-        permitted_peers(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+        select_permitted_peers(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
     assert!(lines.is_empty());
     assert!(matches!(askers[..], [PermittedAsker { port: 0, .. }]), "{askers:?}");
     let (lines, askers) =
-        permitted_peers(&one_way, 0, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+        select_permitted_peers(&one_way, 0, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
     assert_eq!((lines.len(), askers.len()), (1, 0));
 }
 
@@ -64,6 +64,6 @@ fn permission_with_end_date_needs_current_date() {
         ProbePermit::from_text("[[target]]\nnetwork = \"198.18.0.0/24\"\nuntil = \"2999-12-31\"").unwrap();
     let loan = ProbePolicy { permit, ..ProbePolicy::default() };
     let mut refusals = Vec::new();
-    permitted_peers(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
+    select_permitted_peers(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
     assert_eq!(refusals, ["probing 198.18.0.2 was allowed until 2999-12-31"]);
 }

@@ -22,9 +22,9 @@ impl ResultKeeping {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default(), operator }
     }
 
-    pub(super) fn begin_keeping(&self, draft: RunDraft, mut report: RunReport, document: String) {
+    pub(super) fn begin_storing(&self, draft: RunDraft, mut report: RunReport, document: String) {
         // With a slow disk at most one report is in memory.
-        self.wait_until_kept();
+        self.wait_until_stored();
         let catalogue = Arc::clone(&self.catalogue);
         let operator = Arc::clone(&self.operator);
         let thread = std::thread::Builder::new().name("keeping".to_owned());
@@ -40,7 +40,7 @@ impl ResultKeeping {
     }
 
     /// Waits for the result that is being written.
-    pub(super) fn wait_until_kept(&self) {
+    pub(super) fn wait_until_stored(&self) {
         let current = lock_unpoisoned(&self.current).take();
         if current.is_some_and(|thread| thread.join().is_err()) {
             self.operator

@@ -1,7 +1,7 @@
 //! Served runs on this machine's interfaces.
 
 use super::keeping::ResultKeeping;
-use super::{ServedTerms, ServiceClock, lock_unpoisoned, open_failure, own_failure, served_size};
+use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
 use crate::error::Error;
 use crate::local::{LocalExecutor, RunOptions};
 use crate::operator::SharedOperator;
@@ -53,7 +53,7 @@ impl MachineRuns {
     fn open_run(&self, document: PlanDocument, mut sink: EventSink) -> Result<RunSession, OpenFailure> {
         check_locations(document.plan())?;
         let options = (self.terms.options)();
-        let begun = self.begin_run(options, &document).map_err(|error| own_failure(&error))?;
+        let begun = self.begin_run(options, &document).map_err(|error| machine_failure(&error))?;
         let text = document.text().to_owned();
         let executor = LocalExecutor::<EnginePlane>::default();
         let session = RunSession::open_session(executor, document, begun.options, move |event| sink(event));
@@ -63,7 +63,7 @@ impl MachineRuns {
             document: text,
             operator: Arc::clone(&self.operator),
         };
-        Ok(session.map_err(open_failure)?.kept_by(Box::new(keeper)))
+        Ok(session.map_err(open_failure)?.with_keeper(Box::new(keeper)))
     }
 
     fn begin_run(
@@ -73,7 +73,7 @@ impl MachineRuns {
     ) -> Result<BegunRun, packetrig_store::Error> {
         // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
         let catalogue = lock_unpoisoned(&self.catalogue);
-        let draft = catalogue.begin_run(options.run.clone(), served_size(document))?;
+        let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
         let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
         let options = RunOptions {
             capture_dir: Some(draft.capture_dir()?),
@@ -88,7 +88,7 @@ impl MachineRuns {
 fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
     let ports = plan.ports.iter().enumerate();
     let problems = ports.filter_map(|(index, port)| {
-        let missing = link_at(&port.location).err()?;
+        let missing = check_link_exists(&port.location).err()?;
         Some(PlanProblem::error(format!("ports[{index}].location"), missing))
     });
     let problems: Vec<PlanProblem> = problems.collect();
@@ -96,7 +96,7 @@ fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
 }
 
 /// Fails if the interface is missing; any other error is found again when the port is opened.
-fn link_at(location: &PortLocation) -> Result<(), String> {
+fn check_link_exists(location: &PortLocation) -> Result<(), String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref());
     let link = netns
         .and_then(|netns| NamespaceLinks::open_in(&netns))
@@ -120,7 +120,7 @@ impl RunSource for MachineRuns {
         sink: EventSink,
     ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         let opened =
-            self.thread.run_job(|| self.open_run(document, sink)).map_err(|error| own_failure(&error))?;
+            self.thread.run_job(|| self.open_run(document, sink)).map_err(|error| machine_failure(&error))?;
         Ok(Box::new(opened?))
     }
 
@@ -133,11 +133,11 @@ impl RunSource for MachineRuns {
     }
 
     fn release_memory(&self) {
-        packetrig_sys::memory::release_freed();
+        packetrig_sys::memory::release_freed_memory();
     }
 
     fn wait_for_results(&self) {
-        self.keeping.wait_until_kept();
+        self.keeping.wait_until_stored();
     }
 }
 
@@ -153,7 +153,7 @@ impl RunKeeper for MachineKeeper {
     fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         let Self { keeping, draft, document, operator } = *self;
         match ended {
-            Ok(report) if keep => keeping.begin_keeping(draft, report, document),
+            Ok(report) if keep => keeping.begin_storing(draft, report, document),
             Ok(_) => {}
             Err(error) => {
                 operator.remark(format_args!("a run failed: {error}"));

@@ -1,6 +1,6 @@
 //! Served runs on a fleet.
 
-use super::{ServedTerms, ServiceClock, lock_unpoisoned, open_failure, own_failure, served_size};
+use super::{ServedTerms, ServiceClock, lock_unpoisoned, machine_failure, open_failure, steered_report_size};
 use crate::earlier_starts::{EarlierStarts, is_late_start};
 use crate::error::Error;
 use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, RunResultStore, begin_run};
@@ -67,7 +67,7 @@ where
         if let Err(error) = ended {
             // Nodes that stay led without a run would be refused to all other controllers.
             fleet.give_back_nodes();
-            return Err(own_failure(&error));
+            return Err(machine_failure(&error));
         }
         Ok(fleet.controller().to_owned())
     }
@@ -88,10 +88,11 @@ where
         sink: &Arc<Mutex<EventSink>>,
     ) -> Result<Result<(RunSession, FleetKeeper), Error>, OpenFailure> {
         let controller = self.lead_run_nodes(document.plan(), &options.run)?;
-        let begun = begin_run(&self.store, &controller, &options, document.text(), served_size(document));
+        let begun =
+            begin_run(&self.store, &controller, &options, document.text(), steered_report_size(document));
         if let Err(error) = begun {
             lock_unpoisoned(&self.fleet).give_back_nodes();
-            return Err(own_failure(&error));
+            return Err(machine_failure(&error));
         }
         let executor = SharedExecutor(Arc::clone(&self.fleet));
         let sink = Arc::clone(sink);
@@ -134,9 +135,9 @@ where
             let run = options.run.clone();
             let (session, keeper) = match self.open_once(&document, options, &sink)? {
                 Ok(opened) => opened,
-                Err(error) if is_late_start(&error) && earlier.may_begin_again(self.operator.as_ref()) => {
+                Err(error) if is_late_start(&error) && earlier.may_retry_start(self.operator.as_ref()) => {
                     let why = "the start came too late for some nodes";
-                    earlier.note_failed_start(run, why, self.operator.as_ref());
+                    earlier.record_failed_start(run, why, self.operator.as_ref());
                     continue;
                 }
                 Err(error) => {
@@ -145,7 +146,7 @@ where
                     return Err(open_failure(error));
                 }
             };
-            return Ok(Box::new(session.kept_by(Box::new(FleetKeeper { earlier, ..keeper }))));
+            return Ok(Box::new(session.with_keeper(Box::new(FleetKeeper { earlier, ..keeper }))));
         }
     }
 
@@ -158,7 +159,7 @@ where
     }
 
     fn release_memory(&self) {
-        packetrig_sys::memory::release_freed();
+        packetrig_sys::memory::release_freed_memory();
     }
 }
 

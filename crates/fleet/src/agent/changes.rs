@@ -42,16 +42,16 @@ impl AgentMachine {
         }
     }
 
-    pub(super) fn take_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
+    pub(super) fn execute_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match number.cmp(&self.change.number) {
             // A late repetition of an older change.
             Ordering::Less => Vec::new(),
             Ordering::Equal => self.next_step(number, step),
-            Ordering::Greater => self.first_step(number, step),
+            Ordering::Greater => self.execute_first_step(number, step),
         }
     }
 
-    fn first_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
+    fn execute_first_step(&mut self, number: u64, step: Box<ChangeStep>) -> Vec<AgentAction> {
         match *step {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
             ChangeStep::Hold(_) => {

@@ -1,4 +1,4 @@
-//! Differences in a fleet: leases, a change of controller, and results that wait on the disk.
+//! Behaviour of an agent in a fleet: leases, a change of controller, and results that wait on the disk.
 
 use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, REMEMBERED};
 use crate::lease::{AgentLease, LeaseAnswer};
@@ -20,7 +20,7 @@ pub struct AgentPast {
 
 impl AgentMachine {
     /// Raises the epoch and stores it, before anything is done in it.
-    pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
+    pub(super) fn raise_epoch(&mut self, epoch: u64) -> Vec<AgentAction> {
         let rises = epoch > self.epoch;
         self.epoch = self.epoch.max(epoch);
         // Fencing: a lower epoch stays refused even after a restart. Without leases there is one process and nothing to store.
@@ -49,7 +49,7 @@ impl AgentMachine {
             own.epoch = head.epoch;
             if let Some(lease) = &mut self.lease {
                 // The earlier controller may still answer a question that was sent after the later one began. The lease
-                // would then run beyond the end that the later one computes (`LeaseTerms::certainly_stopped`).
+                // would then run beyond the end that the later one computes (`LeaseTerms::certain_stop_time`).
                 lease.drop_open_questions();
             }
         }
@@ -89,7 +89,7 @@ impl AgentMachine {
         match lease.on_grant(grant, now) {
             LeaseAnswer::Nothing => Vec::new(),
             LeaseAnswer::Until(until) => {
-                self.note_contact(now);
+                self.record_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is sent only with the first lease in hand. Otherwise the controller could commit a node that
                 // may not send at T.
@@ -114,7 +114,7 @@ impl AgentMachine {
 
     /// Stops the senders at the owner's limit or at the lease's end. Their own gate shuts then without an order;
     /// this reports the reason.
-    pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn stop_expired_senders(&mut self, now: MonoTime) -> Vec<AgentAction> {
         // One reason is enough: the senders have been told to stop.
         if self.state != AgentState::Running || self.why.is_some() {
             return Vec::new();
@@ -129,7 +129,7 @@ impl AgentMachine {
         Vec::new()
     }
 
-    /// Time at which [`AgentMachine::guard_senders`] must act.
+    /// Time at which [`AgentMachine::stop_expired_senders`] must act.
     pub(super) fn senders_deadline(&self) -> Option<MonoTime> {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
@@ -138,7 +138,7 @@ impl AgentMachine {
         lease.into_iter().chain(self.stop_at).min()
     }
 
-    /// Time at which it goes on without its controller, if that stays silent.
+    /// Time at which the agent continues without its controller, if the controller stays silent.
     pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
             // Without leases the controller is in this process: its silence means that it is gone.
@@ -146,7 +146,7 @@ impl AgentMachine {
         };
         let orphaned = lease.terms().orphaned;
         match self.state {
-            // The data plane and the disk end by themselves.
+            // These states end when the data plane or the disk is done, so they need no deadline.
             AgentState::Idle | AgentState::Finishing | AgentState::Spooling => None,
             // While the lease is valid, the controller is not silent; after that, the senders are waited for.
             AgentState::Running if self.why.is_none() => None,
@@ -178,8 +178,8 @@ impl AgentMachine {
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
 
-    /// Number of segments kept of an attempt that this agent ended without its controller, if this command asks for its result.
-    pub(super) fn kept_segments(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
+    /// Number of stored segments of an attempt that ended without its controller, if this command asks for the result.
+    pub(super) fn stored_segment_count(&self, head: &MessageHead, command: &NodeCommand) -> Option<u64> {
         let asks = matches!(command, NodeCommand::Query | NodeCommand::Stop | NodeCommand::Finish { .. });
         if !asks || head.epoch < self.epoch {
             return None;
@@ -188,7 +188,7 @@ impl AgentMachine {
         ended.find(|ended| ended.run == head.run && ended.attempt == head.attempt)?.kept
     }
 
-    pub(super) fn remember_ended(&mut self, head: &MessageHead) {
+    pub(super) fn remember_ended_attempt(&mut self, head: &MessageHead) {
         // Bounded: a controller that starts one run after the other must not fill the memory of the node.
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
@@ -241,7 +241,7 @@ impl AgentMachine {
     }
 
     /// Records a sign of life from the controller.
-    pub(super) fn note_contact(&mut self, now: MonoTime) {
+    pub(super) fn record_contact(&mut self, now: MonoTime) {
         self.heard = now;
         // A controller that is back collects the result, so the run must not be forgotten once it is spooled.
         self.orphan = false;

@@ -200,7 +200,7 @@ impl AgentMachine {
             self.forget_run(head.clone());
         } else {
             // ABORT may overtake its PREPARE, or be repeated. The attempt has ended here in either case.
-            self.remember_ended(&head);
+            self.remember_ended_attempt(&head);
         }
         actions.push(AgentAction::Reply(head, NodeReply::Aborted));
         actions
@@ -231,7 +231,7 @@ impl AgentMachine {
         let mut actions = self.renew_lease(now);
         actions.extend(self.check_start_time(now));
         // The guard comes last: a start that this tick notices late may be beyond the end of the lease already.
-        actions.extend(self.guard_senders(now));
+        actions.extend(self.stop_expired_senders(now));
         actions
     }
 

@@ -8,7 +8,7 @@ use crate::faulty::{FabricFaults, FaultyFabric};
 use crate::message::{MessageBody, NodeCommand, Nonce};
 
 /// Checks that each fault has its effect, and that everything works as before once it is removed.
-pub fn faults_do_what_they_say<F: Fabric>(make: impl Fn() -> F) {
+pub fn check_faults<F: Fabric>(make: impl Fn() -> F) {
     check_message_faults(&FaultyFabric::new(make()));
     check_call_faults(&FaultyFabric::new(make()));
 }

@@ -11,18 +11,18 @@ use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 const FLOOD: u64 = 100_000;
 
 pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
-    letters_arrive_in_order(&make());
-    replies_arrive_in_order_and_say_from_whom(&make());
-    what_is_for_all_reaches_all(&make());
-    telemetry_is_dropped_and_letters_are_not(&make());
-    nobody_is_answered_by_an_error(&make());
-    who_left_is_answered_as_promised(traits, &make());
+    commands_arrive_in_order(&make());
+    replies_arrive_in_order_with_sender(&make());
+    message_for_all_reaches_every_node(&make());
+    telemetry_is_dropped_but_commands_are_not(&make());
+    unknown_and_taken_names_are_errors(&make());
+    post_to_departed_node_follows_traits(traits, &make());
     waiting_ends_with_a_message_from_another_thread(&make());
-    controllers_hear_the_nodes_that_they_listen_to(&make());
+    controllers_receive_only_from_chosen_nodes(&make());
 }
 
 /// Two controllers each receive the letters of their own node, and the hellos of all nodes.
-fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
+fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
     let mut controllers = names.each_ref().map(|name| join_or_panic(fabric, name));
     let nodes = ["a", "b"].map(node_name);
@@ -69,7 +69,7 @@ fn many_commands() -> impl Iterator<Item = NodeCommand> {
     [NodeCommand::Arm, NodeCommand::Stop, NodeCommand::Query].into_iter().cycle().take(300)
 }
 
-fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
+fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
     let mut from = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     let mut b = join_or_panic(fabric, &node_name("b"));
@@ -84,7 +84,7 @@ fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
     assert_eq!(b.receive_message(SOON), None, "what is not for it does not come");
 }
 
-fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
+fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
     let mut to = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     let mut b = join_or_panic(fabric, &node_name("b"));
@@ -107,11 +107,12 @@ fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
     assert_eq!(next, [100, 100]);
 }
 
-fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
+fn message_for_all_reaches_every_node<F: Fabric>(fabric: &F) {
     let mut from = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     let mut b = join_or_panic(fabric, &node_name("b"));
-    from.post_all(MessageBody::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
+    from.post_to_all_nodes(MessageBody::RollCall(Nonce(1)))
+        .unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
         let got = one.receive_message(LONG).map(|letter| letter.body);
         assert_eq!(got, Some(MessageBody::RollCall(Nonce(1))), "{} was not called", one.name());
@@ -119,7 +120,7 @@ fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
     assert_eq!(from.receive_message(SOON), None, "nobody calls himself");
 }
 
-fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
+fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
     let mut to = join_as_controller(fabric);
     let mut from = join_or_panic(fabric, &node_name("a"));
     let whom = NodeName::controller();
@@ -167,7 +168,7 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
     assert_eq!(letters, 1);
 }
 
-fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
+fn unknown_and_taken_names_are_errors<F: Fabric>(fabric: &F) {
     let mut from = join_as_controller(fabric);
     let nobody = node_name("nobody");
     assert_eq!(
@@ -183,7 +184,7 @@ fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
     join_or_panic(fabric, &node_name("a"));
 }
 
-fn who_left_is_answered_as_promised<F: Fabric>(traits: FabricTraits, fabric: &F) {
+fn post_to_departed_node_follows_traits<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut from = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Arm));

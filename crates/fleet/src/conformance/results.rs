@@ -13,11 +13,11 @@ fn expect_done<T, E: Debug>(what: &str, result: Result<T, E>) -> T {
 }
 
 pub(super) fn check_records<F: Fabric>(make: impl Fn() -> F) {
-    a_record_is_made_once_and_changed_by_who_saw_it(&make());
-    keys_come_in_order_and_go_when_removed(&make());
+    record_changes_by_compare_and_set(&make());
+    keys_are_listed_in_order_until_removed(&make());
 }
 
-fn a_record_is_made_once_and_changed_by_who_saw_it<F: Fabric>(fabric: &F) {
+fn record_changes_by_compare_and_set<F: Fabric>(fabric: &F) {
     let mut one = expect_done("opening", fabric.open_records());
     let mut two = expect_done("opening again", fabric.open_records());
     assert_eq!(expect_done("reading", one.get_record("ctl.lock")), None);
@@ -38,7 +38,7 @@ fn a_record_is_made_once_and_changed_by_who_saw_it<F: Fabric>(fabric: &F) {
     assert_eq!((seen.value.as_slice(), seen.revision), (b"two".as_slice(), second));
 }
 
-fn keys_come_in_order_and_go_when_removed<F: Fabric>(fabric: &F) {
+fn keys_are_listed_in_order_until_removed<F: Fabric>(fabric: &F) {
     let mut records = expect_done("opening", fabric.open_records());
     assert_eq!(expect_done("listing", records.list_keys("")), [""; 0]);
     for key in ["run.b", "run.a", "node.a", "runs"] {
@@ -52,20 +52,20 @@ fn keys_come_in_order_and_go_when_removed<F: Fabric>(fabric: &F) {
     expect_done("making again", records.create_record("run.a", b"y"));
     assert_eq!(expect_done("listing", records.list_keys("")), ["node.a", "run.a", "run.b", "runs"]);
     let wanted = ["run.b", "nobody", "run.a"].map(str::to_owned);
-    let values = expect_done("reading many", records.get_many(&wanted)).into_iter();
+    let values = expect_done("reading many", records.get_records(&wanted)).into_iter();
     let values: Vec<Option<Vec<u8>>> = values.map(|record| record.map(|record| record.value)).collect();
     assert_eq!(values, [Some(b"x".to_vec()), None, Some(b"y".to_vec())], "in the order they were asked for");
 }
 
 pub(super) fn check_results<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
-    what_is_appended_twice_comes_once(&make());
-    the_unconfirmed_comes_again_when_opened_anew(&make());
-    the_largest_fits_and_more_does_not(&make());
-    a_full_store_refuses_and_keeps_what_it_has(traits, &make());
-    runs_are_read_apart_and_what_nobody_reads_stays(&make());
+    repeated_append_is_delivered_once(&make());
+    unconfirmed_segments_are_delivered_again(&make());
+    largest_segment_fits_and_larger_is_refused(&make());
+    full_store_refuses_and_keeps_segments(traits, &make());
+    runs_are_read_separately_and_unread_segments_stay(&make());
 }
 
-fn runs_are_read_apart_and_what_nobody_reads_stays<F: Fabric>(fabric: &F) {
+fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
     let other = RunId("20261121-2".into());
     let late = RunId("20261121-3".into());
@@ -108,7 +108,7 @@ fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
     incoming.receive_segment(LONG).unwrap_or_else(|| panic!("a segment was lost"))
 }
 
-fn what_is_appended_twice_comes_once<F: Fabric>(fabric: &F) {
+fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
     for number in [0, 1, 0, 2, 2] {
@@ -126,7 +126,7 @@ fn what_is_appended_twice_comes_once<F: Fabric>(fabric: &F) {
     assert!(incoming.receive_segment(SOON).is_none(), "it comes once");
 }
 
-fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
+fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
     for number in 0..4 {
@@ -147,7 +147,7 @@ fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
     assert!(again.receive_segment(SOON).is_none());
 }
 
-fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
+fn largest_segment_fits_and_larger_is_refused<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
     let body: Vec<u8> = (0..=SEGMENT_ROOM).map(|index| index.to_le_bytes()[0]).collect();
@@ -159,7 +159,7 @@ fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
     expect_done("confirming", incoming.confirm_segment(delivery.token));
 }
 
-fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: FabricTraits, fabric: &F) {
+fn full_store_refuses_and_keeps_segments<F: Fabric>(traits: FabricTraits, fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
     let body = vec![7; traits.results_room / 8];

@@ -37,7 +37,7 @@ impl ControllerMachine {
             .peers
             .iter()
             .flat_map(|(node, peer)| {
-                let change = self.unanswered_change(node);
+                let change = self.unanswered_change_command(node);
                 // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.next_command_for(peer, &sent).filter(|_| change.is_none() || first);

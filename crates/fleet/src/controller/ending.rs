@@ -16,7 +16,7 @@ impl ControllerMachine {
                 self.cancel_run(RunOutcome::Aborted, now);
             }
             // Nothing was sent before T. A node that misses the abort stops when its lease is not renewed.
-            ControllerPhase::Confirming { start, .. } if !self.has_passed(start, now) => {
+            ControllerPhase::Confirming { start, .. } if !self.has_start_passed(start, now) => {
                 self.cancel_run(RunOutcome::Aborted, now);
             }
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
@@ -44,7 +44,7 @@ impl ControllerMachine {
         // The deadline counts from the first stop: a repeated one must not postpone it.
         if self.stopping.is_none() {
             self.stopping = Some(now + self.limits.stop);
-            // Told at once: a stop must not wait for the next repetition.
+            // Sent at once: a stop must not wait for the next repetition.
             self.broadcast_commands(now);
         }
     }
@@ -57,13 +57,13 @@ impl ControllerMachine {
     pub(super) fn cancel_run(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
         // A node that may send on its lease is waited for until that lease has certainly ended, even if it answers nothing.
-        let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
+        let until = self.silent_nodes_stopped_at().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
         self.broadcast_commands(now);
     }
 
-    /// True if no result of a lost node can arrive any more, or it was waited for long enough.
-    pub(super) fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
+    /// True if no result of a lost node can arrive any more, or if the time to wait for results is over.
+    pub(super) fn expects_no_more_results(&self, late: MonoTime, now: MonoTime) -> bool {
         now >= late || self.peers.owe_no_result()
     }
 

@@ -16,10 +16,10 @@ impl ControllerMachine {
     pub(super) fn expire_waits(&mut self, now: MonoTime) {
         match self.phase {
             ControllerPhase::Preparing { until } if now >= until => {
-                self.silent_before_start(PeerProgress::Prepared, now);
+                self.on_silence_before_start(PeerProgress::Prepared, now);
             }
             ControllerPhase::Arming { until } if now >= until => {
-                self.silent_before_start(PeerProgress::Armed, now);
+                self.on_silence_before_start(PeerProgress::Armed, now);
             }
             ControllerPhase::Running { start } => self.expire_running(start, now),
             ControllerPhase::Committing { start, .. }
@@ -31,7 +31,7 @@ impl ControllerMachine {
             ControllerPhase::Committing { start, .. }
                 if self.preparation.terms.steered && now >= start + self.limits.prepare =>
             {
-                self.silent_before_start(PeerProgress::Committed, now);
+                self.on_silence_before_start(PeerProgress::Committed, now);
             }
             ControllerPhase::Confirming { since, .. }
                 if self.preparation.terms.steered && now >= since + self.limits.start =>
@@ -45,7 +45,7 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn silent_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
+    pub(super) fn on_silence_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
         let stragglers = self.list_stragglers(wanted, &text);
         // One node is enough to say why; the others are usually silent for the same reason.
@@ -60,7 +60,7 @@ impl ControllerMachine {
         let stragglers =
             self.list_stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
         if !stragglers.is_empty() && !self.exclude_nodes(stragglers, now) {
-            self.try_again(now);
+            self.start_next_attempt(now);
         }
     }
 
@@ -83,7 +83,7 @@ impl ControllerMachine {
         if self.stopping.is_some_and(|until| now >= until) {
             // The others must not wait for it. In a fleet its senders stop all
             // the same, when their lease ends.
-            self.give_up_peers(PeerProgress::Done, "did not stop when told", now);
+            self.give_up_peers(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
             self.expire_silent(now);
@@ -118,7 +118,7 @@ impl ControllerMachine {
     }
 
     /// Handles a time in which the controller's own program did not run.
-    pub(super) fn on_stood_still(&mut self, length: Nanos, now: MonoTime) {
+    pub(super) fn on_standstill(&mut self, length: Nanos, now: MonoTime) {
         // Silence counts only while the controller could receive.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
         // Nodes get the time that they were promised: it did not pass while nobody read their answers.

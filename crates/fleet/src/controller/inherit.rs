@@ -26,7 +26,7 @@ impl ControllerMachine {
     /// Does not wait for results: the run is over once the nodes have released it. They keep their results for the
     /// controller that began it. For a controller that has only the record of the run.
     #[must_use]
-    pub const fn leaving_results(mut self) -> Self {
+    pub const fn without_collecting_results(mut self) -> Self {
         self.leaves_results = true;
         self
     }

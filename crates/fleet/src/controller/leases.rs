@@ -29,7 +29,7 @@ impl ControllerMachine {
             return None;
         }
         if *head == self.head {
-            return Some(peer.is_some_and(|peer| self.is_needed(peer)));
+            return Some(peer.is_some_and(|peer| self.needs_lease(peer)));
         }
         // The node will get the current attempt soon, and keeps its ports until then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
@@ -38,7 +38,7 @@ impl ControllerMachine {
     }
 
     /// True if a node of the current attempt has a task that needs a lease.
-    fn is_needed(&self, peer: &ControllerPeer) -> bool {
+    fn needs_lease(&self, peer: &ControllerPeer) -> bool {
         let senders = peer.progress < PeerProgress::Done && self.is_sending_time();
         // Emulated interfaces must exist as long as frames are in flight.
         !peer.lost && (senders || peer.progress == PeerProgress::Done && self.is_traffic_time())
@@ -64,15 +64,15 @@ impl ControllerMachine {
     }
 
     /// Time at which the last silent node has certainly stopped; `None` if all have reported their stop, or without leases.
-    pub(super) fn quiet_at(&self) -> Option<MonoTime> {
+    pub(super) fn silent_nodes_stopped_at(&self) -> Option<MonoTime> {
         let terms = self.limits.lease?;
         // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
         // this is an upper bound.
         let unheard = self.peers.values().filter(|peer| !peer.has_stopped() && !peer.released);
-        unheard.filter_map(|peer| peer.granted).map(|at| terms.certainly_stopped(at)).max()
+        unheard.filter_map(|peer| peer.granted).map(|at| terms.certain_stop_time(at)).max()
     }
 
-    pub(super) fn is_quiet(&self, now: MonoTime) -> bool {
-        self.quiet_at().is_none_or(|at| now >= at)
+    pub(super) fn have_all_stopped(&self, now: MonoTime) -> bool {
+        self.silent_nodes_stopped_at().is_none_or(|at| now >= at)
     }
 }

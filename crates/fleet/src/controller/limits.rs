@@ -29,7 +29,7 @@ pub struct RunLimits {
     pub start: Nanos,
     /// Silence of a running node until the controller gives it up.
     pub silence: Nanos,
-    /// Time for senders to stop when told.
+    /// Time for senders to stop after the order to stop.
     pub stop: Nanos,
     /// Time from the last sender's end until receivers stop.
     pub drain: Nanos,

@@ -35,7 +35,7 @@ pub(super) struct ControllerPeer {
     pub(super) asked: MonoTime,
     pub(super) shown: bool,
     pub(super) released: bool,
-    /// True if it is not waited for any more.
+    /// True if the controller does not wait for this node any more.
     pub(super) lost: bool,
     /// True if nothing of the run is open there: its agent failed or was restarted.
     pub(super) gone: bool,
@@ -44,7 +44,7 @@ pub(super) struct ControllerPeer {
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
-    /// True if everything that it kept is here, and no result is among it.
+    /// True if all stored segments of the node have arrived, and no result is among them.
     pub(super) unfinished: bool,
     /// Longest time that its agent has waited for a processor.
     pub(super) starved: Nanos,

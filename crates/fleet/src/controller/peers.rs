@@ -32,7 +32,7 @@ pub(super) struct PeerGuard<'a> {
 /// Contribution of one node to the counts.
 #[derive(Clone, Copy)]
 struct CountedPeer {
-    /// Step in which it is waited for.
+    /// Step at which the controller waits for the node.
     step: Option<usize>,
     is_without_result: bool,
     owes_result: bool,

@@ -78,7 +78,7 @@ impl ControllerMachine {
     }
 
     /// True if the run may start without `missing` of its nodes.
-    fn may_go_without(&self, missing: usize) -> bool {
+    fn may_start_without(&self, missing: usize) -> bool {
         // All nodes of the plan count: those that earlier attempts left out are still missing.
         let all = self.peers.len() + self.left_out.len();
         let present = self.peers.present_count();
@@ -87,7 +87,7 @@ impl ControllerMachine {
 
     /// Goes on without nodes that are not ready, in a new attempt; returns `false` if the user does not accept that.
     pub(super) fn exclude_nodes(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
-        if !self.may_go_without(stragglers.len()) {
+        if !self.may_start_without(stragglers.len()) {
             return false;
         }
         // Fences off the stragglers: nobody accepts a command of the old attempt from here on.
@@ -109,13 +109,13 @@ impl ControllerMachine {
     }
 
     /// Deadline for acknowledgements of the confirmation.
-    pub(super) fn confirmed_by(&self, start: MonoTime) -> MonoTime {
+    pub(super) fn confirmation_deadline(&self, start: MonoTime) -> MonoTime {
         start + self.limits.confirm
     }
 
     /// Marks nodes without an acknowledged confirmation as lost: they count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < self.confirmed_by(start) || self.have_all_reached(PeerProgress::Confirmed) {
+        if now < self.confirmation_deadline(start) || self.have_all_reached(PeerProgress::Confirmed) {
             return;
         }
         let why = format!("did not confirm the start {SPLIT_START}");
@@ -145,14 +145,20 @@ impl ControllerMachine {
         }
         // A node that never started falls under the policy for the start.
         let goes_on =
-            if never_started { self.may_go_without(0) } else { self.policies.on_loss == OnLoss::Continue };
+            if never_started { self.may_start_without(0) } else { self.policies.on_loss == OnLoss::Continue };
         if !goes_on {
             self.stop_senders(now);
         }
     }
 
     /// Leaves a failed node out before T, because nothing has been sent; if the run may not do without it, the run fails.
-    pub(super) fn trouble_before_start(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+    pub(super) fn on_trouble_before_start(
+        &mut self,
+        node: &NodeName,
+        blame: Blame,
+        what: &str,
+        now: MonoTime,
+    ) {
         // Once a confirmation is out, a new attempt could not take back the old T.
         let can_begin_again = matches!(
             self.phase,

@@ -25,7 +25,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Key of its record.
+    /// Key of the record of a run.
     pub fn record_key(run: &RunId) -> String {
         format!("run.{run}")
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 impl ControllerMachine {
     /// Handles an event after the end of the run. The outcome is final; nodes that missed the confirmation of their
     /// result, or may still send, are answered.
-    pub(super) fn after_the_end(&mut self, event: ControllerEvent, now: MonoTime) {
+    pub(super) fn on_event_after_end(&mut self, event: ControllerEvent, now: MonoTime) {
         match event {
             ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
                 if head == self.head && self.has_result_of(&node) =>
@@ -51,7 +51,7 @@ impl ControllerMachine {
                 if started => {}
             NodeReply::Prepared { ports } => {
                 self.raise_progress_of(node, PeerProgress::Prepared, now);
-                if self.take_first_showing(node) {
+                if self.mark_ports_reported(node) {
                     self.emit_event(RunEventKind::Ports { node: node.clone(), ports });
                 }
             }
@@ -60,11 +60,11 @@ impl ControllerMachine {
             NodeReply::Confirmed => self.raise_progress_of(node, PeerProgress::Confirmed, now),
             NodeReply::Started => self.raise_progress_of(node, PeerProgress::Started, now),
             NodeReply::Held { number, fault, held } => {
-                self.note_contact(node, now);
+                self.record_contact(node, now);
                 self.on_held(node, number, held, fault, now);
             }
             NodeReply::Announced { number, fault } => {
-                self.note_contact(node, now);
+                self.record_contact(node, now);
                 self.on_announced(node, number, fault, now);
             }
             NodeReply::Steered { number, fault, sample } => {
@@ -103,7 +103,7 @@ impl ControllerMachine {
         }
     }
 
-    fn note_contact(&mut self, node: &NodeName, now: MonoTime) {
+    fn record_contact(&mut self, node: &NodeName, now: MonoTime) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.heard = now;
         }
@@ -121,8 +121,8 @@ impl ControllerMachine {
         }
     }
 
-    /// Returns `true` the first time that the ports of this node are reported.
-    fn take_first_showing(&mut self, node: &NodeName) -> bool {
+    /// Marks the ports of this node as reported. Returns `true` the first time.
+    fn mark_ports_reported(&mut self, node: &NodeName) -> bool {
         self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
     }
 
@@ -154,13 +154,15 @@ impl ControllerMachine {
         let cut = match why {
             StopReason::Done | StopReason::Told => return,
             StopReason::LeaseOver => "its senders stopped because their lease was not renewed".to_owned(),
-            StopReason::NoLease => format!("did not start: it had no lease at T {SPLIT_START}"),
+            StopReason::NoLease => {
+                format!("did not start: it had no valid lease at the start time {SPLIT_START}")
+            }
             StopReason::OwnersLimit => {
                 "its senders stopped at the longest duration its owner allows".to_owned()
             }
         };
         if first {
-            let text = format!("node {node}: {}", self.with_overload(node, &cut));
+            let text = format!("node {node}: {}", self.add_overload_note(node, &cut));
             self.emit_event(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
             // A node that stopped early has the same effect on the result as one that was lost.
@@ -193,7 +195,7 @@ impl ControllerMachine {
     }
 
     /// Adds to a fault of a node that its machine is overloaded, if it is: then the node itself is not to blame.
-    pub(super) fn with_overload(&self, node: &NodeName, what: &str) -> String {
+    pub(super) fn add_overload_note(&self, node: &NodeName, what: &str) -> String {
         let overload = self.peers.get(node).and_then(|peer| describe_starvation(peer.starved));
         overload.map_or_else(|| what.to_owned(), |overload| format!("{what}; {overload}"))
     }
@@ -237,9 +239,9 @@ impl ControllerMachine {
     pub(super) fn on_late_reply(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
             // One late node is enough: T must be the same for all, so all of them get a later one.
-            ControllerPhase::Committing { .. } => self.try_again(now),
+            ControllerPhase::Committing { .. } => self.start_next_attempt(now),
             // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
-            ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.try_again(now),
+            ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.start_next_attempt(now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.on_trouble(
                     node,
@@ -252,13 +254,13 @@ impl ControllerMachine {
         }
     }
 
-    /// Handles a node that cannot go on.
+    /// Handles a fault that ends a node's part in the run.
     pub(super) fn on_trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
-        let what = self.with_overload(node, what);
+        let what = self.add_overload_note(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
             // T has passed and only the tick for it is missing: the run counts as running.
-            ControllerPhase::Confirming { start, .. } if self.has_passed(start, now) => {
+            ControllerPhase::Confirming { start, .. } if self.has_start_passed(start, now) => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }
             ControllerPhase::Running { .. }
@@ -266,7 +268,7 @@ impl ControllerMachine {
             | ControllerPhase::Collecting { .. } => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }
-            _ => self.trouble_before_start(node, blame, &what, now),
+            _ => self.on_trouble_before_start(node, blame, &what, now),
         }
     }
 }

@@ -6,7 +6,7 @@ use packetrig_report::event::RunEventKind;
 use packetrig_report::outcome::{NodeFault, RunState};
 use packetrig_units::{MonoTime, Nanos};
 
-/// Maximum lead. Ports that take longer to arm say nothing about messages.
+/// Maximum lead. If arming takes longer, the ports are slow, not the messages.
 const MAX_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
@@ -49,11 +49,11 @@ impl ControllerMachine {
         if self.preparation.terms.steered {
             return self.have_all_reached(PeerProgress::Confirmed);
         }
-        now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start))
+        now >= start && (!self.awaits_only_node() || now >= self.confirmation_deadline(start))
     }
 
     /// True if `trouble` in the phase of confirmation comes after T, when nodes may have sent something.
-    pub(super) fn has_passed(&self, start: MonoTime, now: MonoTime) -> bool {
+    pub(super) fn has_start_passed(&self, start: MonoTime, now: MonoTime) -> bool {
         now >= start && !self.preparation.terms.steered
     }
 
@@ -66,7 +66,7 @@ impl ControllerMachine {
     }
 
     /// Begins another attempt, because the commit was too late for some node.
-    pub(super) fn try_again(&mut self, now: MonoTime) {
+    pub(super) fn start_next_attempt(&mut self, now: MonoTime) {
         // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
@@ -79,7 +79,7 @@ impl ControllerMachine {
         self.tries += 1;
         self.head.attempt += 1;
         self.emit_event(RunEventKind::Finding(format!(
-            "the start time came too late for some node; trying attempt {}",
+            "some node received the start time too late; trying again with attempt {}",
             self.head.attempt
         )));
         self.prepare_nodes(now);

@@ -62,11 +62,11 @@ impl ControllerMachine {
     pub(super) fn queue_change(&mut self, steer: PlanChange, now: MonoTime) {
         self.steering.given += 1;
         self.steering.waiting.push_back((self.steering.given, steer));
-        self.next_change(now);
+        self.begin_next_change(now);
     }
 
     /// Takes up the next change, if none is running.
-    pub(super) fn next_change(&mut self, now: MonoTime) {
+    pub(super) fn begin_next_change(&mut self, now: MonoTime) {
         if self.steering.current.is_some() {
             return;
         }
@@ -98,7 +98,7 @@ impl ControllerMachine {
             ChangeStage::Whole(ChangeOrder { number, steer })
         };
         self.steering.current = Some(CurrentChange { number, stage, begins, open, fault: None });
-        self.send_change();
+        self.send_change_step();
     }
 
     /// Nodes that take part.
@@ -107,7 +107,7 @@ impl ControllerMachine {
     }
 
     /// Sends the command of the present step to all nodes that have not answered.
-    fn send_change(&mut self) {
+    fn send_change_step(&mut self) {
         let Some(current) = &self.steering.current else { return };
         let command = current.to_command();
         for node in current.open.clone() {
@@ -138,7 +138,7 @@ impl ControllerMachine {
             held.extend(streams);
             current.fault = current.fault.take().or(fault);
         }
-        self.settle_change(now);
+        self.advance_change(now);
     }
 
     /// Handles a node whose receivers have the takes.
@@ -153,7 +153,7 @@ impl ControllerMachine {
         if matches!(current.stage, ChangeStage::Announce { .. }) && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
-        self.settle_change(now);
+        self.advance_change(now);
     }
 
     /// Handles a node that has made or undone the change, or reports why it could not.
@@ -170,13 +170,13 @@ impl ControllerMachine {
         if is_last && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
-        self.settle_change(now);
+        self.advance_change(now);
     }
 
     /// Goes on to the next step when no node is waited for.
-    pub(super) fn settle_change(&mut self, now: MonoTime) {
+    pub(super) fn advance_change(&mut self, now: MonoTime) {
         self.drop_lost_nodes();
-        self.end_hold_of_stopped();
+        self.undo_change_on_stop();
         let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
         let CurrentChange { number, stage, begins, fault, .. } = current;
         // One start time for all nodes, far enough ahead for the announcement to reach each of them.
@@ -194,9 +194,9 @@ impl ControllerMachine {
         };
         self.steering.current =
             Some(CurrentChange { number, stage, begins, open: self.present_nodes(), fault });
-        self.send_change();
-        // Perhaps no node is left.
-        self.settle_change(now);
+        self.send_change_step();
+        // There may be no node left to wait for.
+        self.advance_change(now);
     }
 
     /// Stops waiting for lost nodes. An undone step of such a node is a fault.
@@ -212,7 +212,7 @@ impl ControllerMachine {
     }
 
     /// Undoes an undecided change when the run is stopped. Streams that are held then are stopped like the rest.
-    fn end_hold_of_stopped(&mut self) {
+    fn undo_change_on_stop(&mut self) {
         let is_over = self.stopping.is_some() || !matches!(self.phase, ControllerPhase::Running { .. });
         let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
         if matches!(current.stage, ChangeStage::Hold(..) | ChangeStage::Undo) {
@@ -227,11 +227,11 @@ impl ControllerMachine {
     fn report_change(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
         // In the order of the requests: the next change begins only after the outcome of this one is out.
         self.emit_event(RunEventKind::Steered { number, outcome });
-        self.next_change(now);
+        self.begin_next_change(now);
     }
 
     /// The command that `node` has not answered yet.
-    pub(super) fn unanswered_change(&self, node: &NodeName) -> Option<NodeCommand> {
+    pub(super) fn unanswered_change_command(&self, node: &NodeName) -> Option<NodeCommand> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
         Some(current.to_command())
     }

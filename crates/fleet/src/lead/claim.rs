@@ -33,7 +33,7 @@ pub enum ClaimProgress {
     Blocked(BTreeMap<NodeName, HeldLead>),
 }
 
-/// Nodes that a claim asks for.
+/// Nodes whose leads a claim wants.
 #[derive(Clone, Debug)]
 pub struct WantedNodes {
     pub run: RunId,
@@ -120,7 +120,7 @@ impl LeadClaim {
             // Each entry leaves its queue only after it succeeded, so that a step can be repeated after an error.
             Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
-                    let seen = self.watch.look_up(records, &controller, is_there, now)?;
+                    let seen = self.watch.look_up_term(records, &controller, is_there, now)?;
                     left.pop_front();
                     self.terms.insert(controller, seen);
                 }
@@ -138,14 +138,14 @@ impl LeadClaim {
                 self.write_leads(records, next)?;
             }
             Stage::GiveBack if self.taken.is_empty() => self.stage = Stage::ReadLeads,
-            Stage::GiveBack => self.give_back_taken(records)?,
+            Stage::GiveBack => self.release_written_leads(records)?,
         }
         Ok(ClaimProgress::UnderWay)
     }
 
     fn read_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::record_key).collect();
-        let found = records.get_many(&keys)?;
+        let found = records.get_records(&keys)?;
         // Answers of an earlier round say nothing about the records as they are now.
         self.found.clear();
         self.terms.clear();
@@ -226,7 +226,7 @@ impl LeadClaim {
     ) -> Result<(), Error> {
         let record = self.terms.get(controller).and_then(|seen| seen.record.clone());
         // That controller has lost from here on, even if its process wakes up: its next refresh is refused.
-        let done = record.map(|record| record.end_over(records, revision));
+        let done = record.map(|record| record.end_if_unchanged(records, revision));
         match done {
             // It was refreshed after all, or another controller has ended it: read again.
             Some(Err(Error::Stale(_))) => self.stage = Stage::ReadLeads,
@@ -240,7 +240,7 @@ impl LeadClaim {
         Ok(())
     }
 
-    fn new_lead(&self) -> NodeLead {
+    fn build_lead(&self) -> NodeLead {
         NodeLead {
             controller: self.me.controller.clone(),
             epoch: self.epoch,
@@ -254,7 +254,7 @@ impl LeadClaim {
 
     /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given back and read again.
     fn write_leads<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
-        let lead = self.new_lead();
+        let lead = self.build_lead();
         let value = StoredRecord::encode_value(&lead);
         let writes = nodes.iter().map(|node| RecordWrite {
             key: NodeLead::record_key(node),
@@ -264,7 +264,7 @@ impl LeadClaim {
         let writes: Vec<RecordWrite> = writes.collect();
         // Recorded before the call: if its answer is lost, a lead may be ours without our knowledge.
         self.attempted.extend(nodes.iter().cloned());
-        let answers = records.write_many(&writes);
+        let answers = records.write_all_records(&writes);
         let mut is_contested = false;
         let mut failure = None;
         for (node, answer) in nodes.into_iter().zip(answers) {
@@ -292,7 +292,7 @@ impl LeadClaim {
         failure.map_or(Ok(()), Err)
     }
 
-    fn give_back_taken<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
+    fn release_written_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let first = self.taken.len().saturating_sub(self.writes_at_once);
         let leads = self.taken.split_off(first);
         let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();

@@ -44,7 +44,7 @@ impl MemberRow {
             silent: member.silence_at(now),
             restarts: member.earlier.len(),
             skew: member.protocol_skew(),
-            operator_labels: labels.in_force(&member.hello),
+            operator_labels: labels.effective_labels(&member.hello),
             overruled_labels: labels.overruled_labels(&member.hello),
             lead: None,
             hello: member.hello.clone(),
@@ -60,8 +60,8 @@ impl MemberRow {
     }
 
     /// Replaces its labels from the operator.
-    pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
-        self.operator_labels = labels.map(|labels| labels.in_force(&self.hello)).unwrap_or_default();
+    pub fn set_operator_labels(&mut self, labels: Option<&OperatorLabels>) {
+        self.operator_labels = labels.map(|labels| labels.effective_labels(&self.hello)).unwrap_or_default();
         self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
     }
 
@@ -72,7 +72,7 @@ impl MemberRow {
 
     /// Reason that keeps it from taking part in `run`; `None` without one. A run of an earlier controller on it is no
     /// reason: the next leader ends it.
-    pub fn hindrance_for(&self, run: Option<&RunId>) -> Option<String> {
+    pub fn find_hindrance(&self, run: Option<&RunId>) -> Option<String> {
         // A lead for this very run is no hindrance: its controller is the one that asks.
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
         // The silence comes first: what else is known of a silent node may be out of date.

@@ -49,7 +49,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
     type Value = Vec<PortPlace>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "at most {MOST} places")
+        write!(f, "a list of at most {MOST} port locations")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<PortPlace>, A::Error> {
@@ -61,7 +61,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
             };
             // Checked before the places are allocated: a gap is one number, however large.
             if length > MOST - places.len() {
-                return Err(A::Error::custom(format_args!("more than {MOST} places")));
+                return Err(A::Error::custom(format_args!("the list has more than {MOST} port locations")));
             }
             match next {
                 PlaceOrGap::Place(place) => places.push(place),

@@ -117,9 +117,9 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
 
     let permit = LendingPermit {
         labels: file.labels,
-        ports: file.port.map(|ports| ports.into_iter().map(permitted_port).collect()),
-        networks: file.destinations.ip.map_or(usual.networks, network_set),
-        macs: file.destinations.mac.map_or(Ok(usual.macs), permitted_macs)?,
+        ports: file.port.map(|ports| ports.into_iter().map(convert_port).collect()),
+        networks: file.destinations.ip.map_or(usual.networks, convert_networks),
+        macs: file.destinations.mac.map_or(Ok(usual.macs), convert_macs)?,
         max_duration: file.max_duration.map_or(usual.max_duration, |ParsedText(length)| length),
         max_capture: file.max_capture.map(|ByteSize(bytes)| bytes),
         back_ends: file.back_ends,
@@ -139,11 +139,11 @@ pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     }
 }
 
-fn network_set(list: Vec<ParsedText<Network>>) -> NetworkSet {
+fn convert_networks(list: Vec<ParsedText<Network>>) -> NetworkSet {
     NetworkSet::new(&list.into_iter().map(|ParsedText(network)| network).collect::<Vec<_>>())
 }
 
-fn permitted_port(port: FilePort) -> PermittedPort {
+fn convert_port(port: FilePort) -> PermittedPort {
     PermittedPort {
         interface: port.interface.0.to_string(),
         labels: port.labels,
@@ -154,7 +154,7 @@ fn permitted_port(port: FilePort) -> PermittedPort {
     }
 }
 
-fn permitted_macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
+fn convert_macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
         FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
         FileMacs::Word(word) => {

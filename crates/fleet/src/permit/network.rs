@@ -15,7 +15,7 @@ pub struct NetworkSet {
 
 impl NetworkSet {
     pub fn new(networks: &[Network]) -> Self {
-        Self { v4: ranges_of(networks, true), v6: ranges_of(networks, false) }
+        Self { v4: select_ranges(networks, true), v6: select_ranges(networks, false) }
     }
 
     /// Networks set aside for benchmarking: RFC 2544 and RFC 5180.
@@ -41,17 +41,17 @@ impl NetworkSet {
         }
     }
 
-    /// A value that is not among them, in words.
-    pub(super) fn forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
+    /// Returns a value that is not permitted, in words.
+    pub(super) fn find_forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         if is_v6 {
-            uncovered_value(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
+            find_uncovered_value(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
         } else {
-            uncovered_value(values, &self.v4, ipv4_text)
+            find_uncovered_value(values, &self.v4, ipv4_text)
         }
     }
 }
 
-fn ranges_of(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
+fn select_ranges(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
     let own = networks.iter().filter(|network| network.first().is_ipv4() == is_v4);
     join_ranges(own.map(|network| network.first_and_last()).collect())
 }
@@ -64,8 +64,8 @@ fn ipv4_text(value: u128) -> String {
     }
 }
 
-/// A value that these ranges do not cover, in words.
-fn uncovered_value(
+/// Returns a value that these ranges do not cover, in words.
+fn find_uncovered_value(
     values: &FieldValues,
     ranges: &[(u128, u128)],
     text: impl Fn(u128) -> String,
@@ -112,11 +112,11 @@ impl PermittedMacs {
             .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
     }
 
-    /// A value that is not among them, in words.
-    pub(super) fn forbidden_value(&self, values: &FieldValues) -> Option<String> {
+    /// Returns a value that is not permitted, in words.
+    pub(super) fn find_forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
         let ranges = join_ranges(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());
-        uncovered_value(values, &ranges, |value| {
+        find_uncovered_value(values, &ranges, |value| {
             let bytes = value.to_be_bytes();
             mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
         })

@@ -40,7 +40,7 @@ impl AskedLoad {
         // Each request of another node brings one answer, so a reflector sends as fast as it is asked.
         let lines = u64::from(probes.line_count_of(port)) + probes.asking_ports(port).count() as u64;
         // Each line has a time of its own then: the port sends for one line at a time.
-        let lines = if probes.method.is_alone() { lines.min(1) } else { lines };
+        let lines = if probes.method.needs_exclusive_turn() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
         self.frames_milli += u128::from(in_1000_s);
         let bits = bits_per_frame(probes).saturating_mul(in_1000_s) / 1000;

@@ -128,8 +128,8 @@ fn port_permit_enforces_limits_and_listed_ports() {
         refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 400}", "")),
         ["port eth2 is not lent"]
     );
-    assert_eq!(permit.lent_port("eth1", true).unwrap().labels, ["tx"]);
-    assert_eq!(permit.lent_port("eth9", false), None);
+    assert_eq!(permit.find_permitted_port("eth1", true).unwrap().labels, ["tx"]);
+    assert_eq!(permit.find_permitted_port("eth9", false), None);
 }
 
 #[test]
@@ -233,13 +233,16 @@ fn emulated_interfaces_need_every_mac_address() {
 
 #[test]
 fn without_a_file_no_other_namespace_is_lent() {
-    assert_eq!(LendingPermit::default().lent_port("ns/eth1", false), None);
+    assert_eq!(LendingPermit::default().find_permitted_port("ns/eth1", false), None);
 }
 
 #[test]
 fn default_route_port_is_not_lent_by_default() {
     let permit = LendingPermit::default();
-    assert_eq!((permit.lent_port("eth0", true), permit.lent_port("eth1", false).is_some()), (None, true));
+    assert_eq!(
+        (permit.find_permitted_port("eth0", true), permit.find_permitted_port("eth1", false).is_some()),
+        (None, true)
+    );
     assert_eq!(LendingPermit::from_toml("").unwrap(), permit, "an empty file says nothing else");
 }
 
@@ -266,7 +269,7 @@ fn malformed_permit_is_refused_with_reason() {
     for (text, says) in [
         ("max_durations = '1h'", "unknown field"),
         ("max_duration = '1 fortnight'", "is not a time"),
-        ("[destinations]\nip = ['10.7.0.1/16']", "bits behind its prefix"),
+        ("[destinations]\nip = ['10.7.0.1/16']", "bits set after its prefix"),
         ("[destinations]\nip = ['10.7.0.0/33']", "is not a network"),
         ("[destinations]\nmac = 'some'", "a list of addresses or \"any\""),
         ("[destinations]\nmac = ['02:00']", "is not a MAC address"),
@@ -287,7 +290,7 @@ fn adjacent_networks_are_one() {
     let networks: Vec<Network> =
         ["10.0.0.0/9", "10.128.0.0/9"].iter().map(|text| text.parse().unwrap()).collect();
     let both = NetworkSet::new(&networks);
-    assert_eq!(both.forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
-    assert!(both.forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
+    assert_eq!(both.find_forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0aff_ffff), false), None);
+    assert!(both.find_forbidden_value(&FieldValues::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
     assert!(NetworkSet::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
 }

@@ -115,7 +115,7 @@ pub fn open_live(
                 // Blocks of the ring have 64 KiB.
                 blocks: clamp_to_u32(options.ring_bytes >> 16).max(4),
             };
-            let taps = PacketTap::open_fanned(location, tap, workers)?;
+            let taps = PacketTap::open_fanout_rings(location, tap, workers)?;
             Ok(taps
                 .into_iter()
                 .map(|tap| {

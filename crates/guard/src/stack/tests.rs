@@ -41,7 +41,7 @@ fn namespace(links: &[StackLink], known: &[(i32, usize)]) -> StackNamespace {
 
 /// Numbers of those that count, in one namespace.
 fn stack(links: &[StackLink], index: u32) -> Vec<u32> {
-    let found = stacked_with(&[namespace(links, &[])], index);
+    let found = find_stacked(&[namespace(links, &[])], index);
     found.into_iter().filter(|(_, reach)| *reach != StackReach::CableEnd).map(|((_, of), _)| of).collect()
 }
 
@@ -83,7 +83,7 @@ fn cable_ends_stack_unless_far_end_is_bridged() {
         link(7, "bridge", None, None),
         link(8, "", Some(7), None),
     ];
-    let found = stacked_with(&[namespace(&bridged, &[])], 1);
+    let found = find_stacked(&[namespace(&bridged, &[])], 1);
     assert_eq!(
         (found[&(0, 1)], found[&(0, 3)], found[&(0, 8)]),
         (StackReach::Stacked, StackReach::BeyondCable, StackReach::BeyondCable)
@@ -104,11 +104,11 @@ fn other_namespaces_are_looked_into_both_ways() {
         &[(5, 0)],
     );
     let all = [here, there];
-    assert_eq!(stacked_with(&all, 1)[&(1, 3)], StackReach::BeyondCable);
-    assert_eq!(stacked_with(&all, 2)[&(1, 4)], StackReach::Stacked);
+    assert_eq!(find_stacked(&all, 1)[&(1, 3)], StackReach::BeyondCable);
+    assert_eq!(find_stacked(&all, 2)[&(1, 4)], StackReach::Stacked);
     // One that cannot be looked into ends the stack.
     let alone = [namespace(&[far(link(1, "veth", None, Some(1)), 9)], &[])];
-    assert_eq!(stacked_with(&alone, 1).len(), 1);
+    assert_eq!(find_stacked(&alone, 1).len(), 1);
 }
 
 #[test]

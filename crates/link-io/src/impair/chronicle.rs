@@ -33,7 +33,7 @@ pub struct ImpairCounts {
     pub overflowed: u64,
     /// Frames held back behind later ones.
     pub held: u64,
-    /// Frames whose delay was ordered.
+    /// Frames that the impairment plan delays.
     pub delayed: u64,
     /// Frames with bits flipped.
     pub corrupted: u64,
@@ -60,7 +60,7 @@ impl ImpairChronicle {
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
     }
 
-    /// Returns the counts so far.
+    /// Returns the counts of impaired frames so far.
     pub fn counts(&self) -> ImpairCounts {
         self.counts
     }
@@ -110,7 +110,7 @@ struct ChronicleEntry {
     fcs: u32,
 }
 
-/// The entry as a line of the file.
+/// An entry as one JSON line of the truth log.
 #[derive(Serialize)]
 struct ChronicleLine {
     direction: &'static str,

@@ -147,7 +147,7 @@ impl FrameTreatment for ImpairTreatment {
         self.impairer.flush_frames(clock::monotonic_ns(), out);
     }
 
-    fn note_lateness(&mut self, lateness: DepartureLateness) {
+    fn record_lateness(&mut self, lateness: DepartureLateness) {
         // The lane calls this once per batch, which is often enough to publish.
         self.lateness = lateness;
         self.publish_account();
@@ -178,14 +178,14 @@ mod tests {
             back.release_due(n * 1000, &mut |_, _| left[1] += 1);
         }
         let lateness = DepartureLateness { frames: 1, most_ns: 7, sum_ns: 9 };
-        back.note_lateness(lateness);
+        back.record_lateness(lateness);
         let [_, account] = watch.read_accounts();
         assert_eq!((account.counts.late_most_ns, account.counts.late_sum_ns), (7, 9));
         assert_eq!((account.inside, account.counts.left, account.find_imbalance()), (1_000, 1_000, None));
         there.release_all(&mut |_, _| left[0] += 1);
         back.release_all(&mut |_, _| left[1] += 1);
-        there.note_lateness(lateness);
-        back.note_lateness(lateness);
+        there.record_lateness(lateness);
+        back.record_lateness(lateness);
         for (way, account) in watch.read_accounts().into_iter().enumerate() {
             assert_eq!((account.find_imbalance(), account.inside, account.counts.left), (None, 0, left[way]));
         }

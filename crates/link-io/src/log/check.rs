@@ -71,9 +71,9 @@ pub struct LogChecksums {
 /// Number of files by the direction of their frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LoggedFiles {
-    /// With frames that arrived.
+    /// Files with frames that arrived.
     pub arriving: u64,
-    /// With those that the machine sent, too.
+    /// Files that also have frames that this machine sent.
     pub both: u64,
 }
 
@@ -141,7 +141,7 @@ impl LogCheck {
         if self.tap_restarts() > 0 {
             return None;
         }
-        self.mirrored_in_all()?.checked_sub(self.written)
+        self.total_mirrored()?.checked_sub(self.written)
     }
 
     /// Reason why the number of lost copies is unknown although the tap's counters are known.
@@ -154,7 +154,7 @@ impl LogCheck {
         let frames = if self.is_numbered() {
             self.frames_beyond_tap(0).unwrap_or(0) + self.frames_beyond_tap(1).unwrap_or(0)
         } else {
-            self.written.saturating_sub(self.mirrored_in_all()?)
+            self.written.saturating_sub(self.total_mirrored()?)
         };
         (frames > 0).then_some(LogDoubt::Older { frames })
     }
@@ -180,7 +180,7 @@ impl LogCheck {
         self.numbers.iter().flatten().map(|numbered| numbered.anew).sum()
     }
 
-    fn mirrored_in_all(&self) -> Option<u64> {
+    fn total_mirrored(&self) -> Option<u64> {
         let [there, back] = self.tap?;
         Some(there.mirrored? + back.mirrored?)
     }
@@ -201,7 +201,7 @@ impl LogCheck {
 
 /// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
 pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
-    // Asked before and after the reading: a line that a running log is writing is no damage.
+    // Checked before and after reading: a partial line that a running log is writing is not damage.
     let was_held = is_log_running(directory);
     let content = IndexContent::read_index(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {

@@ -161,9 +161,9 @@ impl IndexContent {
         let lines: Vec<&[u8]> = bytes[..end].split_inclusive(|byte| *byte == b'\n').collect();
         let mut content = Self { ends_within_line: end < bytes.len(), ..Self::default() };
         // The whole index is written anew when a log begins, so either all lines have a checksum or none has.
-        let has_checksums = lines.iter().any(|line| matches!(checked_line(line), Some(Ok(_))));
+        let has_checksums = lines.iter().any(|line| matches!(verify_line_checksum(line), Some(Ok(_))));
         for (number, line) in (1..).zip(lines) {
-            let read = match checked_line(line) {
+            let read = match verify_line_checksum(line) {
                 Some(checked) => checked.inspect(|_| content.checked += 1),
                 None if has_checksums => Err("it has no checksum".to_owned()),
                 None => Ok(line),
@@ -178,16 +178,16 @@ impl IndexContent {
 }
 
 /// Returns the line if its checksum is right; `None` if it has none.
-fn checked_line(line: &[u8]) -> Option<Result<&[u8], String>> {
+fn verify_line_checksum(line: &[u8]) -> Option<Result<&[u8], String>> {
     let at = line.windows(LINE_CHECKSUM.len()).rposition(|part| part == LINE_CHECKSUM.as_bytes())?;
     let (said, rest) = (&line[at + LINE_CHECKSUM.len()..], &line[..at]);
     // Compared as text, so that no other spelling of the same number passes.
-    let is_right = said == line_end(rest).as_bytes();
+    let is_right = said == checksum_and_line_end(rest).as_bytes();
     Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
 }
 
 /// Returns the checksum and the end of a line that begins with `begin`; they follow [`LINE_CHECKSUM`].
-fn line_end(begin: &[u8]) -> String {
+fn checksum_and_line_end(begin: &[u8]) -> String {
     format!("{}}}\n", crc32(0, begin))
 }
 
@@ -253,6 +253,6 @@ fn entry_line(entry: &IndexEntry) -> String {
     let mut text = serde_json::to_string(entry).unwrap_or_default();
     // The brace that closes the object returns after the checksum.
     text.pop();
-    let end = line_end(text.as_bytes());
+    let end = checksum_and_line_end(text.as_bytes());
     text + LINE_CHECKSUM + &end
 }

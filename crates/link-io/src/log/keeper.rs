@@ -22,7 +22,7 @@ pub enum WhenFull {
     /// Remove the oldest files.
     #[default]
     DropOldest,
-    /// Write nothing and count the frames, until there is space for another file.
+    /// Write no file and count the frames as lost, until the disk has space for another file.
     Stop,
     /// End the log; refuse to begin without space for a file.
     Refuse,
@@ -74,7 +74,7 @@ impl LogKeeper {
         private_files::create_directories(directory).map_err(file_error("create", directory))?;
         // The lock comes first: everything after it reads and repairs files that a running log would still change.
         let lock = lock_directory(directory)?;
-        // Without an answer the log begins: a full disk then fails the first write.
+        // If the free space cannot be read, the log begins anyway. On a full disk, its first write fails.
         let free = disk::free_bytes(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
@@ -142,7 +142,7 @@ impl LogKeeper {
         while self.oldest_expires_at().is_some_and(|expires_at| expires_at < now)
             && self.remove_oldest(RemovalReason::Age)
         {}
-        while self.is_short_of_room() && self.remove_oldest(RemovalReason::Free) {}
+        while self.is_disk_space_low() && self.remove_oldest(RemovalReason::Free) {}
     }
 
     fn total_size(&self) -> u64 {
@@ -156,9 +156,9 @@ impl LogKeeper {
         Some(self.files.front()?.span_ns.1.saturating_add(age.as_u64()))
     }
 
-    fn is_short_of_room(&self) -> bool {
+    fn is_disk_space_low(&self) -> bool {
         let Some(least) = self.retention.free else { return false };
-        // Without an answer nothing is removed, because a removal cannot be undone.
+        // If the free space cannot be read, no file is removed, because a removal cannot be undone.
         disk::free_bytes(&self.directory).is_ok_and(|free| free < least)
     }
 
@@ -270,7 +270,7 @@ struct IndexedFiles {
     last_file: u64,
     next_frame: u64,
     numbers: TapNumbers,
-    /// Of the last run.
+    /// Direction of the log's last run.
     direction: LoggedDirection,
 }
 
@@ -327,14 +327,14 @@ impl IndexedFiles {
                 continue;
             }
             // In ascending order: each survey continues from the trailer numbers of the previous file.
-            let entry = self.mend_file(number, &path)?;
+            let entry = self.rebuild_file_entry(number, &path)?;
             self.add_file(entry);
             mended += 1;
         }
         Ok(mended)
     }
 
-    fn mend_file(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
+    fn rebuild_file_entry(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
         let found = survey_file(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
         // A partial record at the end would stop every reader there. A compressed file is left as it is: each block is a
@@ -346,7 +346,7 @@ impl IndexedFiles {
         }
         let size = fs::metadata(path).map_err(file_error("read", path))?.len();
         // The cut has changed the file's bytes, so the checksum of the survey is no longer right.
-        let crc32 = if is_to_be_cut { survey::crc32_of(path)? } else { found.crc32 };
+        let crc32 = if is_to_be_cut { survey::compute_file_crc32(path)? } else { found.crc32 };
         Ok(FileEntry {
             file: number,
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),

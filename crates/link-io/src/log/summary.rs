@@ -25,7 +25,7 @@ pub struct LogSummary {
     pub removed_frames: u64,
 }
 
-/// Follows the index of a log: each look reads only the lines that were added since the previous one.
+/// Follows the index of a log. Each call reads only the lines that were added since the previous call.
 #[derive(Debug)]
 pub struct LogFollower {
     directory: PathBuf,

@@ -45,7 +45,7 @@ impl<R: Read> Read for ChecksumReader<R> {
 }
 
 /// Computes the CRC-32 of a file's bytes.
-pub(super) fn crc32_of(path: &Path) -> Result<u32, Error> {
+pub(super) fn compute_file_crc32(path: &Path) -> Result<u32, Error> {
     let input = File::open(path).map_err(file_error("read", path))?;
     let mut reader = ChecksumReader { input, crc32: 0 };
     io::copy(&mut reader, &mut io::sink()).map_err(file_error("read", path))?;

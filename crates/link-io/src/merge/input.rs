@@ -130,7 +130,7 @@ impl CaptureReader {
                 open.count += 1;
                 return Ok(Some(self.last_ns));
             };
-            self.note_ending(ending)?;
+            self.report_file_ending(ending)?;
             self.open_next()?;
         }
         Ok(None)
@@ -149,7 +149,7 @@ impl CaptureReader {
         }
     }
 
-    fn note_ending(&mut self, ending: FileEnding) -> Result<(), Error> {
+    fn report_file_ending(&mut self, ending: FileEnding) -> Result<(), Error> {
         let Some(OpenFile { path, count, .. }) = &self.open else { return Ok(()) };
         match ending {
             FileEnding::Whole => {}

@@ -39,7 +39,7 @@ pub(super) struct MergedFile {
     out: BufWriter<File>,
     names: Vec<String>,
     interfaces: HashMap<InterfaceKey, u32>,
-    /// The pcapng block that is being made.
+    /// The pcapng block that is being built.
     bytes: Vec<u8>,
 }
 

@@ -161,7 +161,7 @@ pub struct MirrorAccount {
 /// Account of the copies for the file, of both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordingAccount {
-    /// Frames taken from the rings.
+    /// Frames read from the rings.
     pub frames: u64,
     /// Frames that were lost because their ring was full.
     pub ring_dropped: u64,

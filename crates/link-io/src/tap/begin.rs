@@ -48,7 +48,7 @@ impl RunningTap {
     ) -> Result<Self, Error> {
         let name = tap_name(spec)?;
         check_spec(spec, &name)?;
-        let held = take_interfaces(spec)?;
+        let held = prepare_interfaces(spec)?;
         let links: Vec<_> = held.iter_all().map(|held| &held.link).collect();
         let choice = choose_method(
             spec,
@@ -72,7 +72,7 @@ impl RunningTap {
         // From here on the tap's own file records the changes. With two files, a run that is started on an interface after
         // this process was killed would restore the interface under the forwarding that goes on.
         if !state.fail_closed {
-            guard.held.iter_all_mut().try_for_each(TapHold::stop_saving)?;
+            guard.held.iter_all_mut().try_for_each(TapHold::delete_saved_settings)?;
         }
         let clock = RealClock::new();
         let now = clock.now();
@@ -104,11 +104,12 @@ impl RunningTap {
     }
 }
 
-fn take_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
+fn prepare_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
     // A mirror only sends, so it need not be promiscuous.
-    let mirrors = spec.mirrors.iter().map(|mirror| take_interface(spec, &mirror.at, false));
+    let mirrors = spec.mirrors.iter().map(|mirror| prepare_interface(spec, &mirror.at, false));
     let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-    let sides = [take_interface(spec, &spec.sides[0], true)?, take_interface(spec, &spec.sides[1], true)?];
+    let sides =
+        [prepare_interface(spec, &spec.sides[0], true)?, prepare_interface(spec, &spec.sides[1], true)?];
     let held = HeldInterfaces { sides, mirrors };
     check_same_namespace(&held)?;
     Ok(held)
@@ -126,7 +127,7 @@ fn start_forwarding(
         return start_in_process(spec, &mut guard.held, treatments);
     }
     match start_in_kernel(spec, guard, choice.native) {
-        // The driver knows best; if the user does not insist, there is another back end.
+        // The driver may refuse although it reported support. Unless the user requires this back end, the other one is used.
         Err(error) if spec.way.is_none() => {
             PinnedForwarding::remove_pins(guard.files.pins())?;
             let started = start_in_process(spec, &mut guard.held, treatments)?;
@@ -136,8 +137,8 @@ fn start_forwarding(
     }
 }
 
-fn take_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
-    TapHold::take_interface(at, spec.confirmed.contains(at), is_side)
+fn prepare_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
+    TapHold::prepare_interface(at, spec.confirmed.contains(at), is_side)
 }
 
 /// Checks the parts of the specification that need no kernel, and whether a tap has this name already.
@@ -288,7 +289,7 @@ fn start_in_process(
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
 ) -> Result<StartedTap, Error> {
     let HeldInterfaces { sides, mirrors } = held;
-    sides.iter_mut().for_each(TapHold::keep_redirects);
+    sides.iter_mut().for_each(TapHold::attach_pass_program);
     let sources = match spec.capture {
         Some(_) => {
             Some([RecordSource::open_beside(&sides[0], spec)?, RecordSource::open_beside(&sides[1], spec)?])

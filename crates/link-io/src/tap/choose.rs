@@ -98,7 +98,7 @@ pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<
     }
 }
 
-/// Returns the way to forward in the kernel, or the reason why that is not possible.
+/// Chooses how the kernel forwards, or returns the reason why it cannot.
 fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
     if abilities.is_treated {
         return Err("impairments need this process; the kernel programs cannot make them".into());
@@ -106,7 +106,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, 
     if let Some(obstacle) = &abilities.obstacle {
         return Err(obstacle.clone());
     }
-    // Mirrors stand behind the two sides, and need not receive anything.
+    // The list has the two sides first, then the mirrors. Mirrors need not receive frames.
     let sides = &abilities.features[..2];
     // In the generic path all clones of a frame share its bytes. A trailer or a new address for one copy would change the
     // other copies and the forwarded frame (decision 0013).

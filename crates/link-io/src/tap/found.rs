@@ -121,9 +121,9 @@ impl FoundTap {
             // That process holds the interfaces and the last counts, so it has to end the tap itself.
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
-            while self.is_there() {
+            while self.still_exists() {
                 if clock::monotonic_ns() >= until_ns {
-                    let object = format!("tap `{}`, which was asked to end,", self.state.name);
+                    let object = format!("tap `{}`, which received a request to end,", self.state.name);
                     let holder = i32::try_from(self.state.process).ok();
                     return Err(packetrig_sys::Error::Busy { object, holder }.into());
                 }
@@ -138,7 +138,7 @@ impl FoundTap {
     }
 
     /// True if the tap's file still exists and does not belong to a newer tap.
-    fn is_there(&self) -> bool {
+    fn still_exists(&self) -> bool {
         self.files.read_state().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
         fn hold(&self, name: &str) -> TapHold {
             let location = PortLocation { namespace: Some(self.0.clone()), interface: name.into() };
-            TapHold::take_interface(&location, true, true).unwrap()
+            TapHold::prepare_interface(&location, true, true).unwrap()
         }
 
         /// A tap that holds both ends, with its files below `directory`.
@@ -275,7 +275,7 @@ mod tests {
         assert!(has_process() && files().take_lock().unwrap().is_none());
         drop(lock);
         assert!(!has_process());
-        // Nobody is asked to end.
+        // No process gets a request to end.
         assert!(FoundTap::from_files(files()).unwrap().end_tap().unwrap().is_some());
         assert_eq!(std::fs::read_dir(directory.path().join("run/tap")).unwrap().count(), 0);
     }

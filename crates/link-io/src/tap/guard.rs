@@ -27,7 +27,7 @@ impl TapGuard {
 
     /// Saves the tap's state, with all changes to its interfaces so far.
     pub(super) fn save_state(&self, state: &mut TapState) -> Result<(), Error> {
-        state.note_changes(&self.held);
+        state.record_interface_changes(&self.held);
         self.files.save_state(state)
     }
 

@@ -23,7 +23,7 @@ pub(super) struct TapHold {
 
 impl TapHold {
     /// Takes an interface. A side (`is_side`) receives all frames, whatever their destination.
-    pub(super) fn take_interface(
+    pub(super) fn prepare_interface(
         location: &PortLocation,
         confirmed: bool,
         is_side: bool,
@@ -70,22 +70,22 @@ impl TapHold {
 
     /// Keeps accepting frames that a program redirects into this cable, if the interface accepted them before. For a side
     /// without a program.
-    pub(super) fn keep_redirects(&mut self) {
+    pub(super) fn attach_pass_program(&mut self) {
         if let Some(quieted) = &mut self.quieted {
-            quieted.keep_redirects();
+            quieted.attach_pass_program();
         }
     }
 
     /// Stops the separate record of changes, so that only the tap's own file has them. For a tap that goes on forwarding
     /// when its process is killed: a run on the interface must not restore it before the tap ends.
-    pub(super) fn stop_saving(&mut self) -> Result<(), Error> {
+    pub(super) fn delete_saved_settings(&mut self) -> Result<(), Error> {
         if let Some(quieted) = &mut self.quieted {
-            quieted.stop_saving()?;
+            quieted.delete_saved_settings()?;
         }
         Ok(())
     }
 
-    /// Switches the link up or down, until the interface is given back.
+    /// Switches the link up or down. The original state returns when the interface is restored.
     pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         if let Some(quieted) = &mut self.quieted {
             quieted.switch_link(up)?;
@@ -110,7 +110,7 @@ impl TapHold {
     fn leave_interface(&mut self) {
         self.is_promiscuous = false;
         if let Some(quieted) = self.quieted.take() {
-            quieted.leave_changed();
+            quieted.forget_changes();
         }
     }
 }
@@ -175,7 +175,7 @@ fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(),
     // Another process may have taken the interface since. It will restore the state that the tap made, so this has to wait.
     let _lock = NameLock::take_name(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
-    let settings = QuietInterface::take_over(netns, &link, part.changes.clone())?.restore_all();
+    let settings = QuietInterface::adopt_interface(netns, &link, part.changes.clone())?.restore_all();
     promiscuous?;
     settings.map_err(Error::from)
 }

@@ -101,7 +101,7 @@ impl TapLanes {
         match self.threads.iter().position(JoinHandle::is_finished) {
             None => Ok(()),
             Some(ended) => join_lane(self.threads.remove(ended))
-                .and(Err(Error::Bug("a thread of a tap ended before it was told to"))),
+                .and(Err(Error::Bug("a thread of a tap ended before it received the order to end"))),
         }
     }
 

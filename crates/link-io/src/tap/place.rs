@@ -88,7 +88,7 @@ impl TapInterface {
 
 impl TapState {
     /// Records all changes to the interfaces so far.
-    pub(super) fn note_changes(&mut self, held: &HeldInterfaces) {
+    pub(super) fn record_interface_changes(&mut self, held: &HeldInterfaces) {
         self.sides = [TapInterface::from_held(&held.sides[0]), TapInterface::from_held(&held.sides[1])];
         self.mirrors = held.mirrors.iter().map(TapInterface::from_held).collect();
     }
@@ -103,11 +103,11 @@ pub(super) fn tap_name(spec: &TapSpec) -> Result<String, Error> {
         return Ok(spec.name.clone());
     }
     let [a, b] = [spec.sides[0].to_string(), spec.sides[1].to_string()];
-    Ok(format!("{a}-{b}").chars().map(plain_char).take(LONGEST_NAME).collect())
+    Ok(format!("{a}-{b}").chars().map(to_name_char).take(LONGEST_NAME).collect())
 }
 
 /// Replaces characters that a name must not have: the BPF file system allows no dots.
-fn plain_char(c: char) -> char {
+fn to_name_char(c: char) -> char {
     if c.is_ascii() && is_plain(c as u8) { c } else { '_' }
 }
 

@@ -133,7 +133,7 @@ impl RecordThread {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
         let outcome = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
-        // Frames are lost in the queue until the file is closed, so both counts come from the outcome.
+        // The queue can lose frames until the file is closed, so both counts are read from the final outcome.
         let account = RecordingAccount {
             queue_dropped: outcome.queue_dropped,
             disk_lost: outcome.disk_lost,

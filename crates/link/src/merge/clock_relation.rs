@@ -10,7 +10,7 @@ use super::clock_steps::find_steps;
 use super::sample::SampledPacket;
 use packetrig_units::Nanos;
 
-/// Pairs that make one knot: enough that their median is free of single delays.
+/// Number of pairs for one knot. Single delayed packets do not move the median of that many.
 const KNOT_PAIRS: usize = 32;
 /// Neighbours on each side of a pair that say what the difference is about there.
 const NEIGHBOURS: usize = 15;
@@ -94,7 +94,7 @@ impl ClockRelation {
     }
 
     fn ahead_ns(&self, number: u64, at_ns: u64) -> i64 {
-        // Packets before the first pair belong to the first line.
+        // Packets before the first pair use the first segment of the clock relation.
         let line = self.lines.partition_point(|line| line.first <= number).saturating_sub(1);
         self.lines.get(line).map_or(0, |line| line.ahead_ns(at_ns))
     }

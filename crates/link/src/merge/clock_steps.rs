@@ -13,7 +13,7 @@ use super::clock_relation::{StampPair, mean_time, median, signed_difference};
 const WINDOW: usize = 32;
 /// Fewer pairs at an end of the capture say nothing.
 const LEAST_PAIRS: usize = 8;
-/// Distance between places that are tried; the exact place is found afterwards.
+/// Distance, in pairs, between positions that are tested. The exact position is found afterwards.
 const STRIDE: usize = 8;
 /// Differences this small are followed as drift.
 const LEAST_STEP_NS: i64 = 1_000_000;
@@ -21,7 +21,7 @@ const LEAST_STEP_NS: i64 = 1_000_000;
 const HORIZON_NS: u64 = 30_000_000_000;
 /// Windows on each side that are compared; of long horizons each has more pairs.
 const MAX_WINDOWS: usize = 32;
-/// No clock gains more.
+/// Largest drift of a clock that is assumed, in seconds per second.
 const MAX_DRIFT: f64 = 500e-6;
 
 /// Range of the differences of a window, or of several.
@@ -53,7 +53,7 @@ impl DelayEnvelope {
     }
 }
 
-/// A place where the windows beside it are apart.
+/// A position between two windows whose differences do not overlap.
 #[derive(Clone, Copy, Debug)]
 struct StepCandidate {
     at: usize,
@@ -70,7 +70,7 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
         let next = steps.partition_point(|step| *step <= candidate.at);
         let from = next.checked_sub(1).map_or(0, |last| steps[last]);
         let to = steps.get(next).copied().unwrap_or(pairs.len());
-        let at = exact_place(&pairs[from..to], candidate.at - from);
+        let at = refine_step_position(&pairs[from..to], candidate.at - from);
         let is_new = at >= LEAST_PAIRS && to - from - at >= LEAST_PAIRS;
         if is_new && is_lasting(&pairs[from..to], at) {
             steps.insert(next, from + at);
@@ -84,8 +84,9 @@ fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
     let mut found: Vec<StepCandidate> = Vec::new();
     let last = pairs.len().saturating_sub(LEAST_PAIRS);
     for at in (LEAST_PAIRS..=last).step_by(STRIDE) {
-        let before = middle_half(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
-        let after = middle_half(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
+        let before = middle_half_range(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
+        let after =
+            middle_half_range(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
         let gap = before.gap_to(after);
         if gap < LEAST_STEP_NS {
             continue;
@@ -102,8 +103,8 @@ fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
     found
 }
 
-/// The middle half of some differences.
-fn middle_half(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
+/// Returns the range of the middle half of some differences.
+fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
     // The outer quarters are left out: they have the packets with unusual delays.
@@ -115,13 +116,14 @@ fn middle_half(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
 }
 
 /// The place near `about` that divides the pairs best into those of the level before and those of the level after it.
-fn exact_place(pairs: &[StampPair], about: usize) -> usize {
+fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
     let near = &pairs[about.saturating_sub(WINDOW)..pairs.len().min(about + WINDOW)];
     let begin = about.saturating_sub(WINDOW);
-    let (before, after) = (middle_of(&near[..about - begin]), middle_of(&near[about - begin..]));
+    let (before, after) =
+        (middle_difference(&near[..about - begin]), middle_difference(&near[about - begin..]));
     let limit = before.midpoint(after);
     let is_after = |pair: &StampPair| (pair.ahead_ns > limit) == (after > before);
-    // Each place in turn: pairs before it that look like those after it, and the other way round.
+    // For each position, counts the pairs on the wrong side: before it with the later level, or after it with the earlier.
     let mut wrong = near.iter().filter(|pair| !is_after(pair)).count();
     let mut best = (wrong, 0);
     for (index, pair) in near.iter().enumerate() {
@@ -144,7 +146,10 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
     let drift = drift_within(&[&before, &after]);
     // Each side by its own time: the clock that was set may be the one that this time is of.
-    let (before, after) = (delay_level(&before, last.at_ns, drift), delay_level(&after, next.at_ns, drift));
+    let (before, after) = (
+        delay_range_without_drift(&before, last.at_ns, drift),
+        delay_range_without_drift(&after, next.at_ns, drift),
+    );
     before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
 }
 
@@ -152,16 +157,17 @@ const fn is_near(pair: &StampPair, here: StampPair) -> bool {
     pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS
 }
 
-/// Middle of the lead of most pairs.
-fn middle_of(pairs: &[StampPair]) -> i64 {
-    let envelope = middle_half(pairs.iter().map(|pair| pair.ahead_ns));
+/// Returns the middle of the range in which half of the pairs have their lead.
+fn middle_difference(pairs: &[StampPair]) -> i64 {
+    let envelope = middle_half_range(pairs.iter().map(|pair| pair.ahead_ns));
     envelope.lowest.midpoint(envelope.highest)
 }
 
 /// Envelope of the differences of some windows, with the drift up to one time taken out.
-fn delay_level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
+fn delay_range_without_drift(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
     let whole = windows.iter().filter(|window| window.len() >= LEAST_PAIRS);
-    let each = whole.map(|window| middle_half(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
+    let each =
+        whole.map(|window| middle_half_range(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
     each.reduce(DelayEnvelope::merge_with)
 }
 

@@ -13,7 +13,7 @@ const FCS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PacketIdentity(pub(super) u64);
 
-/// The packet as it was on the link, as far as it was kept.
+/// The packet without capture additions, as far as the capture recorded it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketContent<'a> {
     pub bytes: &'a [u8],

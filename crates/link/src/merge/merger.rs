@@ -106,7 +106,7 @@ impl PacketMerger {
         packet: CapturedPacket,
     ) {
         let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
-        let merged = match self.same_packet(capture, at_ns, identity) {
+        let merged = match self.find_same_packet(capture, at_ns, identity) {
             // Taken out and put in again, because its time and its bytes may change.
             Some(place) => join_packets(self.remove_pending(place), fresh),
             None => fresh,
@@ -120,7 +120,7 @@ impl PacketMerger {
     }
 
     /// Finds the packet of other captures that is the same one: of those with its content the nearest in time.
-    fn same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
+    fn find_same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
         let places = self.places.get(&identity)?.iter();
         // Equal packets of one capture stay apart: it cannot have this packet twice.
         let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));

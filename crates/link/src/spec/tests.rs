@@ -24,7 +24,7 @@ fn every_key_lands_in_its_place() {
     let model = GilbertElliott { into_bad: 10_000, out_of_bad: 200_000, in_bad: 900_000, in_good: 1_000 };
     assert_eq!(spec("loss=gilbert:1%/20%/90%/0.1%").loss, Some(RulePositions::GilbertElliott(model)));
     assert_eq!(spec("rate=1Mbit/s,queue=7").queue, Some(QueueLimit::Frames(7)));
-    assert!(spec("").is_nothing());
+    assert!(spec("").has_no_effect());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::files::AuthorityFiles;
 use super::{
     AdmittedNode, CurvePoint, DAY, Error, FleetAuthority, SIGNING, VALID_DAYS, certificate_error, from_hex,
-    random_bytes, secrets, to_hex, valid_from, with_common_name,
+    random_bytes, secrets, to_hex, with_common_name, with_validity,
 };
 use crate::seal::MAC_KEY;
 use crate::{subject, user_key};
@@ -128,7 +128,7 @@ impl FleetAuthority {
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
             self.files.remove_file(&KeptNode::file_name(name))?;
         } else if is_its_own {
-            // Without this hash, the same secret is used up again when it comes again.
+            // Without the stored hash, the next request with the same secret counts as a new use.
             let node = KeptNode::read_record(&self.files, name)?;
             KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
@@ -155,7 +155,7 @@ impl FleetAuthority {
         self.issue_certificate(name, &node, now)
     }
 
-    /// Issues the certificate; keys are left empty.
+    /// Issues the certificate. The key fields of the answer stay empty.
     fn issue_certificate(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         // The certificate of a node must not pass for one of a server.
@@ -163,14 +163,15 @@ impl FleetAuthority {
         let admitted = node.to_admitted_node(name);
         let public_key =
             from_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
-        let parameters = valid_from(now, VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
+        let parameters =
+            with_validity(now, VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
         let issued = parameters.signed_by(&CurvePoint(public_key), &self.load_issuer()?);
         Ok(NodeAdmission {
             certificate: issued.map_err(certificate_error)?.pem(),
             authority: self.certificate_pem()?,
             controller: String::new(),
             grants: String::new(),
-            user: self.server_accounts()?.user_of(&admitted)?,
+            user: self.server_accounts()?.node_user_claims(&admitted)?,
             expires: now + VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })
@@ -193,7 +194,7 @@ impl FleetAuthority {
                 Ok(KeptNode { labels, joined_at, .. }) => {
                     enrolled.insert(name, EnrolledNode { labels, joined_at });
                 }
-                // Removed a moment ago.
+                // The node was removed after its name was listed.
                 Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -217,7 +218,7 @@ pub struct EnrolledNode {
     pub joined_at: Option<u64>,
 }
 
-/// The record of a node, as it is kept in its file.
+/// The record of a node, as it is stored in its file.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct KeptNode {
     pub(super) public_key: String,

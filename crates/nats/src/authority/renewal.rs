@@ -62,10 +62,10 @@ impl ServerCertificateKeeper {
         if self.is_known_to_broker {
             return Ok(false);
         }
-        // A failure of the broker below makes this happen again, which does no harm.
+        // If the broker fails below, the next call does this again, which does no harm.
         door.renew_certificate(&self.security)?;
         if let Some(broker) = broker {
-            broker.reload_configuration(&self.authority.server_asker()?)?;
+            broker.reload_configuration(&self.authority.system_user_credentials()?)?;
         }
         self.is_known_to_broker = true;
         Ok(true)

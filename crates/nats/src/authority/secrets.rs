@@ -55,7 +55,7 @@ impl FleetAuthority {
         uses: Option<u32>,
         until: Option<u64>,
     ) -> Result<JoinSecret, Error> {
-        // It has 128 random bits, so a plain hash of it cannot be searched for.
+        // The secret has 128 random bits, so it cannot be found from its hash by trying secrets.
         let secret = to_hex(&random_bytes::<16>()?);
         let _lock = self.lock_directory()?;
         let mut allowances = self.read_allowances()?;

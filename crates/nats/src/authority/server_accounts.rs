@@ -38,7 +38,7 @@ pub struct AccountClaims {
     pub claims: String,
 }
 
-/// The contents of claims beside the name of their signer.
+/// Contents of a claims token, without the name of the signer.
 struct ClaimSubject<'a> {
     id: &'a str,
     name: &'a str,
@@ -71,15 +71,15 @@ impl ServerAccounts {
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
-    /// The account of the server itself. It has nothing of the fleet.
+    /// Account of the server itself. It can use no subject of the fleet.
     pub fn system_account(&self) -> Result<AccountClaims, Error> {
         self.sign_account_token(SYSTEM, true, json!({}))
     }
 
     /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
     pub fn control_account(&self) -> Result<AccountClaims, Error> {
-        let to_nodes = subject::reaching_node("*");
-        let from_nodes = subject::from_node("*");
+        let to_nodes = subject::subjects_to_node("*");
+        let from_nodes = subject::subjects_from_node("*");
         let exports = to_nodes.iter().map(|at| export_entry("stream", at));
         let exports: Vec<Value> =
             exports.chain(from_nodes.iter().map(|at| export_entry("service", at))).collect();
@@ -87,15 +87,16 @@ impl ServerAccounts {
     }
 
     /// The account of a node, with its own subjects and nothing else.
-    pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
+    pub fn node_account_claims(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
         // The server publishes the confirmation of a segment to whatever reply subject its sender gave, without regard
         // to the sender's rights. In an account with only the node's own subjects that reaches nobody else.
         let control = self.account_key(CONTROL)?.public_key();
-        let to_node = subject::reaching_node(&node.name.0);
-        let from_node = subject::from_node(&node.name.0);
+        let to_node = subject::subjects_to_node(&node.name.0);
+        let subjects_from_node = subject::subjects_from_node(&node.name.0);
         let imports = to_node.iter().map(|at| import_entry("stream", at, &control));
-        let imports: Vec<Value> =
-            imports.chain(from_node.iter().map(|at| import_entry("service", at, &control))).collect();
+        let imports: Vec<Value> = imports
+            .chain(subjects_from_node.iter().map(|at| import_entry("service", at, &control)))
+            .collect();
         // A node without a user key has nothing to sign with, so its claims are accepted as they are.
         self.sign_account_token(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
@@ -106,24 +107,24 @@ impl ServerAccounts {
     }
 
     /// Claims that a node shows to the server.
-    pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
+    pub fn node_user_claims(&self, node: &AdmittedNode) -> Result<String, Error> {
         self.sign_user_token(&node_account(node), &node.user_key, &subject::node_permissions(&node.name.0))
     }
 
     /// Claims that the controller shows; `user_key` is its user key.
-    pub fn controller_user(&self, user_key: &str) -> Result<String, Error> {
-        self.sign_user_token(CONTROL, user_key, &subject::permissions_of_the_controller())
+    pub fn controller_user_claims(&self, user_key: &str) -> Result<String, Error> {
+        self.sign_user_token(CONTROL, user_key, &subject::controller_permissions())
     }
 
     /// Claims for removing accounts, and for asking when the server read its configuration.
-    pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
+    pub(crate) fn system_user_claims(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
         let subscribe = vec![format!("{}.>", subject::inbox_prefix(SYSTEM_USER))];
         self.sign_user_token(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
 
     /// The signed order to remove accounts.
-    pub(crate) fn removal_claims(&self, accounts: &[String]) -> Result<String, Error> {
+    pub(crate) fn sign_removal_order(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
@@ -136,7 +137,7 @@ impl ServerAccounts {
         signs: bool,
         particulars: Value,
     ) -> Result<AccountClaims, Error> {
-        // The server counts results and records in this account only.
+        // Only the controller's account may store results and records.
         let storage = if name == CONTROL { -1 } else { 0 };
         // In claims of NATS, -1 is no limit and 0 is nothing at all.
         let limits = json!({
@@ -197,7 +198,7 @@ fn import_entry(kind: &str, at: &str, account: &str) -> Value {
     json!({"name": at, "subject": at, "account": account, "type": kind})
 }
 
-/// Claims with this id, as JSON.
+/// Formats claims with this id as JSON.
 fn claims_json(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
     let ClaimSubject { id: of, name, nats } = subject;
     // The time of issue is constant, so the same claims give the same token, which need not be written again.
@@ -237,10 +238,10 @@ mod tests {
     #[test]
     fn a_node_may_use_its_own_subjects_only() {
         let accounts = ServerAccounts::new(&[1; 32]);
-        let user = said(&accounts.user_of(&node("7f")).expect("made"));
+        let user = said(&accounts.node_user_claims(&node("7f")).expect("made"));
         let mut words = texts(&user["nats"]["pub"]["allow"]);
         words.extend(texts(&user["nats"]["sub"]["allow"]));
-        let account = said(&accounts.account_of(&node("7f")).expect("made").claims);
+        let account = said(&accounts.node_account_claims(&node("7f")).expect("made").claims);
         let imports = account["nats"]["imports"].as_array().expect("imports");
         words.extend(imports.iter().map(|import| import["subject"].as_str().expect("a subject").to_owned()));
         for word in &words {
@@ -257,11 +258,12 @@ mod tests {
     #[test]
     fn server_account_is_stable_per_node_generation() {
         let accounts = ServerAccounts::new(&[1; 32]);
-        let made = [node("1"), node("2"), node("1")].map(|node| accounts.account_of(&node).expect("made"));
+        let made =
+            [node("1"), node("2"), node("1")].map(|node| accounts.node_account_claims(&node).expect("made"));
         assert_eq!(made[0], made[2]);
         let ids: BTreeSet<&String> = made.iter().map(|account| &account.id).collect();
         assert_eq!(ids.len(), 2);
-        let other = ServerAccounts::new(&[2; 32]).account_of(&node("1")).expect("made");
+        let other = ServerAccounts::new(&[2; 32]).node_account_claims(&node("1")).expect("made");
         assert_ne!(other.id, made[0].id);
     }
 }

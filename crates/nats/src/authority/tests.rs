@@ -83,7 +83,7 @@ fn renewal_binds_claims_of_older_membership() {
     admit(&authority, "a", &earlier).expect("the name is free");
     let account = || {
         let admitted = authority.admitted_node(&name).expect("read").expect("it is there");
-        authority.server_accounts().expect("made").account_of(&admitted).expect("made").id
+        authority.server_accounts().expect("made").node_account_claims(&admitted).expect("made").id
     };
     let before = account();
     authority.renew_certificate(&name, &own, 2000).expect("it is in the fleet");

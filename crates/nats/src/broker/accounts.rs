@@ -29,7 +29,7 @@ pub(super) fn add_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<()
     if account_path(setup, &security.accounts.account_id(node)?).exists() {
         return Ok(());
     }
-    let AccountClaims { id, claims } = security.accounts.account_of(node)?;
+    let AccountClaims { id, claims } = security.accounts.node_account_claims(node)?;
     let file = account_path(setup, &id);
     private_files::replace_file(&file, claims).map_err(world_error(file.display().to_string()))
 }
@@ -79,8 +79,8 @@ pub(super) fn remove_accounts(
     ids: &[String],
     as_whom: &FleetCredentials,
 ) -> Result<(), Error> {
-    let order = accounts.removal_claims(ids)?;
-    let answered = system::ask_server(setup, as_whom, REMOVE_ACCOUNTS, order)
+    let order = accounts.sign_removal_order(ids)?;
+    let answered = system::query_server(setup, as_whom, REMOVE_ACCOUNTS, order)
         .and_then(|said| if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) });
     answered.map_err(|why| Error::NotReady(format!("it did not remove the accounts of nodes: {why}")))
 }

@@ -83,7 +83,7 @@ impl Drop for HealthWatch {
         // The thread waits on this channel, so its wait ends at once.
         self.over = None;
         if let Some(thread) = self.thread.take() {
-            // It fails only after a panic, which the thread itself has reported.
+            // `join` fails only if the thread has panicked, and the panic was printed then.
             drop(thread.join());
         }
     }
@@ -148,7 +148,7 @@ struct RepairRule {
 }
 
 impl RepairRule {
-    /// True if the server is to be restarted now, after one more write.
+    /// Counts one more write, and returns true if the server must be restarted now.
     fn needs_restart(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
         // Remembered until the restart: the server does not switch its store on again, even with space by now.
         self.was_full |= disk_free.is_some_and(|free| free < FULL);

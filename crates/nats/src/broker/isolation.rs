@@ -29,7 +29,7 @@ const OTHERS_EXECUTE: u32 = 0o001;
 pub enum ServerUser {
     /// A user that nothing else runs as.
     Own(ProcessUser),
-    /// The user of this process, for this reason.
+    /// The server runs as the user of this process; the text is the reason.
     Starter(String),
 }
 
@@ -84,7 +84,7 @@ impl ServerIsolation {
         self.directory.path()
     }
 
-    /// Path of the program for those threads.
+    /// Path of the program for threads of [`Self::run_as_server`].
     pub(super) fn program(&self) -> PathBuf {
         self.program.path()
     }
@@ -105,7 +105,7 @@ impl ServerIsolation {
         if matches!(self.user, ServerUser::Own(_)) {
             sandbox::keep_acting_user(&mut command);
         }
-        child::end_with_us(&mut command);
+        child::terminate_with_thread(&mut command);
         command
     }
 
@@ -113,7 +113,7 @@ impl ServerIsolation {
         self.program.shown.display().to_string()
     }
 
-    /// The text with the user's path of the directory in place of those that only this process or the server can use.
+    /// Replaces paths that only this process or the server can use by the path of the directory that the user knows.
     pub(super) fn show_paths(&self, text: &str) -> String {
         let shown = self.shown_directory.display().to_string();
         text.replace(&self.directory.path().display().to_string(), &shown).replace(WORKING_DIRECTORY, &shown)
@@ -149,7 +149,7 @@ impl HeldProgram {
     }
 
     /// Returns true if every user may start it.
-    fn is_for_everybody(&self) -> bool {
+    fn is_world_executable(&self) -> bool {
         [self.path(), self.directory.path()].iter().all(|path| {
             fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE != 0)
         })
@@ -167,7 +167,7 @@ impl OwnUser {
     /// Gives the directory to a user for the server alone; an error is the reason why that is impossible.
     fn take(setup: &BrokerSetup, program: &HeldProgram) -> Result<Self, String> {
         user::check_rights(setup.listen.port())?;
-        if !program.is_for_everybody() {
+        if !program.is_world_executable() {
             let shown = program.shown.display();
             return Err(format!(
                 "only root may start {shown}; run `chmod o+x` on it and on its directory, or name another one with --server"
@@ -176,9 +176,9 @@ impl OwnUser {
         let directory = HeldDirectory::open_itself(&setup.directory).map_err(|error| error.to_string())?;
         let owner = fs::metadata(directory.path()).map_err(|error| error.to_string())?.uid();
         let user = user::choose_user(&setup.directory, owner)?;
-        // Before the files are given away: without such a thread nobody could use them.
+        // Started before the files change their owner: without such a thread this process could not use them.
         let threads = start_acting_threads(&user)?;
-        directory.give_to(&user).map_err(|error| error.to_string())?;
+        directory.change_owner_to(&user).map_err(|error| error.to_string())?;
         Ok(Self { user, directory, threads })
     }
 }

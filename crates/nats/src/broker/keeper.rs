@@ -3,8 +3,8 @@
 //! Invariant: the thread lives as long as the process.
 
 use super::{
-    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, first_output, ignore_closed, lock_notes,
-    log, log_file, walls, world_error,
+    BrokerSetup, Error, ServerIsolation, ServerUser, configuration, ignore_closed, lock_notes, log, log_file,
+    startup_output_file, walls, world_error,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// Interval at which the keeper checks the server.
 const LOOK: Duration = Duration::from_millis(50);
-/// Checks within which a server must be ready.
+/// Maximum number of checks until a server must be ready.
 const READY_LOOKS: u32 = 400;
-/// Checks within which a server must end when asked.
+/// Maximum number of checks until a server must have ended after the request.
 const END_LOOKS: u32 = 200;
 /// Checks within which it must end when the program ends: the user does not wait longer.
 const LAST_LOOKS: u32 = 12;
@@ -46,7 +46,7 @@ pub(super) enum KeeperOrder {
 /// The thread that owns the child: the kernel ends the child with this thread. It acts as the server's user.
 pub(super) struct ServerKeeper {
     pub(super) isolation: Arc<ServerIsolation>,
-    /// With the directory as this thread reaches it.
+    /// Setup with the path by which this thread reaches the directory.
     pub(super) setup: BrokerSetup,
     pub(super) notes: Arc<Mutex<KeeperNotes>>,
     pub(super) inbox: Receiver<KeeperOrder>,
@@ -77,7 +77,7 @@ impl ServerKeeper {
                     let asked = child::reload_child(&child);
                     ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
                 }
-                // The check below finds it ended, and starts it again.
+                // The next check notices that the server has ended, and starts it again.
                 Ok(KeeperOrder::Restart) => end_child(&mut child, END_LOOKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
                     return end_child(&mut child, LAST_LOOKS);
@@ -122,7 +122,7 @@ impl ServerKeeper {
     }
 
     fn start_child(&self) -> Result<Child, Error> {
-        let output = first_output(&self.setup);
+        let output = startup_output_file(&self.setup);
         // A new file for each start, so that no old line is taken for the reason of a failure.
         let writer =
             private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
@@ -133,7 +133,7 @@ impl ServerKeeper {
         command.arg("-c").arg(configuration::path_for_server());
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // Last: the filter refuses the calls that change the user.
-        if let Some(missing) = walls::restrict_calls(&mut command)? {
+        if let Some(missing) = walls::restrict_system_calls(&mut command)? {
             self.report_trouble(&format!("nats-server may make any system call: {missing}"));
         }
         // The log of an earlier start stays: only lines after its present end belong to this one. Looked at before the start, because
@@ -156,7 +156,7 @@ impl ServerKeeper {
     fn wait_until_ready(&self, child: &mut Child, before: u64) -> Result<(), Error> {
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
-                let reason = self.reported_reason(before);
+                let reason = self.find_failure_reason(before);
                 return Err(Error::NotReady(reason.unwrap_or_else(|| status.to_string())));
             }
             if is_server_ready(&self.setup) {
@@ -164,15 +164,15 @@ impl ServerKeeper {
             }
             std::thread::sleep(LOOK);
         }
-        let reason = self.reported_reason(before);
+        let reason = self.find_failure_reason(before);
         Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
     }
 
     /// The last error in the log after its first `before` bytes, or the last line of the output before there was a log.
-    fn reported_reason(&self, before: u64) -> Option<String> {
+    fn find_failure_reason(&self, before: u64) -> Option<String> {
         let text = log::read_since(&self.log_path(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
-        let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
+        let first = fs::read_to_string(startup_output_file(&self.setup)).unwrap_or_default();
         logged.or_else(|| first.lines().last()).map(|line| self.isolation.show_paths(line))
     }
 }

@@ -20,7 +20,7 @@ const PACKAGED: &str = "../lib/packetrig";
 /// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
 pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
-        return check_version(&path_of(program));
+        return check_version(&resolve_program_path(program));
     }
     let mut reason = None;
     for program in candidate_paths().into_iter().filter(|program| program.is_file()) {
@@ -33,7 +33,7 @@ pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
 }
 
 /// The path of a program. A name without a directory is searched in PATH, as a shell does.
-fn path_of(program: &Path) -> PathBuf {
+fn resolve_program_path(program: &Path) -> PathBuf {
     let is_name = program.parent() == Some(Path::new(""));
     let found = is_name.then(|| paths_in_path(program).into_iter().find(|path| path.is_file()));
     found.flatten().unwrap_or_else(|| program.to_owned())
@@ -66,14 +66,14 @@ fn check_version(program: &Path) -> Result<PathBuf, Error> {
         .output()
         .map_err(world_error(format!("cannot start nats-server `{shown}`")))?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    if is_good(&said) {
+    if is_supported_version(&said) {
         return Ok(program.to_owned());
     }
     Err(Error::Version { program: shown, found: said.rsplit(' ').next().unwrap_or_default().to_owned() })
 }
 
 /// Checks the version line, like `nats-server: v2.15.2`.
-fn is_good(said: &str) -> bool {
+fn is_supported_version(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(parse_version);
     // Arrays are compared number by number, so 2.15.10 is newer than 2.15.2.
     found.is_some_and(|found| found[0] == MAJOR && Some(found) >= parse_version(OLDEST))
@@ -95,18 +95,18 @@ mod tests {
     #[test]
     fn old_ones_and_strangers_are_refused() {
         for good in ["nats-server: v2.15.2", "nats-server: v2.16.0-RC.1", "nats-server: v2.100.0"] {
-            assert!(is_good(good), "{good}");
+            assert!(is_supported_version(good), "{good}");
         }
         for bad in ["nats-server: v2.9.10", "nats-server: v2.15.1", "nats-server: v3.0.0", "v2.15.2", ""] {
-            assert!(!is_good(bad), "{bad}");
+            assert!(!is_supported_version(bad), "{bad}");
         }
     }
 
     #[test]
     fn name_without_directory_is_searched_in_path() {
-        assert!(path_of(Path::new("sh")).is_absolute());
+        assert!(resolve_program_path(Path::new("sh")).is_absolute());
         for unchanged in ["./sh", "/bin/sh", "no-such-program"] {
-            assert_eq!(path_of(Path::new(unchanged)), Path::new(unchanged));
+            assert_eq!(resolve_program_path(Path::new(unchanged)), Path::new(unchanged));
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Asks at `subject`, on its own connection.
-pub(super) fn ask_server(
+pub(super) fn query_server(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,
     subject: &'static str,
@@ -33,8 +33,11 @@ pub(super) fn ask_server(
 }
 
 /// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
-pub(super) fn configured_at(setup: &BrokerSetup, as_whom: &FleetCredentials) -> Result<String, Error> {
-    let facts = ask_server(setup, as_whom, SERVER_FACTS, String::new());
+pub(super) fn query_configuration_time(
+    setup: &BrokerSetup,
+    as_whom: &FleetCredentials,
+) -> Result<String, Error> {
+    let facts = query_server(setup, as_whom, SERVER_FACTS, String::new());
     let facts = facts.map_err(|why| Error::NotReady(format!("it does not report its state: {why}")))?;
     let time = facts["data"]["config_load_time"].as_str();
     time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not report its state: {facts}")))

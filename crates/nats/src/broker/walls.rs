@@ -20,7 +20,7 @@ pub(super) fn restrict_this_thread(
 }
 
 /// Restricts the system calls of the server that `command` starts. Returns the restriction that this kernel lacks.
-pub(super) fn restrict_calls(command: &mut Command) -> Result<Option<MissingProtection>, Error> {
+pub(super) fn restrict_system_calls(command: &mut Command) -> Result<Option<MissingProtection>, Error> {
     let filter = sandbox::filter_program(command, ThreadClass::ForeignServer);
     filter.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
@@ -72,12 +72,12 @@ mod tests {
             nodes: Vec::new(),
         };
         let walled = std::thread::spawn(move || {
-            let calls = restrict_calls(&mut Command::new(&shell)).expect("a filter");
+            let calls = restrict_system_calls(&mut Command::new(&shell)).expect("a filter");
             let missing = restrict_this_thread(&shell, &setup).expect("walls").or(calls);
             let run = |script: String| {
                 let mut command = Command::new(&shell);
                 command.arg("-c").arg(script);
-                restrict_calls(&mut command).expect("a filter");
+                restrict_system_calls(&mut command).expect("a filter");
                 let output = command.output().expect("it starts");
                 String::from_utf8_lossy(&output.stdout).into_owned()
             };

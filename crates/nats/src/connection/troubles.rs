@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
-/// Number of failures that are kept until they are taken.
+/// Maximum number of failures that are stored until the caller reads them.
 const TROUBLES_ROOM: usize = 256;
 
 /// Failures of a connection, until they are taken. Clones share them.
@@ -20,8 +20,8 @@ pub(crate) struct ConnectionTroubles {
 }
 
 impl ConnectionTroubles {
-    /// Runs a request until its connection is lost: nobody answers it on the next connection.
-    pub(crate) async fn unless_lost<T>(
+    /// Runs a request. Fails when its connection is lost, because no answer can arrive on the next connection.
+    pub(crate) async fn run_until_lost<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -33,8 +33,8 @@ impl ConnectionTroubles {
         }
     }
 
-    /// Runs a request until the server refuses something on its connection: a refused request gets no answer.
-    pub(crate) async fn unless_refused<T>(
+    /// Runs a request. Fails when the server refuses something on its connection, because a refused request gets no answer.
+    pub(crate) async fn run_until_refused<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
@@ -58,7 +58,7 @@ impl ConnectionTroubles {
 
     pub(crate) fn add_trouble(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
-        // Before the count rises: the request that is woken by it looks for the error here.
+        // Added before the counter rises: the request that the counter wakes looks for the error in this list.
         self.push_bounded(error);
         if is_refusal {
             self.refusals.send_modify(|count| *count += 1);
@@ -142,8 +142,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let troubles = ConnectionTroubles::default();
         troubles.on_event(&Event::Disconnected);
-        assert_eq!(runtime.block_on(troubles.unless_lost(async { Ok(7) })), Ok(7), "an earlier loss");
-        let answered = runtime.block_on(troubles.unless_lost(async {
+        assert_eq!(runtime.block_on(troubles.run_until_lost(async { Ok(7) })), Ok(7), "an earlier loss");
+        let answered = runtime.block_on(troubles.run_until_lost(async {
             troubles.on_event(&Event::Disconnected);
             std::future::pending::<Result<(), Error>>().await
         }));

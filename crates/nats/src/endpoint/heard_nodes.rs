@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 /// Time within which the subscriptions must be written.
 const WRITING: Duration = Duration::from_secs(5);
 
-/// The nodes whose letters a place accepts. Clones share the set.
+/// Nodes whose messages an endpoint accepts. Clones share the set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HeardNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
 
@@ -30,7 +30,7 @@ impl HeardNodes {
         nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) const fn is_everybody(&self) -> bool {
+    pub(super) const fn includes_all_nodes(&self) -> bool {
         self.0.is_none()
     }
 
@@ -59,8 +59,8 @@ impl NodeSubscriptions {
         Self { listener, feeds, tasks: BTreeMap::new() }
     }
 
-    pub(super) const fn are_of_everybody(&self) -> bool {
-        self.listener.heard.is_everybody()
+    pub(super) const fn cover_all_nodes(&self) -> bool {
+        self.listener.heard.includes_all_nodes()
     }
 
     /// Subscribes to those of these nodes that have no subscription yet.
@@ -73,14 +73,14 @@ impl NodeSubscriptions {
         HeardNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
         let subscribed = runtime.wait_for(WRITING, subscribing);
-        let refused = "the server did not take the subscriptions";
+        let refused = "the server did not accept the subscriptions";
         self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())
     }
 
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         if let Some(heard) = &self.listener.heard.0 {
-            // First, so that what the tasks still read is not queued.
+            // Changes the set first, so that messages that the tasks still read are not queued.
             HeardNodes::lock_nodes(heard).retain(|node| !nodes.contains(node));
         }
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {
@@ -97,8 +97,8 @@ async fn subscribe_to_nodes(
     let mut tasks = Vec::new();
     for node in nodes {
         let name = subject::node_word(&node)?;
-        let letters = listener.own.subscribe_to(&subject::letters_of(name)).await?;
-        let telemetry = listener.own.subscribe_to(&subject::telemetry_of(name)).await?;
+        let letters = listener.own.subscribe_to(&subject::letter_subject(name)).await?;
+        let telemetry = listener.own.subscribe_to(&subject::telemetry_subjects(name)).await?;
         let letters = tokio::spawn(letter_task(listener.clone(), letters, feeds.clone()));
         let telemetry = tokio::spawn(telemetry_task(listener.clone(), telemetry, feeds.clone()));
         tasks.push((node, [letters, telemetry]));

@@ -6,7 +6,7 @@
 use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
 
-/// Runs and roll calls whose controller is remembered.
+/// Maximum number of runs and roll calls whose controller is remembered.
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
@@ -49,7 +49,7 @@ impl KnownControllers {
         }
     }
 
-    /// The session that this message is for.
+    /// Returns the session of the controller that should receive this message.
     pub(super) fn addressee_session(&self, body: &MessageBody) -> u64 {
         let found = match body {
             MessageBody::Reply(head, _)

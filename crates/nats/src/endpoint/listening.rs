@@ -4,11 +4,11 @@
 //! counted, even if it was lost before it came here: its sender numbers it.
 
 use super::heard_nodes::HeardNodes;
-use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header_value, place_of};
+use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header_value, sender_incarnation};
 use super::quota::NodeQuota;
 use super::trust::NodeLetterGate;
 use crate::seal::LetterRefusal;
-use crate::subject::{self, speaker_node};
+use crate::subject::{self, publishing_node};
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
 use futures_util::StreamExt;
@@ -48,7 +48,8 @@ impl EndpointListener {
             // The letter is correct. A node that this controller leads gets a roll call and sends it again; other nodes
             // speak to their own controller.
             Err(LetterRefusal::OtherController) => {
-                if let (Some(node), Some(life)) = (speaker_node(&message.subject), place_of(message))
+                if let (Some(node), Some(life)) =
+                    (publishing_node(&message.subject), sender_incarnation(message))
                     && self.heard.contains(&node)
                 {
                     // If the queue is full, the next letter of that node asks again.
@@ -64,11 +65,11 @@ impl EndpointListener {
     /// Counts and reports a letter for which the queue has no space.
     pub(super) fn drop_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
-        self.own.find_fault(message, "too many of its messages wait");
+        self.own.report_fault(message, "too many messages of this node wait");
     }
 }
 
-/// The tasks that read the subscriptions. They end with this value, whether the place is left or refused.
+/// Tasks that read the subscriptions. They end when this value is dropped, also if the endpoint could not join.
 #[derive(Debug)]
 pub(super) struct ListeningTasks {
     running: Vec<JoinHandle<()>>,
@@ -77,7 +78,7 @@ pub(super) struct ListeningTasks {
 
 impl Drop for ListeningTasks {
     fn drop(&mut self) {
-        // From now on other places may take the name.
+        // From now on other endpoints may take the name.
         self.left.store(true, Ordering::Release);
         for task in &self.running {
             task.abort();
@@ -95,20 +96,20 @@ impl ListeningTasks {
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
-            let telemetry = if listener.heard.is_everybody() {
+            let telemetry = if listener.heard.includes_all_nodes() {
                 let letters = own.subscribe_to(subject::CONTROLLER_LETTERS).await?;
                 tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
                 subject::CONTROLLER_TELEMETRY.as_slice()
             } else {
-                // Letters and samples come by subscriptions of their own, for each
+                // Messages and samples arrive on separate subscriptions, one for each
                 // node that this controller leads.
-                &[subject::presence_of_all()]
+                &[subject::all_hello_subjects()]
             };
             for at in telemetry {
                 tasks.spawn(telemetry_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         } else {
-            for at in [&*subject::to_node(name), subject::TO_ALL] {
+            for at in [&*subject::command_subject(name), subject::TO_ALL] {
                 tasks.spawn(letter_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         }
@@ -140,7 +141,7 @@ pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subs
         if !listener.admits_message(&message) {
             continue;
         }
-        if !feeds.quota.reserve_room(&message) {
+        if !feeds.quota.reserve_quota(&message) {
             listener.drop_letter(&message);
         } else if feeds.letters.send(message).is_err() {
             return;
@@ -160,7 +161,7 @@ pub(super) async fn telemetry_task(
         }
         // Counted after the seal was checked: a forged number must not count as a loss.
         let lost = numbers.missing_before(&message);
-        let is_queued = feeds.telemetry_quota.reserve_room(&message) && queue_telemetry(&feeds, message);
+        let is_queued = feeds.telemetry_quota.reserve_quota(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
 }
@@ -170,16 +171,16 @@ fn queue_telemetry(feeds: &QueueFeeds, sample: Message) -> bool {
     feeds
         .telemetry
         .try_send(sample)
-        .map_err(|error| feeds.telemetry_quota.release_room(&error.into_inner()))
+        .map_err(|error| feeds.telemetry_quota.release_quota(&error.into_inner()))
         .is_ok()
 }
 
-/// The instance of each speaker, by its name, and its next number.
+/// Instance and next message number of each sender, by its name.
 #[derive(Default)]
 struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 
 impl SpeakerNumbers {
-    /// Number of samples of this speaker that were lost since its last one, on the wire or in a queue of async-nats.
+    /// Number of samples of this sender that were lost since its previous one, on the wire or in a queue of async-nats.
     fn missing_before(&mut self, message: &Message) -> u64 {
         let Some(sample) = SampleNumber::from_message(message) else { return 0 };
         let next = sample.number.saturating_add(1);
@@ -207,7 +208,7 @@ impl<'a> SampleNumber<'a> {
     fn from_message(message: &'a Message) -> Option<Self> {
         Some(Self {
             speaker: message.subject.rsplit('.').next()?,
-            incarnation: place_of(message)?,
+            incarnation: sender_incarnation(message)?,
             number: header_value(message, NUMBER)?.parse().ok()?,
         })
     }
@@ -222,7 +223,7 @@ async fn presence_task(
     let own_presence = subject::presence_subject(&own.name.0);
     while let Some(message) = subscriber.next().await {
         let is_own_name = message.subject.as_str() == own_presence;
-        let is_echo = place_of(&message) == Some(own.incarnation);
+        let is_echo = sender_incarnation(&message) == Some(own.incarnation);
         match header_value(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
@@ -234,7 +235,7 @@ async fn presence_task(
             Some(NAME) if is_own_name && !own.is_one_of_several_controllers() => {
                 own.answer_claim(&message).await;
             }
-            Some(HERE) if !is_own_name => own.note_incarnation(&message),
+            Some(HERE) if !is_own_name => own.record_incarnation(&message),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! One instance of a place: its name, its number, and the questions by which places find each other.
+//! One instance of an endpoint: its name, its instance number, and the questions by which endpoints find each other.
 //!
 //! A question is a message with a word in a header and no body. Invariant: of two places, at most one gets a name.
 
@@ -24,11 +24,11 @@ pub(super) const PROOF: Duration = Duration::from_secs(5);
 const CLAIM: Duration = Duration::from_millis(200);
 /// Header of a question between endpoints; messages without it are letters and telemetry.
 pub(super) const ASK: &str = "Packetrig-Ask";
-/// Asks whether the name is in use, because the asking place wants it.
+/// Asks whether the name is in use, because the asking endpoint wants to take it.
 pub(super) const NAME: &str = "name";
 pub(super) const THERE_WORD: &str = "there";
 pub(super) const HERE: &str = "here";
-/// Header with the instance of the sending place: a number drawn at `join_fabric`.
+/// Header with the instance of the sending endpoint: a random number that is drawn in `join_fabric`.
 const PLACE: &str = "Packetrig-Place";
 /// Header with the number of samples, or hellos, that this instance of the place posted before this one.
 pub(super) const NUMBER: &str = "Packetrig-Number";
@@ -70,22 +70,22 @@ impl EndpointState {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts and reports a message that does not count. An overtaken message is counted only: it is correct.
+    /// Counts and reports a refused message. A message that arrived out of order is only counted, because it is genuine.
     pub(super) fn refuse_message(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if why != OVERTAKEN {
-            self.find_fault(message, why);
+            self.report_fault(message, why);
         }
     }
 
     /// Reports a fault of a message. The controller reports the first, the tenth, the hundredth fault of a node and so
     /// on: there may be any number of them, and each becomes a line of its run.
-    pub(super) fn find_fault(&self, message: &Message, why: &str) {
+    pub(super) fn report_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
             return self.troubles.add_trouble(Error::NotPermitted(format!("{subject}: {why}")));
         }
-        let from = subject::speaker_node(subject).unwrap_or_else(|| NodeName("?".to_owned()));
+        let from = subject::publishing_node(subject).unwrap_or_else(|| NodeName("?".to_owned()));
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let count = faults.entry(from).or_insert(0_u64);
         *count = count.saturating_add(1);
@@ -97,8 +97,10 @@ impl EndpointState {
     }
 
     /// Records the instance of the node that sent this message.
-    pub(super) fn note_incarnation(&self, message: &Message) {
-        if let (Some(from), Some(place)) = (subject::speaker_node(&message.subject), place_of(message)) {
+    pub(super) fn record_incarnation(&self, message: &Message) {
+        if let (Some(from), Some(place)) =
+            (subject::publishing_node(&message.subject), sender_incarnation(message))
+        {
             self.lock_known().insert(from, place);
             self.known_changed.notify_waiters();
         }
@@ -128,7 +130,7 @@ pub(super) fn header_value<'a>(message: &'a Message, name: &str) -> Option<&'a s
     Some(message.headers.as_ref()?.get(name)?.as_str())
 }
 
-pub(super) fn place_of(message: &Message) -> Option<u64> {
+pub(super) fn sender_incarnation(message: &Message) -> Option<u64> {
     u64::from_str_radix(header_value(message, PLACE)?, 16).ok()
 }
 
@@ -136,7 +138,7 @@ pub(crate) fn random_u64() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     SystemRandom::new()
         .fill(&mut bytes)
-        .map_err(|_| Error::Down("the system gave no random numbers".to_owned()))?;
+        .map_err(|_| Error::Down("the system returned no random numbers".to_owned()))?;
     Ok(u64::from_be_bytes(bytes))
 }
 
@@ -155,7 +157,7 @@ impl EndpointState {
         sent.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Checks that the server has all subscriptions, and that no other place has the name.
+    /// Checks that the server has all subscriptions, and that no other endpoint has the name.
     pub(super) async fn claim_name(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
         // Subscribed before the question is sent: an answer may come at once.
@@ -163,7 +165,7 @@ impl EndpointState {
         // The question comes back on this place's own subscription. The server takes everything in order, so by then it
         // has taken or refused all subscriptions.
         self.send_question(subject::presence_subject(&self.name.0), NAME, Some(inbox)).await?;
-        let proven = tokio::time::timeout(PROOF, self.await_echo(echo)).await;
+        let proven = tokio::time::timeout(PROOF, self.await_claim_echo(echo)).await;
         proven.unwrap_or_else(|_| {
             Err(Error::Down("the server did not confirm the subscriptions".to_owned()))
         })?;
@@ -172,13 +174,13 @@ impl EndpointState {
         }
         let taken = async {
             while let Some(answer) = answers.next().await {
-                // Of two places that claim at the same time, the lower number gets the name.
+                // If two endpoints claim the name at the same time, the one with the lower instance number gets it.
                 let settled = header_value(&answer, ASK) == Some(HERE);
-                if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
+                if settled || sender_incarnation(&answer).is_some_and(|other| other < self.incarnation) {
                     return;
                 }
             }
-            // The end of the inbox is no answer, so only the time below ends the wait.
+            // A closed inbox is not an answer, so only the timeout below ends the wait.
             std::future::pending::<()>().await;
         };
         // Silence means that the name is free, or that its holder is cut off (see `Fabric::open_endpoint`).
@@ -188,8 +190,8 @@ impl EndpointState {
         }
     }
 
-    /// Waits for the echo, or for a refusal in place of it.
-    async fn await_echo(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+    /// Waits until the claim comes back on the endpoint's own subscription, or until the server refuses a subscription.
+    async fn await_claim_echo(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         loop {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
             // A refused subscription is an event of the connection, not an error of `subscribe`.
@@ -204,7 +206,7 @@ impl EndpointState {
         }
     }
 
-    /// Announces to the controller that this instance of the place exists.
+    /// Announces to the controller that this instance of the endpoint exists.
     pub(super) async fn announce_presence(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
@@ -214,7 +216,7 @@ impl EndpointState {
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Announces the place again, because the controller asked.
+    /// Announces the endpoint again, because the controller asked for it.
     pub(super) async fn announce_again(&self) {
         if self.left.load(Ordering::Acquire) {
             return;
@@ -224,7 +226,7 @@ impl EndpointState {
         }
     }
 
-    /// Answers another place that claims this name: the name is taken.
+    /// Answers another endpoint that claims this name: the name is in use.
     pub(super) async fn answer_claim(&self, question: &Message) {
         // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere else. The
         // other place may have written any reply subject, and this place may have more rights than it.
@@ -232,11 +234,11 @@ impl EndpointState {
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;
         };
-        // A place that is leaving must not keep its name from others.
+        // An endpoint that is leaving must let others take its name.
         if self.left.load(Ordering::Acquire) {
             return;
         }
-        // `NAME` says that this place claims the name at the same time, so the numbers decide.
+        // `NAME` says that this endpoint claims the name at the same time, so the instance numbers decide.
         let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
         if let Err(error) = self.send_question(reply.to_string(), word, None).await {
             self.troubles.add_trouble(error);

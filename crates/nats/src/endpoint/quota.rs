@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Waiting messages of each node. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(super) struct NodeQuota {
-    /// Most waiting messages of one node.
+    /// Maximum number of waiting messages of one node.
     messages: usize,
     /// Maximum number of bytes of waiting messages of one node.
     bytes: usize,
@@ -23,7 +23,7 @@ struct WaitingMessages {
     bytes: usize,
 }
 
-fn speaker_word(message: &Message) -> &str {
+fn publisher_word(message: &Message) -> &str {
     message.subject.rsplit('.').next().unwrap_or_default()
 }
 
@@ -47,11 +47,11 @@ impl NodeQuota {
     }
 
     /// Reserves space for one more message of that node; false if it has none.
-    pub(super) fn reserve_room(&self, message: &Message) -> bool {
+    pub(super) fn reserve_quota(&self, message: &Message) -> bool {
         let mut all = self.lock_waiting();
-        let waiting = all.entry(speaker_word(message).to_owned()).or_default();
+        let waiting = all.entry(publisher_word(message).to_owned()).or_default();
         let bytes = waiting.bytes + message.length;
-        // One letter always fits, however long it is.
+        // One message is always accepted, however long it is.
         if waiting.messages > 0 && (waiting.messages >= self.messages || bytes > self.bytes) {
             return false;
         }
@@ -60,14 +60,14 @@ impl NodeQuota {
     }
 
     /// Releases the space of a message that was read.
-    pub(super) fn release_room(&self, message: &Message) {
+    pub(super) fn release_quota(&self, message: &Message) {
         let mut all = self.lock_waiting();
-        if let Some(waiting) = all.get_mut(speaker_word(message)) {
+        if let Some(waiting) = all.get_mut(publisher_word(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
             // Otherwise an entry would stay for every name that ever sent a message.
             if waiting.messages == 0 {
-                all.remove(speaker_word(message));
+                all.remove(publisher_word(message));
             }
         }
     }
@@ -92,22 +92,22 @@ mod tests {
     #[test]
     fn a_node_uses_up_its_own_room_only() {
         let quota = NodeQuota::for_letters();
-        let taken = (0..2 * quota.messages).filter(|_| quota.reserve_room(&letter("rep.a", 10))).count();
+        let taken = (0..2 * quota.messages).filter(|_| quota.reserve_quota(&letter("rep.a", 10))).count();
         assert_eq!(taken, quota.messages);
-        assert!(quota.reserve_room(&letter("rep.b", 10)), "another node");
-        assert!(!quota.reserve_room(&letter("lease.a", 10)), "the same node by another subject");
-        quota.release_room(&letter("rep.a", 10));
-        assert!(quota.reserve_room(&letter("rep.a", 10)));
+        assert!(quota.reserve_quota(&letter("rep.b", 10)), "another node");
+        assert!(!quota.reserve_quota(&letter("lease.a", 10)), "the same node by another subject");
+        quota.release_quota(&letter("rep.a", 10));
+        assert!(quota.reserve_quota(&letter("rep.a", 10)));
     }
 
     #[test]
     fn bytes_count_too_and_one_letter_always_fits() {
         let quota = NodeQuota::for_letters();
         let most = quota.bytes;
-        assert!(quota.reserve_room(&letter("rep.a", most + 1)));
-        assert!(!quota.reserve_room(&letter("rep.a", 1)));
-        quota.release_room(&letter("rep.a", most + 1));
-        assert!(quota.reserve_room(&letter("rep.a", most)));
+        assert!(quota.reserve_quota(&letter("rep.a", most + 1)));
+        assert!(!quota.reserve_quota(&letter("rep.a", 1)));
+        quota.release_quota(&letter("rep.a", most + 1));
+        assert!(quota.reserve_quota(&letter("rep.a", most)));
         assert!(quota.lock_waiting().len() == 1);
     }
 }

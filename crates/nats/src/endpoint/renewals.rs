@@ -85,7 +85,7 @@ impl RenewalLine {
 }
 
 async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
-    let at = subject::renewals_of(&node.0);
+    let at = subject::renewal_subject(&node.0);
     let mut muted = MUTED;
     loop {
         let Ok(mut subscriber) = listener.own.leases.subscribe(at.clone()).await else {
@@ -104,7 +104,7 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
     }
 }
 
-/// Queues the renewals of a node until they are too many; returns their number. `None` if the place is left.
+/// Queues the renewals of a node until they are too many, and returns their number. `None` if the endpoint closes.
 async fn queue_until_flooded(
     listener: &EndpointListener,
     queue: &RenewalQueue,
@@ -121,7 +121,7 @@ async fn queue_until_flooded(
         if !listener.admits_message(&message) {
             continue;
         }
-        if !queue.quota.reserve_room(&message) {
+        if !queue.quota.reserve_quota(&message) {
             listener.drop_letter(&message);
         } else if queue.renewals.send(message).is_err() {
             return None;

@@ -1,4 +1,4 @@
-//! Sends the letters of a place: their subject, their seal, and the wait for the send queue.
+//! Sends the messages of an endpoint: chooses the subject, adds the seal, and waits for space in the send queue.
 
 use super::NatsEndpoint;
 use super::place::{ASK, NUMBER, THERE_WORD};
@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// Time within which a node must answer a question for its instance.
 const THERE: Duration = Duration::from_secs(1);
-/// Time for which a letter waits for the send queue of the connection.
+/// Maximum time for which a message waits for space in the send queue of the connection.
 pub(super) const ROOM: Duration = Duration::from_secs(1);
-/// Time for which telemetry waits for the send queue.
+/// Maximum time for which telemetry waits for space in the send queue.
 const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 
 /// Counts of the messages that may be dropped. Each carries its number, so the receiver knows which are missing.
@@ -47,7 +47,7 @@ impl NatsEndpoint {
         self.send_sealed(subject, None, &body, bytes)
     }
 
-    pub(super) fn letter_destination(
+    pub(super) fn resolve_destination(
         &mut self,
         to: &NodeName,
         body: &MessageBody,
@@ -59,18 +59,18 @@ impl NatsEndpoint {
         }
         let mut incarnation = 0;
         if self.own.is_controller() {
-            incarnation = self.incarnation_of(to)?;
+            incarnation = self.query_incarnation(to)?;
             // The only controller of a fleet begins to listen for the renewals of
             // a node with its first letter to it.
-            if self.node_subscriptions.are_of_everybody() {
+            if self.node_subscriptions.cover_all_nodes() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }
         }
-        Ok(LetterDestination { subject: subject::to_node(name), incarnation })
+        Ok(LetterDestination { subject: subject::command_subject(name), incarnation })
     }
 
     /// The instance of a node. A node that sent nothing yet is asked on the subject of its letters, and answers on its own.
-    fn incarnation_of(&self, to: &NodeName) -> Result<u64, Error> {
+    fn query_incarnation(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(incarnation) = self.own.lock_known().get(to) {
             return Ok(*incarnation);
         }
@@ -79,7 +79,8 @@ impl NatsEndpoint {
         let asking = async move {
             let mut headers = own.own_headers();
             headers.insert(ASK, THERE_WORD);
-            let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
+            let question =
+                own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {
                 incarnation = own.wait_for(&node) => Ok(incarnation),
                 // No node replies to the question itself. The server does if nobody subscribes to the subject.

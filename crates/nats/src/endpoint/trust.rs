@@ -1,8 +1,8 @@
-//! Seals of a place: it makes its own, and checks those of the others.
+//! Seals of an endpoint: adds seals to its own messages, and checks those of other members.
 
 use super::hello_allowance::HelloAllowance;
 use super::known_controllers::KnownControllers;
-use super::place::{header_value, place_of};
+use super::place::{header_value, sender_incarnation};
 use crate::letter;
 use crate::seal::{
     EpochProofs, LetterChecker, LetterRefusal, LetterSealer, NodeSealChecker, NodeSealer, SealKeys,
@@ -24,7 +24,7 @@ const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no 
 const EPOCH: &str = "Packetrig-Epoch";
 
 pub(crate) enum EndpointSeals {
-    /// Every message is believed: only for tests on one machine.
+    /// Every message is accepted unchecked: only for tests on one machine.
     None,
     Controller(Box<ControllerSeals>),
     Node(Box<NodeSeals>),
@@ -49,7 +49,7 @@ impl std::fmt::Debug for NodeLetterGate {
 }
 
 impl NodeLetterGate {
-    /// The controller's gate; other places accept everything here. With `session`, only letters that answer that
+    /// Makes the gate of a controller; other endpoints accept everything here. With `session`, only messages that answer that
     /// instance of a controller pass.
     pub(crate) fn new(keys: Option<&SealKeys>, session: Option<u64>) -> Self {
         let checker = match keys {
@@ -62,30 +62,30 @@ impl NodeLetterGate {
     }
 
     /// Limits the hellos whose seals are checked, because a check takes time.
-    pub(crate) fn check_cost(&self, message: &Message) -> Result<(), LetterRefusal> {
+    pub(crate) fn check_hello_limits(&self, message: &Message) -> Result<(), LetterRefusal> {
         if !subject::is_hello(&message.subject) {
             return Ok(());
         }
         if message.length > MAX_HELLO_BYTES {
-            return Err(LetterRefusal::TooMuch("a hello that is too long"));
+            return Err(LetterRefusal::TooMuch("the hello is too long"));
         }
-        let from = subject::speaker_node(&message.subject).ok_or(NAMELESS)?;
+        let from = subject::publishing_node(&message.subject).ok_or(NAMELESS)?;
         let is_allowed = self.hellos.try_take_hello(from, monotonic_ns());
-        if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("too many hellos")) }
+        if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
     }
 
     /// Checks that the message comes from the node of its subject, is new, and is meant for this controller.
     pub(crate) fn check_message(&self, message: &Message) -> Result<(), LetterRefusal> {
-        self.check_cost(message)?;
+        self.check_hello_limits(message)?;
         self.check_seal(message)
     }
 
-    /// The second half of [`Self::check_message`].
+    /// Checks only the seal: the second step of [`Self::check_message`].
     pub(crate) fn check_seal(&self, message: &Message) -> Result<(), LetterRefusal> {
         const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
         let Some(checker) = &self.checker else { return Ok(()) };
-        let from = subject::speaker_node(&message.subject).ok_or(NAMELESS)?;
-        let life = place_of(message).ok_or(LIFELESS)?;
+        let from = subject::publishing_node(&message.subject).ok_or(NAMELESS)?;
+        let life = sender_incarnation(message).ok_or(LIFELESS)?;
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
         checker.check_letter(&from, life, &message.subject, header_value(message, SEAL), &message.payload)
     }
@@ -128,7 +128,7 @@ impl EndpointSeals {
         })
     }
 
-    /// Adds the headers by which the receiver believes `bytes`, which encode `body`, at `subject`.
+    /// Adds the headers with which the receiver can verify `bytes`, the encoded `body`, on `subject`.
     pub(super) fn add_seal(
         &mut self,
         headers: &mut HeaderMap,
@@ -158,7 +158,7 @@ impl EndpointSeals {
         Ok(())
     }
 
-    /// The message with its sender, or the reason why it is not believed. Messages of nodes have passed the [`NodeLetterGate`].
+    /// Decodes a message, or returns the reason for refusing it. Messages of nodes have passed the [`NodeLetterGate`] already.
     pub(crate) fn decode_authentic(
         &mut self,
         own: &NodeName,
@@ -169,17 +169,17 @@ impl EndpointSeals {
             let mut envelope = letter::decode_message(bytes)?;
             if let Self::Node(seals) = self {
                 let seal = header_value(message, SEAL);
-                // The name in the letter proves nothing. The seal names the instance of the controller.
+                // The name in the message proves nothing. The seal names the instance of the controller.
                 let session = seals.checker.check_letter(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
-                seals.keep_proof(message);
+                seals.store_proof(message);
                 envelope.from = NodeName::controller();
             }
             return Ok(envelope);
         }
-        let from = subject::speaker_node(&message.subject).ok_or("its subject names no node")?;
+        let from = subject::publishing_node(&message.subject).ok_or("its subject names no node")?;
         // The name that the server vouches for counts, whatever the letter says.
-        let mut envelope = MessageEnvelope { from, ..letter::decode_of_node(&message.subject, bytes)? };
+        let mut envelope = MessageEnvelope { from, ..letter::decode_node_message(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
         {
@@ -200,10 +200,10 @@ impl ControllerSeals {
 }
 
 impl NodeSeals {
-    fn keep_proof(&mut self, message: &Message) {
+    fn store_proof(&mut self, message: &Message) {
         if let Some(proof) = header_value(message, EPOCH) {
             // If the file cannot be written, the proof is known until this instance of the node ends.
-            drop(self.proofs.keep_proof(proof));
+            drop(self.proofs.store_proof(proof));
         }
     }
 }

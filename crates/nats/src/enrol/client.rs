@@ -84,7 +84,7 @@ impl FleetMembership {
     }
 
     /// True if `line` gave this membership. The line may have expired since.
-    pub fn came_by(&self, line: &JoinLine) -> bool {
+    pub fn was_issued_by(&self, line: &JoinLine) -> bool {
         self.joined_by == line_hash(line)
     }
 

@@ -25,7 +25,7 @@ pub fn enrol_with_retries(
     loop {
         attempt += 1;
         match enrol_with(line, name, key) {
-            Err(error) if error.may_pass() && attempt < ATTEMPTS => {
+            Err(error) if error.is_temporary() && attempt < ATTEMPTS => {
                 on_failure(&error);
                 std::thread::sleep(pause_after(attempt, random_u32()));
             }
@@ -34,7 +34,7 @@ pub fn enrol_with_retries(
     }
 }
 
-/// A random number; without one all nodes wait equally long.
+/// Returns a random number, or 0 if the system has none: then all nodes wait equally long.
 fn random_u32() -> u32 {
     let mut bytes = [0; 4];
     match SystemRandom::new().fill(&mut bytes) {

@@ -28,7 +28,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The reason for refusing a question without a valid proof.
-const UNPROVEN: &str = "the question is not signed with its key for this connection; use one version of packetrig on both machines";
+const UNPROVEN: &str = "the request is not signed with the node's key for this connection; use one version of packetrig on both machines";
 /// Interval at which the listener checks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -59,7 +59,7 @@ impl EnrolServer {
     ) -> Result<Self, Error> {
         let config = RwLock::new(Arc::new(tls_config(&authority, security)?));
         let socket = TcpListener::bind(listen).map_err(network_error(listen.to_string()))?;
-        // The thread asks again and again, so that it notices that it is to end.
+        // The thread polls for connections, so that it also notices that it must end.
         socket.set_nonblocking(true).map_err(network_error(listen.to_string()))?;
         let address = socket.local_addr().map_err(network_error(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
@@ -115,7 +115,7 @@ impl Drop for EnrolServer {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Release);
         if let Some(listener) = self.listener.take() {
-            // It fails only after a panic, which the thread itself has reported.
+            // `join` fails only if the thread has panicked, and the panic was printed then.
             drop(listener.join());
         }
     }
@@ -181,7 +181,7 @@ impl EnrolService {
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
         let question: EnrolQuestion = read_message(&mut stream)?;
-        slot.mark_asked();
+        slot.mark_question_received();
         let secret = connection_secret(&stream.conn).map_err(std::io::Error::other)?;
         let answer = self.answer_question(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
         stream.sock.restart_deadline(ANSWER);
@@ -211,7 +211,9 @@ impl EnrolService {
         let Err(why) = (self.on_join)(name) else { return EnrolAnswer::Admitted(admission) };
         match self.authority.undo_admission(name, &admission, secret) {
             Ok(()) => EnrolAnswer::Later(why),
-            Err(error) => EnrolAnswer::Later(format!("{why}; and it could not be undone: {error}")),
+            Err(error) => {
+                EnrolAnswer::Later(format!("{why}; and the admission could not be undone: {error}"))
+            }
         }
     }
 }

@@ -48,7 +48,7 @@ impl ConnectionSlots {
     pub(super) fn claim_slot(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
         // A second handle, by which the connection can be shut down while its thread reads from it.
         let stream = stream.try_clone().ok()?;
-        let network = network_of(address);
+        let network = client_network(address);
         let mut own = self.lock_connections();
         own.evict_if_full(network)?;
         let number = own.next;
@@ -68,7 +68,7 @@ impl ConnectionSlots {
 
 impl ConnectionSlot {
     /// Marks that the question is complete: from now on the connection is not evicted.
-    pub(super) fn mark_asked(&self) {
+    pub(super) fn mark_question_received(&self) {
         let mut own = self.slots.lock_connections();
         if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
             held.has_asked = true;
@@ -88,13 +88,13 @@ impl HeldConnections {
         if self.held.len() >= 2 * MOST {
             return None;
         }
-        let full = if self.count_of_network(network) >= MAX_OF_ADDRESS {
+        let full = if self.count_connections_of(network) >= MAX_OF_ADDRESS {
             network
         } else if self.live_connections().count() >= MOST {
             // The network with most connections loses one.
             self.live_connections()
                 .map(|held| held.network)
-                .max_by_key(|network| self.count_of_network(*network))?
+                .max_by_key(|network| self.count_connections_of(*network))?
         } else {
             return Some(());
         };
@@ -106,7 +106,7 @@ impl HeldConnections {
         Some(())
     }
 
-    fn count_of_network(&self, network: IpAddr) -> usize {
+    fn count_connections_of(&self, network: IpAddr) -> usize {
         self.live_connections().filter(|held| held.network == network).count()
     }
 
@@ -115,7 +115,7 @@ impl HeldConnections {
     }
 }
 
-fn network_of(address: IpAddr) -> IpAddr {
+fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         // In IPv6 one machine can have all addresses of a /64 network.
         IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
@@ -143,7 +143,7 @@ mod tests {
             (room.claim_slot(address, &far), near, far)
         };
         let held: Vec<_> = (0..MAX_OF_ADDRESS).map(|_| enter(here)).collect();
-        held[0].0.as_ref().expect("there is room").mark_asked();
+        held[0].0.as_ref().expect("there is room").mark_question_received();
         let next = enter(here);
         assert!(next.0.is_some(), "a silent one makes room");
         let evicted: Vec<u64> = room
@@ -155,7 +155,7 @@ mod tests {
             .collect();
         assert_eq!(evicted, [1], "the oldest that has not asked");
         for (place, ..) in held.iter().chain([&next]) {
-            place.as_ref().expect("it was let in").mark_asked();
+            place.as_ref().expect("it was let in").mark_question_received();
         }
         assert!(enter(here).0.is_none(), "all of them are being served");
         assert!(enter([192, 0, 2, 2].into()).0.is_some(), "another address has its own share");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn ipv6_addresses_count_by_network_or_mapped_ipv4() {
-        let network = |text: &str| network_of(text.parse().expect("an address"));
+        let network = |text: &str| client_network(text.parse().expect("an address"));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1:2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
         assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));

@@ -25,7 +25,7 @@ pub(super) enum SegmentRefusal {
 
 impl NodeKeys {
     /// The id of the segment, if its node may send it there and has sealed it.
-    pub(super) fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
+    pub(super) fn verify_segment(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
         let NamedSegment { id, json } =
             NamedSegment::from_message(message).ok_or(SegmentRefusal::NotGenuine)?;
         let Some(keys) = &self.0 else { return Ok(id) };

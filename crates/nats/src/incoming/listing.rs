@@ -12,9 +12,9 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{NodeName, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Runs with waiting results of one node. A node with more is not an honest one.
+/// Maximum number of runs of one node with waiting results. Only a faulty or hostile node has more.
 const RUNS_OF_NODE: usize = 1024;
-/// Orders to the server that are in flight at a time.
+/// Maximum number of orders to the server that are in flight at a time.
 const ORDERS_AT_ONCE: usize = 16;
 
 /// The contents of the stream.
@@ -29,8 +29,8 @@ pub(super) struct Listing {
 }
 
 impl ReaderConnection {
-    pub(super) async fn list_waiting(&self) -> Result<Listing, Error> {
-        let stream = self.get_or_make_stream().await?;
+    pub(super) async fn list_waiting_segments(&self) -> Result<Listing, Error> {
+        let stream = self.get_or_create_stream().await?;
         let mut readers = self.readers_by_run(&stream).await?;
         let mut subjects =
             stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered_error)?;
@@ -44,9 +44,9 @@ impl ReaderConnection {
         while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered_error)? {
             let word = subject.split('.').nth(1).unwrap_or_default();
             let is_run = subject::is_run_word(word);
-            if let Some(node) = subject::speaker_node(&subject) {
+            if let Some(node) = subject::publishing_node(&subject) {
                 let runs = suspects.entry(node).or_default();
-                // One word of no run is enough: no honest node writes it.
+                // One subject without a valid run is enough: no correct node uses such a subject.
                 *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
             }
             if is_run && !listing.runs.contains_key(&RunId(word.to_owned())) {
@@ -54,12 +54,12 @@ impl ReaderConnection {
             }
         }
         suspects.retain(|_, runs| *runs > RUNS_OF_NODE);
-        listing.removed = self.remove_all_of(&stream, suspects.into_keys(), last).await;
+        listing.removed = self.remove_segments_of_nodes(&stream, suspects.into_keys(), last).await;
         Ok(listing)
     }
 
     /// Removes all segments of these nodes up to this number. Their genuine segments are still in their spools.
-    async fn remove_all_of(
+    async fn remove_segments_of_nodes(
         &self,
         stream: &Stream,
         nodes: impl Iterator<Item = NodeName>,
@@ -67,7 +67,9 @@ impl ReaderConnection {
     ) -> BTreeMap<NodeName, u64> {
         let removals = nodes.map(|node| async move {
             let mut removed = 0;
-            for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
+            for subjects in
+                [subject::all_segment_subjects(&node.0), subject::malformed_segment_subject(&node.0)]
+            {
                 // After a failure the next listing finds these segments again.
                 removed += purge_subjects(stream, subjects, last).await.unwrap_or(0);
             }
@@ -79,7 +81,7 @@ impl ReaderConnection {
 
     /// Removes the waiting segments of these runs; returns their number.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
-        let stream = &self.get_or_make_stream().await?;
+        let stream = &self.get_or_create_stream().await?;
         // Segments that come after this were not judged, and stay.
         let last = stream.cached_info().state.last_sequence;
         let removals =

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::Sender;
 
 /// Deliveries of a run that are fetched ahead: 16 MiB at most.
 const AHEAD: usize = 32;
-/// Deliveries that wait for their confirmation.
+/// Maximum number of deliveries that wait for their confirmation.
 const UNCONFIRMED: i64 = 4096;
 /// The server removes a consumer that was not used for this long.
 const UNUSED: Duration = Duration::from_hours(24);
@@ -23,7 +23,7 @@ const UNUSED: Duration = Duration::from_hours(24);
 const FAILURES_TO_TELL: u32 = 2;
 
 impl ReaderConnection {
-    pub(super) async fn run_consumer(
+    pub(super) async fn open_run_consumer(
         &self,
         stream: &Stream,
         run: &str,
@@ -44,8 +44,10 @@ impl ReaderConnection {
     }
 
     async fn open_messages(&self, run: &str) -> Result<pull::Stream, Error> {
-        let consumer =
-            self.run_consumer(&self.get_or_make_stream().await?, run).await.map_err(unanswered_error)?;
+        let consumer = self
+            .open_run_consumer(&self.get_or_create_stream().await?, run)
+            .await
+            .map_err(unanswered_error)?;
         // Missing heartbeats reveal a server that has gone, long before the request expires.
         let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
         ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered_error)
@@ -60,7 +62,7 @@ impl ReaderConnection {
     ) {
         let mut failures = 0;
         loop {
-            match self.pass_on(&run, &arrivals, &mut failures).await {
+            match self.forward_messages(&run, &arrivals, &mut failures).await {
                 Ok(ReadEnd::ReaderGone) => return,
                 Ok(ReadEnd::StreamEnded) => {}
                 Err(error) => {
@@ -71,13 +73,13 @@ impl ReaderConnection {
                     }
                 }
             }
-            // After an ordinary end, too: a stream that ends at once must not be opened without a pause.
+            // Waits also after a regular end: a stream that ends at once must not be reopened without a pause.
             tokio::time::sleep(PAUSE).await;
         }
     }
 
     /// Passes on messages until their stream ends or fails. A message ends a series of failures.
-    async fn pass_on(
+    async fn forward_messages(
         &self,
         run: &str,
         arrivals: &Sender<Message>,

@@ -1,7 +1,7 @@
 //! Hellos that wait to be read: the newest of each node.
 
 use crate::runtime::deadline_ns;
-use crate::subject::speaker_node;
+use crate::subject::publishing_node;
 use async_nats::Message;
 use bytes::Bytes;
 use packetrig_fleet::message::NodeName;
@@ -45,10 +45,10 @@ impl HelloMailbox {
 
     /// Keeps a hello in place of an earlier one of the same node.
     pub(super) fn put_hello(&self, message: &Message, at: MonoTime) {
-        let Some(node) = speaker_node(&message.subject) else { return };
+        let Some(node) = publishing_node(&message.subject) else { return };
         let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
-            // Only a further name is refused: nodes that have a place here are not affected.
+            // Only a new name is refused: nodes with a waiting hello are not affected.
             if mail.newest.len() >= MAX_NODES {
                 return;
             }

@@ -22,7 +22,7 @@ pub(crate) fn prove_epoch(key: &Ed25519KeyPair, epoch: u64) -> String {
     format!("{epoch:x}.{}", BASE64.encode(key.sign(&signed_payload(epoch))))
 }
 
-/// The epoch that `proof` shows to have been the controller's.
+/// Verifies `proof` and returns the epoch that the controller has signed in it.
 pub(crate) fn proven_epoch(controller: &[u8], proof: &str) -> Option<u64> {
     let (epoch, signature) = proof.split_once('.')?;
     let epoch = u64::from_str_radix(epoch, 16).ok()?;
@@ -48,13 +48,13 @@ impl EpochProofs {
     }
 
     /// Stores a proof that came with a letter of the controller.
-    pub(crate) fn keep_proof(&mut self, proof: &str) -> std::io::Result<()> {
+    pub(crate) fn store_proof(&mut self, proof: &str) -> std::io::Result<()> {
         // The same proof comes with every command: comparing is cheaper than verifying a signature.
         if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {
             return Ok(());
         }
         let Some(epoch) = proven_epoch(&self.controller, proof) else { return Ok(()) };
-        // A letter of an earlier epoch may arrive late.
+        // A message of an earlier epoch may arrive late.
         if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
             return Ok(());
         }
@@ -98,9 +98,9 @@ mod tests {
         let mut proofs = EpochProofs::load_from(public.clone(), Some(file.clone()));
         assert_eq!(proofs.highest_proof(), None);
         for epoch in [3, 9, 4] {
-            proofs.keep_proof(&prove_epoch(&own, epoch)).expect("written");
+            proofs.store_proof(&prove_epoch(&own, epoch)).expect("written");
         }
-        proofs.keep_proof("ffff.").expect("ignored");
+        proofs.store_proof("ffff.").expect("ignored");
         let again = EpochProofs::load_from(public.clone(), Some(file.clone()));
         assert_eq!(again.highest_proof().and_then(|proof| proven_epoch(&public, proof)), Some(9));
         fs::write(&file, "nonsense").expect("written");

@@ -17,7 +17,7 @@ use ring::hmac;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Earlier instances of a node that are remembered.
+/// Maximum number of earlier instances of a node that are remembered.
 const EARLIER_LIVES: usize = 256;
 
 const SEGMENTS: &str = "packetrig segments 1";
@@ -59,7 +59,7 @@ impl NodeSealer {
     }
 }
 
-/// Reasons why a letter of a node does not count.
+/// Reasons for refusing a message of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LetterRefusal {
     /// It is not from that node, or not new.
@@ -78,7 +78,7 @@ impl std::fmt::Display for LetterRefusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::NotGenuine(why) | Self::TooMuch(why) => f.write_str(why),
-            Self::OtherController | Self::NotForThisOne => f.write_str("sealed for another controller"),
+            Self::OtherController | Self::NotForThisOne => f.write_str("it is sealed for another controller"),
             Self::NoKeyNow(why) => write!(f, "the key of that node cannot be read: {why}"),
         }
     }
@@ -116,10 +116,10 @@ impl NodeSealChecker {
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
-        let seal = WrittenSeal::parse_seal(seal).ok_or(NotGenuine("an unreadable seal"))?;
+        let seal = WrittenSeal::parse_seal(seal).ok_or(NotGenuine("the seal cannot be parsed"))?;
         let WrittenSeal { session, number, .. } = seal;
         if seal.kind != "n" {
-            return Err(NotGenuine("not the seal of a node"));
+            return Err(NotGenuine("the seal is not one that a node makes"));
         }
         let known = self.nodes.get(from).filter(|node| node.incarnation == incarnation);
         let has_answered = known.is_some();
@@ -128,22 +128,22 @@ impl NodeSealChecker {
         } else {
             // Looked up for each instance, because a node that has joined again has another key.
             let key = (self.keys)(from).map_err(NoKeyNow)?;
-            letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
+            letter_key(&key.ok_or(NotGenuine("the fleet has no key for that node"))?)
         };
         let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
-        hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("a forged seal"))?;
+        hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("the seal is forged"))?;
         // After the seal: nobody but the node decides which controller a letter is for.
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
         // Nothing is remembered before this point, so forged messages leave no state behind.
-        let node = self.known_instance(from, incarnation, key)?;
+        let node = self.find_or_add_instance(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
         node.numbers.entry(kind.to_owned()).or_default().accept_number(number).map_err(NotGenuine)
     }
 
     /// The record of this instance of a node, whose seal was just verified.
-    fn known_instance(
+    fn find_or_add_instance(
         &mut self,
         from: &NodeName,
         incarnation: u64,
@@ -156,7 +156,7 @@ impl NodeSealChecker {
                 let node = entry.into_mut();
                 // An instance that was replaced never speaks again: its letters are replays.
                 if node.earlier.contains(&incarnation) {
-                    return Err(LetterRefusal::NotGenuine("an earlier instance of that node"));
+                    return Err(LetterRefusal::NotGenuine("it comes from an earlier instance of that node"));
                 }
                 if node.incarnation != incarnation {
                     node.start_new_instance(fresh);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(own.check_letter(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
         let late = old.seal_letter("rep.a", b"late");
         let refused = own.check_letter(&node(), 1, "rep.a", Some(&late), b"late");
-        assert_eq!(refused, Err(NotGenuine("an earlier instance of that node")));
+        assert_eq!(refused, Err(NotGenuine("it comes from an earlier instance of that node")));
     }
 
     #[test]
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!([check(Some(4), &old), check(Some(5), &new), check(None, &old)], [Ok(()), Ok(()), Ok(())]);
         assert_eq!([check(Some(5), &old), check(Some(4), &new)], [const { Err(OtherController) }; 2]);
         let relabelled = old.replacen("0000000000000004", "0000000000000005", 1);
-        assert_eq!(check(Some(5), &relabelled), Err(NotGenuine("a forged seal")));
+        assert_eq!(check(Some(5), &relabelled), Err(NotGenuine("the seal is forged")));
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 /// Reason for refusing a message whose number was accepted before.
-pub(crate) const REPEATED: &str = "a repeated message";
+pub(crate) const REPEATED: &str = "the message was received before";
 /// Reason for refusing a message that a later one has overtaken. After a lost connection, messages that the old
 /// connection still carried may arrive after those of the new one: they are correct.
-pub(crate) const OVERTAKEN: &str = "a message that a later one has overtaken";
+pub(crate) const OVERTAKEN: &str = "a later message has arrived before it";
 /// Accepted numbers that are remembered. A number below them counts as repeated.
 const REMEMBERED: usize = 64;
 

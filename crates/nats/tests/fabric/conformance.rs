@@ -1,7 +1,7 @@
 //! Runs the suite that the local fabric passes, over the network.
 
 use crate::server::{RESULTS_ROOM, Server, program};
-use packetrig_fleet::conformance::{FabricTraits, check_fabric, faults_do_what_they_say};
+use packetrig_fleet::conformance::{FabricTraits, check_fabric, check_faults};
 use packetrig_nats::NatsFabric;
 use std::cell::RefCell;
 use std::path::Path;
@@ -36,6 +36,6 @@ fn the_networked_fabric_conforms() {
 #[test]
 fn networked_fabric_injects_configured_faults() {
     if let Some(program) = program() {
-        check_with_servers(&program, |make| faults_do_what_they_say(make));
+        check_with_servers(&program, |make| check_faults(make));
     }
 }

@@ -122,7 +122,7 @@ fn server_survives_reloads_while_nodes_join() {
     let reloads = std::thread::scope(|scope| {
         let joining = scope.spawn(|| join_at_once(&fleet, BURST / 2));
         let while_joining = (0..10_000).take_while(|_| !joining.is_finished());
-        let asker = fleet.authority.server_asker().expect("it has an account");
+        let asker = fleet.authority.system_user_credentials().expect("it has an account");
         while_joining
             .map(|_| fleet.broker.lock().expect("whole").reload_configuration(&asker).expect("it reads it"))
             .count()

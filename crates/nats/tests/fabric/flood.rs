@@ -151,7 +151,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
         "{flooded} B flooded on {subjects:?} over a link of {LINK} B/s: the lease of another had {left_ms} ms left at worst"
     ));
     assert!(held.least_left > 0, "the lease ran out");
-    Some((controller.refused_letters(), controller.take_troubles()))
+    Some((controller.refused_message_count(), controller.take_troubles()))
 }
 
 #[test]

@@ -203,7 +203,7 @@ fn unsealed_node_messages_are_refused() {
             .expect("the server keeps it");
         let is_refused = (0..200).any(|_| {
             assert!(controller.receive_message(SOON).is_none());
-            controller.refused_letters() == forgeries
+            controller.refused_message_count() == forgeries
         });
         assert!(
             is_refused && controller.receive_message(SOON).is_none(),
@@ -216,7 +216,7 @@ fn unsealed_node_messages_are_refused() {
         }));
         assert_eq!(refused, 1, "counted, and it does not come again");
     }
-    assert_eq!(controller.refused_letters(), 2);
+    assert_eq!(controller.refused_message_count(), 2);
 }
 
 /// A compromised server records the messages of nodes and replays them to the next controller.

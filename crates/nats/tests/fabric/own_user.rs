@@ -98,13 +98,15 @@ fn server_of_root_has_a_user_of_its_own_and_works() {
     let second = await_second_start(&fleet);
     assert_confined(second, &user);
     // Asked by a signal to read its configuration and its new certificate.
-    let asker = fleet.authority.server_asker().expect("it has keys");
+    let asker = fleet.authority.system_user_credentials().expect("it has keys");
     server(&fleet).reload_configuration(&asker).expect("it reads them again");
     assert_eq!(server(&fleet).process_id(), second);
     // Removed: its account's file goes, and it is refused.
     fleet.authority.remove_node(&node("a")).expect("it is known");
     let nodes = fleet.authority.admitted().expect("readable");
-    server(&fleet).allow_only(&nodes, fleet.authority.server_asker().expect("keys")).expect("it obeys");
+    server(&fleet)
+        .set_allowed_nodes(&nodes, fleet.authority.system_user_credentials().expect("keys"))
+        .expect("it obeys");
     let access = roomy(member.server_access().expect("it is whole"));
     assert!(NatsFabric::new(access).and_then(|again| again.open_endpoint(node("a"))).is_err());
     assert_owned(&fleet.place.path().join("server"), &user);

@@ -36,7 +36,7 @@ fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
 
 /// Introduces the controller to the node; earlier messages of the node count for no controller.
 fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
-    controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
+    controller.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).expect("it works");
     assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
 }
 
@@ -61,9 +61,9 @@ fn fleet_works_with_certificates_and_seals() {
         controller.post_message(&node("a"), body.clone()).expect("it works");
         assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(body));
     }
-    controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
+    controller.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).expect("it works");
     assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
-    assert!(matches!(controller.post_all(commit()), Err(Error::NotPermitted(_))));
+    assert!(matches!(controller.post_to_all_nodes(commit()), Err(Error::NotPermitted(_))));
     agent
         .post_message(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed))
         .expect("it works");
@@ -79,7 +79,7 @@ fn fleet_works_with_certificates_and_seals() {
     assert!(controller.receive_message(LONG).is_some());
     controller.post_message(&node("a"), commit()).expect("it works");
     assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(commit()));
-    assert_eq!((agent.refused_letters(), agent.take_troubles()), (0, vec![]));
+    assert_eq!((agent.refused_message_count(), agent.take_troubles()), (0, vec![]));
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn node_cannot_impersonate_or_overhear_another() {
         .err()
         .map_or_else(|| troubles(&mut agent), |error| vec![error]);
     assert_eq!(refusal, [Error::NotPermitted("cmd.node.b".into())]);
-    agent.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
+    agent.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
     assert_eq!(other.receive_message(SOON), None);
     assert_refuses_stores(&a, &member);
@@ -188,8 +188,8 @@ fn connection_without_fleet_certificate_is_refused() {
         fleet.authority.remove_node(&member.name).expect("it is there");
     }
     let left = fleet.authority.admitted().expect("listed");
-    let remover = fleet.authority.server_asker().expect("it has keys");
-    fleet.broker.lock().expect("whole").allow_only(&left, remover).expect("it is told");
+    let remover = fleet.authority.system_user_credentials().expect("it has keys");
+    fleet.broker.lock().expect("whole").set_allowed_nodes(&left, remover).expect("it is told");
     for connected in &mut connected {
         assert!(!troubles(connected).is_empty(), "it is cut off");
     }
@@ -265,9 +265,9 @@ fn forged_or_replayed_messages_change_nothing() {
         forger.post_message(&node("a"), body).expect("it is sent");
         assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     }
-    forger.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
+    forger.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
-    assert_eq!(agent.refused_letters(), 4);
+    assert_eq!(agent.refused_message_count(), 4);
     drop(forger);
     replayed(&fleet, &mut agent);
 }
@@ -286,10 +286,10 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
     for letter in letters.iter().chain(&letters) {
         witness.repeat(letter.clone());
         assert!(
-            matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repeated message"))
+            matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("the message was received before"))
         );
     }
-    assert_eq!(agent.refused_letters(), 8);
+    assert_eq!(agent.refused_message_count(), 8);
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn second_roll_call_does_not_redirect_leader_messages() {
         hello(None),
     ];
     let mut second = controller(&own[1], "2e");
-    second.post_all(MessageBody::RollCall(Nonce(42))).expect("it may");
+    second.post_to_all_nodes(MessageBody::RollCall(Nonce(42))).expect("it may");
     hear(&mut agent, &MessageBody::RollCall(Nonce(42)));
     say(&mut agent, &[&[hello(Some(42))], &of_leader[..]].concat());
     let answer = [hello(Some(42))];
@@ -85,7 +85,7 @@ fn second_roll_call_does_not_redirect_leader_messages() {
     let heard = hear_all(&mut first, &of_leader);
     assert!(!heard.contains(&hello(Some(42))), "that was for the other one");
     assert_eq!(
-        [first.refused_letters(), second.refused_letters()],
+        [first.refused_message_count(), second.refused_message_count()],
         [0, 0],
         "nothing was wrong with any of it"
     );

@@ -86,7 +86,7 @@ impl Plan {
                 let message = format!(
                     "the flows of port `{}` ({}) need {load} on the line (layer 1), but its link has {speed}",
                     self.ports[port].name,
-                    self.senders_on(port)
+                    self.list_senders_on(port)
                 );
                 let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
                 let problem = PlanProblem::error(path, message)
@@ -108,7 +108,7 @@ impl Plan {
     }
 
     /// The names of the flows that a port sends; of many flows, only the first ones.
-    fn senders_on(&self, port: usize) -> String {
+    fn list_senders_on(&self, port: usize) -> String {
         let names: Vec<&str> = self
             .streams
             .iter()
@@ -134,7 +134,8 @@ impl Stream {
             Rate::Bits(bits) => FrameRate::from_bits(bits, size.bytes, size.frames),
             Rate::Share(share) => {
                 // A percentage has no meaning without a speed. An assumed one would send another load than asked.
-                let link = link.ok_or_else(|| self.needs_speed("rate.percentage", "a percentage"))?;
+                let link =
+                    link.ok_or_else(|| self.missing_speed_problem("rate.percentage", "a percentage"))?;
                 FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
             }
         };
@@ -157,14 +158,16 @@ impl Stream {
 
     /// A pause as time, on a link of this speed.
     fn pause_time(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
-        Ok(gap.time_on_link(link).ok_or_else(|| self.needs_speed("duration", "a pause in bytes"))?)
+        Ok(gap
+            .time_on_link(link)
+            .ok_or_else(|| self.missing_speed_problem("duration", "a pause in bytes"))?)
     }
 
     fn problem_at(&self, field: &str, message: impl Into<String>) -> PlanProblem {
         PlanProblem::error(format!("flows[{}].{field}", self.flow), message)
     }
 
-    fn needs_speed(&self, field: &str, what: &str) -> PlanProblem {
+    fn missing_speed_problem(&self, field: &str, what: &str) -> PlanProblem {
         let problem =
             self.problem_at(field, format!("{what} needs the speed of the link, which is not known"));
         problem.with_hint("set the port's `speed` in `layer1`")
@@ -194,7 +197,7 @@ impl InterFrameGap {
         match self {
             // Zero bytes take no time on any link, so a document without pauses needs no link speed.
             Self::Bytes(0) => Some(Nanos::ZERO),
-            Self::Bytes(bytes) => link.map(|speed| speed.time_for(bytes)),
+            Self::Bytes(bytes) => link.map(|speed| speed.time_to_send(bytes)),
             Self::Time(time) => Some(time),
         }
     }
@@ -230,7 +233,7 @@ impl FlowShare {
             }
         };
         // The rate is an exact fraction, so a part keeps the times of the flow's own frames.
-        let rate = whole.rate.part_of(self.of).ok_or_else(|| self.too_few())?;
+        let rate = whole.rate.divide_by(self.of).ok_or_else(|| self.too_few())?;
         Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due_time(self.index), shape })
     }
 

@@ -94,7 +94,7 @@ impl QuickHosts {
     ) -> Result<Self, String> {
         if let Some(ip) = sender.addresses().chain(receiver.addresses()).find(|ip| ip.is_ipv6() != ipv6) {
             let (is, sent) = if ipv6 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
-            return Err(format!("{ip} is an {is} address, but the other flags ask for {sent}"));
+            return Err(format!("{ip} is an {is} address, but the other flags need {sent}"));
         }
         let has_router = sender.has_next_hop() || receiver.has_next_hop();
         let [of_sender, of_receiver] = usual_addresses(ipv6, has_router);

@@ -48,7 +48,7 @@ pub(super) fn read_captures<'a>(
     let mut captured = HashMap::new();
     for item in config.read_items("captures") {
         let Some(object) = item.as_object() else { continue };
-        let name = names.claim_name(&object);
+        let name = names.read_unique_name(&object);
         let members = capture_ports(&object, ports, &name, &mut captured);
         let format = match object.read_word("format", &["pcap", "pcapng"], "pcap") {
             "pcapng" => CaptureFormat::Pcapng,

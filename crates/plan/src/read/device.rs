@@ -44,7 +44,7 @@ pub(super) fn read_devices<'a>(
     let mut taken = TakenAddresses::new();
     for item in config.read_items("devices") {
         let Some(object) = item.as_object() else { continue };
-        let device = names.claim_name(&object);
+        let device = names.read_unique_name(&object);
         for item in object.read_items("ethernets") {
             devices.interfaces.extend(read_interface(&item, &device, ports, names, &mut taken));
         }
@@ -63,7 +63,7 @@ fn read_interface<'a>(
     taken: &mut TakenAddresses,
 ) -> Option<DeviceInterface> {
     let object = item.as_object()?;
-    let name = names.claim_name(&object);
+    let name = names.read_unique_name(&object);
     let port = object.require_member("connection").and_then(|item| connected_port(&item, ports));
     let mac = object.require_member("mac").and_then(|item| read_own_mac(&item));
     let vlans = read_vlans(&object, names);
@@ -78,7 +78,7 @@ fn read_interface<'a>(
     object.refuse_unread();
     // Missing members count only now, after all others were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
-    refuse_twins(item, &found, taken);
+    refuse_duplicate_addresses(item, &found, taken);
     Some(found)
 }
 
@@ -86,7 +86,7 @@ fn read_interface<'a>(
 type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
 
 /// Refuses an address that another interface of the same network has: both would answer for it.
-fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
+fn refuse_duplicate_addresses(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut TakenAddresses) {
     // Without the priority, which does not divide a link into networks.
     let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
     let network = taken.entry((found.port, tags)).or_default();
@@ -102,7 +102,7 @@ fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut Ta
 
 fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     let object = item.as_object()?;
-    object.do_not_suggest(&["lag_name", "vxlan_name", "simulated_link"]);
+    object.exclude_from_hints(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.read_choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
     if choice != "port_name" {
         object.item.add_error(format!("`{choice}` is not supported: {NOT_YET}"));
@@ -128,7 +128,7 @@ fn vlan_tag<'a>(
     names: &mut UniqueNames<'a>,
 ) -> Option<VlanTag> {
     let object = item.as_object()?;
-    names.claim_name(&object);
+    names.read_unique_name(&object);
     let word = object.read_word("tpid", words, "x8100");
     let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
     let priority = u8::try_from(object.read_number("priority", 0, 0, 7)).ok()?;
@@ -143,7 +143,7 @@ fn read_address<'a>(
     names: &mut UniqueNames<'a>,
 ) -> Option<DeviceAddress> {
     let object = item.as_object()?;
-    let name = names.claim_name(&object);
+    let name = names.read_unique_name(&object);
     let ip = object.require_member("address").and_then(|item| read_own_ip(&item, is_v6));
     let gateway = object.require_member("gateway").and_then(|item| read_ip(&item, is_v6));
     let usual = if is_v6 { 64 } else { 24 };

@@ -71,7 +71,7 @@ fn device_flow_defaults_come_from_its_interfaces() {
     );
     assert_eq!(value(stream, HeaderKind::Ipv4, "src"), Some(0xc612_0002));
     assert_eq!(value(stream, HeaderKind::Ipv4, "dst"), Some(0xc613_0002));
-    let there = Stream { frames: stream.frames_to([2, 0, 0, 0, 0, 9]).unwrap(), ..stream.clone() };
+    let there = Stream { frames: stream.frames_with_mac([2, 0, 0, 0, 0, 9]).unwrap(), ..stream.clone() };
     assert_eq!(bytes(&there, 0, 12), "020000000009020000000001");
     assert_eq!(bytes(&there, 0, 100)[24..], bytes(stream, 0, 100)[24..], "nothing else changes");
 }
@@ -87,7 +87,7 @@ fn frames_are_routed_if_next_hop_is_gateway() {
     ] {
         let all = streams(&format!("tx_rx: {{device: {{{ends}}}}}, packet: [{{ethernet: {{}}}}, {{{ip}}}]"));
         assert_eq!(all[0].frames.template().unwrap().spec().routed, routed, "{ends} {ip}");
-        let found = all[0].frames_to([2, 0, 0, 0, 0, 9]).unwrap();
+        let found = all[0].frames_with_mac([2, 0, 0, 0, 0, 9]).unwrap();
         assert_eq!(found.template().unwrap().spec().routed, routed, "{ends} {ip}");
     }
 }

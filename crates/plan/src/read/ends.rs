@@ -29,7 +29,7 @@ pub(super) struct EndpointPair {
     pub(super) to: FlowEndpoint,
     /// True for the opposite direction, whose headers are reversed.
     pub(super) is_reverse: bool,
-    /// Its share of the frames of this direction.
+    /// Share of the frames of this direction that the pair sends.
     pub(super) part: crate::FlowShare,
 }
 

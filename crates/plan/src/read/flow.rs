@@ -39,9 +39,9 @@ pub(super) fn read_flows<'a>(
     let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MAX_STREAMS));
     let mut flow = 0;
     for item in flows.into_iter().flatten() {
-        if let Some(gap) = flows_elsewhere(&item, options, known, streams.len()) {
+        if let Some(gap) = read_flow_gap(&item, options, known, streams.len()) {
             // Placeholders keep every index as in the whole plan: messages between nodes name streams by it.
-            streams.extend((0..gap.count).map(|number| stream_elsewhere(flow + number, &gap)));
+            streams.extend((0..gap.count).map(|number| placeholder_stream(flow + number, &gap)));
             flow += gap.count;
         } else {
             read_flow(&item, flow, options, known, names, &mut streams);
@@ -68,7 +68,7 @@ fn read_flow<'a>(
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
     let object = item.as_object()?;
-    let name = names.claim_name(&object);
+    let name = names.read_unique_name(&object);
     let end_item = object.require_member("tx_rx");
     let ends = end_item.as_ref().and_then(|item| read_ends(item, known));
     let receivers = match &ends {
@@ -118,7 +118,7 @@ struct FlowGap {
 }
 
 /// The flows that this placeholder in a part of a plan stands for.
-fn flows_elsewhere(
+fn read_flow_gap(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
     known: &NamedEnds<'_>,
@@ -145,7 +145,7 @@ fn flows_elsewhere(
     Some(FlowGap { count, tx, frames })
 }
 
-fn stream_elsewhere(flow: usize, gap: &FlowGap) -> Stream {
+fn placeholder_stream(flow: usize, gap: &FlowGap) -> Stream {
     Stream {
         place: TextPosition::default(),
         name: String::new(),

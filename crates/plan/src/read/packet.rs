@@ -20,7 +20,7 @@ pub(super) struct HeaderContext {
     pub(super) options: PlanParseOptions,
     /// Number of the flow, from which its seeds are drawn.
     pub(super) flow: u64,
-    /// The flow is between emulated interfaces, whose addresses `auto` means.
+    /// True if the flow connects emulated interfaces: `auto` then means their addresses.
     pub(super) device: bool,
 }
 
@@ -33,7 +33,7 @@ fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<Packet
     let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
     // The choice must accept these words, so that the error is "not supported" and not "unknown".
     words.extend(UNSUPPORTED);
-    union.do_not_suggest(UNSUPPORTED);
+    union.exclude_from_hints(UNSUPPORTED);
     let choice = union.read_choice(&words, "ethernet");
     let kind = HeaderKind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
@@ -166,7 +166,7 @@ fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) ->
 fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     for item in object.read_items("options") {
         let Some(option) = item.as_object() else { continue };
-        option.do_not_suggest(&["custom", "timestamp"]);
+        option.exclude_from_hints(&["custom", "timestamp"]);
         match option.read_choice(&["router_alert", "custom", "timestamp", "end_of_options"], "router_alert") {
             // RFC 2113: copied, number 20, four bytes, value 0.
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
@@ -195,7 +195,7 @@ fn read_setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContex
 
 fn read_checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldSetting> {
     if object.read_choice(&["generated", "custom"], "generated") == "custom" {
-        let value = object.require_member("custom")?.as_number(0, max_of(field))?;
+        let value = object.require_member("custom")?.as_number(0, field_maximum(field))?;
         return Some(FieldSetting::Pattern(FieldPattern::Value(value)));
     }
     // Without a setting, the template computes a right checksum, so "good" needs none.
@@ -220,7 +220,7 @@ fn read_pattern(
     let default = if field.extra == ExtraChoice::Auto { "auto" } else { "value" };
     let choice = object.read_choice(&words, default);
     let pattern = match choice {
-        "value" => FieldPattern::Value(read_one(object, "value", field, default_of(field))?),
+        "value" => FieldPattern::Value(read_one(object, "value", field, field_default(field))?),
         "values" => read_values(object, field)?,
         "increment" => read_step(object, "increment", field)?,
         "decrement" => read_step(object, "decrement", field)?,
@@ -255,7 +255,7 @@ fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPat
 fn read_step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {
     let steps = object.chosen_object(name)?;
     let pattern = FieldPattern::Step {
-        start: read_one(&steps, "start", field, default_of(field))?,
+        start: read_one(&steps, "start", field, field_default(field))?,
         step: read_one(&steps, "step", field, 1)?,
         count: steps.read_number("count", 1, 1, u64::MAX),
         down: name == "decrement",
@@ -271,7 +271,7 @@ fn read_random(
 ) -> Option<FieldPattern> {
     let draw = object.chosen_object("random")?;
     let min = read_one(&draw, "min", field, 0)?;
-    let max = read_one(&draw, "max", field, max_of(field))?;
+    let max = read_one(&draw, "max", field, field_maximum(field))?;
     let seed = draw.read_number("seed", 1, 0, u64::MAX);
     let count = draw.read_number("count", 1, 1, u64::MAX);
     if min > max {
@@ -301,21 +301,21 @@ fn read_one(
     }
 }
 
-fn default_of(field: &FieldDef) -> u128 {
+fn field_default(field: &FieldDef) -> u128 {
     match field.absent {
         AbsentValue::Value(value) => value,
         AbsentValue::Computed(_) | AbsentValue::Nothing => 0,
     }
 }
 
-fn max_of(field: &FieldDef) -> u128 {
+fn field_maximum(field: &FieldDef) -> u128 {
     if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 }
 }
 
 fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     let text = item.as_text()?;
     let value = match field.form {
-        ValueForm::Number | ValueForm::Checksum => return item.as_number(0, max_of(field)),
+        ValueForm::Number | ValueForm::Checksum => return item.as_number(0, field_maximum(field)),
         ValueForm::Mac => parse_mac(text),
         ValueForm::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
         ValueForm::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),

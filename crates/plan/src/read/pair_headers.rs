@@ -12,7 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The headers of one pair's frames.
 pub(super) struct PairHeaders {
     pub(super) headers: Vec<PacketHeader>,
-    /// The neighbour whose MAC address they lack.
+    /// The neighbour whose MAC address the headers need.
     pub(super) awaits: Option<DeviceNeighbour>,
     /// True if the next hop is a router.
     pub(super) routed: bool,
@@ -28,7 +28,7 @@ pub(super) fn headers_for_pair(
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
     // Values are dealt before the direction is reversed: both directions of a pair have the same share.
     for header in &mut headers {
-        *header = deal_values(header, pair.part)?;
+        *header = select_part_values(header, pair.part)?;
     }
     if pair.is_reverse {
         reverse_direction(&mut headers);
@@ -56,8 +56,8 @@ pub(super) fn headers_for_pair(
     Ok(PairHeaders { headers, awaits: hop.awaits, routed: hop.is_router })
 }
 
-/// The header with the values of this part of the frames.
-fn deal_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
+/// Returns the header with the values that belong to this part of the flow's frames.
+fn select_part_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
     // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then send exactly the
     // values that the document asks for.
     let mut mine = header.clone();
@@ -97,8 +97,8 @@ fn reverse_direction(headers: &mut [PacketHeader]) {
             // The destination port of a tunnel announces its content, in both directions.
             HeaderKind::Udp if kinds.get(index + 1) == Some(&HeaderKind::Vxlan) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
-                fill_in(header, "src_port");
-                fill_in(header, "dst_port");
+                set_default_value(header, "src_port");
+                set_default_value(header, "dst_port");
                 swap_settings(header, "src_port", "dst_port");
             }
             _ => {}
@@ -119,7 +119,7 @@ fn swap_settings(header: &mut PacketHeader, one: &str, other: &str) {
 }
 
 /// Sets a field to the value that it has by default, so that it can be swapped.
-fn fill_in(header: &mut PacketHeader, name: &str) {
+fn set_default_value(header: &mut PacketHeader, name: &str) {
     let field = header.kind().fields().iter().find(|field| field.name == name);
     if let (None, Some(AbsentValue::Value(value))) =
         (header.field_setting(name), field.map(|field| field.absent))
@@ -167,8 +167,11 @@ fn fill_addresses(
     let is_v6 = header.kind() == HeaderKind::Ipv6;
     for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
         if header.field_setting(field).is_none() {
-            let source = address_of(endpoint, is_v6, known)?;
-            header.set_field(field, FieldSetting::Pattern(FieldPattern::Value(number_of(source.address.ip))));
+            let source = find_endpoint_address(endpoint, is_v6, known)?;
+            header.set_field(
+                field,
+                FieldSetting::Pattern(FieldPattern::Value(ip_to_number(source.address.ip))),
+            );
         }
     }
     Ok(())
@@ -181,7 +184,7 @@ struct IndexedAddress<'a> {
 }
 
 /// The endpoint's address of this version of IP: the named one, or the interface's first.
-fn address_of<'a>(
+fn find_endpoint_address<'a>(
     endpoint: FlowEndpoint,
     is_v6: bool,
     known: &NamedEnds<'a>,
@@ -204,7 +207,7 @@ fn address_of<'a>(
 /// The first receiver of the frames.
 #[derive(Default)]
 struct NextHop {
-    /// Its MAC address, if that is known.
+    /// MAC address of the next hop, if it is known.
     mac: Option<Mac>,
     /// The neighbour that must be asked for it otherwise.
     awaits: Option<DeviceNeighbour>,
@@ -229,7 +232,7 @@ fn find_next_hop(
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant_destination(ip);
-    let IndexedAddress { index, address: source } = address_of(pair.from, is_v6, known)?;
+    let IndexedAddress { index, address: source } = find_endpoint_address(pair.from, is_v6, known)?;
     let direct = destination.filter(|ip| source.is_on_link(*ip));
     // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
@@ -273,7 +276,7 @@ pub(super) fn direct_recording(
     // is the safe next hop.
     let ip = match source.gateway {
         Some(gateway) => gateway,
-        None => address_of(pair.to, source.ip.is_ipv6(), known)?.address.ip,
+        None => find_endpoint_address(pair.to, source.ip.is_ipv6(), known)?.address.ip,
     };
     Ok(Some(DeviceNeighbour { interface: pair.from.interface, address, ip }))
 }
@@ -305,7 +308,7 @@ fn group_mac(ip: IpAddr) -> Option<Mac> {
     }
 }
 
-fn number_of(ip: IpAddr) -> u128 {
+fn ip_to_number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_bits().into(),
         IpAddr::V6(ip) => ip.to_bits(),

@@ -34,10 +34,10 @@ pub(super) fn read_ports<'a>(
         let Some(object) = item.as_object() else { continue };
         if let Some(count) = read_placeholder(&object, options, MAX_PORTS - ports.len().min(MAX_PORTS)) {
             object.refuse_unread();
-            ports.resize(ports.len() + count, port_elsewhere());
+            ports.resize(ports.len() + count, placeholder_port());
             continue;
         }
-        let name = names.claim_name(&object);
+        let name = names.read_unique_name(&object);
         let place = object
             .require_member("location")
             .and_then(|item| site::read_location(&item, options, &name, &mut taken));
@@ -71,7 +71,7 @@ pub(super) fn read_placeholder(
     Some(item.as_number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
 
-fn port_elsewhere() -> Port {
+fn placeholder_port() -> Port {
     // No node has an empty name, so this port belongs to no machine.
     let site = PortHost::Node(String::new());
     port_at(String::new(), site::PortPlace { site, location: PortLocation::not_yet_known() })
@@ -85,7 +85,7 @@ pub(super) fn read_layer1<'a>(
 ) {
     for item in config.read_items("layer1") {
         let Some(object) = item.as_object() else { continue };
-        names.claim_name(&object);
+        names.read_unique_name(&object);
         let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
         let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
         let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();

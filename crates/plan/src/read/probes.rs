@@ -73,7 +73,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let wait = read_time(object, "wait", Nanos::from_secs(1));
     let mut lines = read_lines(object, ports, host_port);
     // A capacity needs the path for itself. So a turn must be free at both ends of a line, not only at its sender.
-    if method.is_alone() {
+    if method.needs_exclusive_turn() {
         probes::assign_turns(&mut lines);
     }
     ProbePlan {
@@ -88,7 +88,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
         train: clamp_to_u32(object.read_number("train", usual.train, 1, 1_000)),
         gap: read_time(object, "gap", Nanos::ZERO),
         wait,
-        slot: read_time(object, "slot", usual_slot(count, interval, wait)),
+        slot: read_time(object, "slot", default_slot(count, interval, wait)),
         mechanism: object.read_member("mechanism").and_then(|item| item.as_text().map(str::to_owned)),
     }
 }
@@ -110,7 +110,7 @@ impl Usual {
 }
 
 /// Time for the trains that find out how a path behaves, for the pairs, and for the last answer.
-const fn usual_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
+const fn default_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
     let trains = count.saturating_add(FIRST_TRAINS) as u64;
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
@@ -212,7 +212,7 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     // The port with the most lines decides, because records are kept on each node for itself.
     let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
-    let first = if plan.method.is_alone() { FIRST_TRAINS } else { 0 };
+    let first = if plan.method.needs_exclusive_turn() { FIRST_TRAINS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MAX_PROBES {
@@ -235,7 +235,7 @@ fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     }
     if plan.poisson || plan.gap > Nanos::ZERO {
         item.add_error(
-            "the method `capacity` decides itself when probes leave: `poisson` and `gap` have no place here",
+            "the method `capacity` computes the departure times of its probes: remove `poisson` and `gap`",
         );
     }
 }
@@ -285,7 +285,9 @@ mod tests {
         assert!(problems("method: ping, from: [a], to: [b], interval: 0ns").contains("must not be zero"));
         assert!(problems("method: ping, from: [a], to: [b], train: 3").contains("only the methods `send`"));
         assert!(problems("method: capacity, from: [a], to: [b], count: 9").contains("at least 10 pairs"));
-        assert!(problems("method: capacity, from: [a], to: [b], gap: 1us").contains("have no place here"));
+        assert!(
+            problems("method: capacity, from: [a], to: [b], gap: 1us").contains("remove `poisson` and `gap`")
+        );
         assert!(problems("method: capacity, from: [a], to: [b], slot: 1s").contains("is too short"));
         assert!(
             problems("method: ping, from: [a], to: [b], slot: 1s").contains("only the method `capacity`")

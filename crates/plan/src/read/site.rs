@@ -19,7 +19,7 @@ pub(super) struct PortPlace {
     pub(super) location: PortLocation,
 }
 
-/// The places of the ports so far, with the ports' names.
+/// Locations that ports of the plan already use, with the names of the ports.
 pub(super) type TakenPlaces = HashMap<PortPlace, String>;
 
 /// Reads the location of the port `name`, or notes why it is invalid.
@@ -45,7 +45,7 @@ pub(super) fn read_location(
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
     }
-    // A place that is taken is an error, but the port stays, so that references to it are no further errors.
+    // A location that is used twice is an error. The port stays, so that references to it cause no further errors.
     Some(found)
 }
 

@@ -23,9 +23,9 @@ fn read_frame_size(object: &DocumentObject<'_>, name: &'static str, default: u64
     let read = object.read_number(name, default, SMALLEST, LARGEST);
     let size = FrameSize::new(clamp_to_u32(read));
     if size < FrameSize::MIN {
-        object
-            .item
-            .add_warning(format!("`{name}` of {read} bytes is below Ethernet's smallest frame: sent as 64"));
+        object.item.add_warning(format!(
+            "`{name}` of {read} bytes is below Ethernet's minimum: the frame is sent with 64 bytes"
+        ));
     }
     size.max(FrameSize::MIN)
 }

@@ -5,19 +5,19 @@ use crate::{InterFrameGap, StreamAmount, StreamDuration};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, Share};
 
 pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
-    let Some(object) = flow.read_object("rate") else { return usual_rate("pps") };
+    let Some(object) = flow.read_object("rate") else { return default_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     let unit = object.read_choice(&units, "pps");
     let rate = match object.read_member(unit) {
         Some(item) => read_rate(&item, unit),
-        None => usual_rate(unit),
+        None => default_rate(unit),
     };
     object.refuse_unread();
     rate
 }
 
 /// OTG's default value of each unit.
-fn usual_rate(unit: &str) -> Option<Rate> {
+fn default_rate(unit: &str) -> Option<Rate> {
     match unit {
         "pps" => FrameRate::per_second(1000).map(Rate::Frames),
         "percentage" => Some(Rate::Share(Share::WHOLE)),

@@ -117,7 +117,7 @@ impl TrialTraffic {
             Rate::Bits(rate) => rate.bits_per_second() as f64 / bits,
             Rate::Share(share) => {
                 let speed = bound.speeds[port].ok_or_else(|| unknown_speed(&bound.plan, port))?;
-                speed.bits_per_second() as f64 * part_of(share) / line_bits
+                speed.bits_per_second() as f64 * share_as_fraction(share) / line_bits
             }
         }))
     }
@@ -184,6 +184,6 @@ fn unknown_speed(plan: &Plan, port: usize) -> PlanProblems {
     PlanProblems(vec![PlanProblem::error(format!("ports[{port}]"), message)])
 }
 
-fn part_of(share: Share) -> f64 {
+fn share_as_fraction(share: Share) -> f64 {
     share.billionths() as f64 / 1e9
 }

@@ -25,7 +25,11 @@ use std::path::{Path, PathBuf};
 const ENDLESS: u64 = 1_000_000;
 
 /// The path to a target; refused if the permit does not allow the target.
-pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
+pub(super) fn find_permitted_path(
+    asking: &AskingArgs,
+    permit: &ProbePermit,
+    target: IpAddr,
+) -> Result<ProbePath, Error> {
     let permitted: PermittedTarget = bounds::permit_target(permit, target)?;
     let from = asking.through.as_ref();
     let namespace = from.and_then(|from| from.namespace.as_deref());
@@ -148,7 +152,7 @@ pub(super) fn write_records(
         for (header, outcome) in headers.iter().zip(outcomes) {
             // The file has exactly the name that the user gave if there is one target.
             let target = header.targets.first().filter(|_| headers.len() > 1);
-            let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
+            let file = target.map_or_else(|| file.clone(), |target| file_name_for_target(file, target));
             // Both clocks are compared again at the end: the difference shows whether the wall clock was set
             // meanwhile.
             let header = ProbeHeader { clock_after: circumstances::clock_offset(), ..header.clone() };
@@ -159,7 +163,7 @@ pub(super) fn write_records(
 }
 
 /// Inserts the target into a file name: `a.jsonl` becomes `a-192.0.2.1.jsonl`.
-fn named_after(file: &Path, target: &str) -> PathBuf {
+fn file_name_for_target(file: &Path, target: &str) -> PathBuf {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let extension = file.extension().unwrap_or_default().to_string_lossy();
     file.with_file_name(format!("{stem}-{target}.{extension}"))
@@ -195,14 +199,14 @@ fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
 }
 
 /// A number that differs from run to run, for identifiers.
-pub(super) fn any_number() -> u64 {
+pub(super) fn random_number() -> u64 {
     packetrig_wire::pattern::keyed_mix(clock::wall_clock_ns(), u64::from(std::process::id()))
 }
 
 /// The exit code of a command: that of its worst line.
 pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
     // A series that a limit, a host or its losses ended comes first: what it lost says little about the path.
-    if outcomes.iter().any(is_refused) {
+    if outcomes.iter().any(was_stopped_by_limits) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
         CommandExit::Fail
@@ -214,7 +218,7 @@ pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> Comman
     }
 }
 
-fn is_refused(outcome: &LineOutcome) -> bool {
+fn was_stopped_by_limits(outcome: &LineOutcome) -> bool {
     matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
 }
 
@@ -224,6 +228,9 @@ mod tests {
 
     #[test]
     fn each_target_has_a_file() {
-        assert_eq!(named_after(Path::new("d/a.b.jsonl"), "192.0.2.1"), Path::new("d/a.b-192.0.2.1.jsonl"));
+        assert_eq!(
+            file_name_for_target(Path::new("d/a.b.jsonl"), "192.0.2.1"),
+            Path::new("d/a.b-192.0.2.1.jsonl")
+        );
     }
 }

@@ -15,7 +15,7 @@ const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// Reads the permissions of the owner and the user together.
 pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
-    let owner = owners_permit()?;
+    let owner = read_owner_permit()?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
@@ -36,7 +36,7 @@ pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
 }
 
 /// Reads the permit of this machine's owner; `None` without a file.
-pub fn owners_permit() -> Result<Option<ProbePermit>, Error> {
+pub fn read_owner_permit() -> Result<Option<ProbePermit>, Error> {
     read_permit_file(Path::new(OWNERS_FILE))
 }
 
@@ -75,5 +75,7 @@ pub(super) fn print_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTar
 
 /// The proof that an address may be probed now. A permission can have a last day.
 pub(super) fn permit_target(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
-    Ok(permit.permit_target(target, &identity::utc_today()).map_err(packetrig_probe_io::Error::from)?)
+    Ok(permit
+        .permit_target(target, &identity::format_utc_today())
+        .map_err(packetrig_probe_io::Error::from)?)
 }

@@ -42,7 +42,7 @@ pub(super) fn run_calibration(
     let kept = calibrate::stored_result(&ports.near, &found);
     // All count as available: `kept` has only the mechanisms that have just worked here.
     let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
-    let place = arguments.write.clone().map_or_else(mechanism::calibration_place, Ok)?;
+    let place = arguments.write.clone().map_or_else(mechanism::require_calibration_file, Ok)?;
     save_result(&place, &kept)?;
     if arguments.json {
         output.write_json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;

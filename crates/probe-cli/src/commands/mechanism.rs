@@ -33,7 +33,7 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
         MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
         MechanismArg::Auto => {
             // Timing errors are those of a kernel and a driver: a calibration of others says nothing about this interface.
-            let driver = circumstances::driver_of(location);
+            let driver = circumstances::find_driver(location);
             let calibration = load_calibration().filter(|kept| {
                 kept.kernel == kernel::release_name() && driver.as_ref() == Some(&kept.driver)
             });
@@ -92,7 +92,7 @@ pub fn calibration_file() -> Option<PathBuf> {
     data_directory().map(|directory| directory.join("probe.json"))
 }
 
-pub(super) fn calibration_place() -> Result<PathBuf, Error> {
+pub(super) fn require_calibration_file() -> Result<PathBuf, Error> {
     calibration_file().ok_or(Error::NoDataDirectory)
 }
 

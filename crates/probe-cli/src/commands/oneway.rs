@@ -23,9 +23,9 @@ pub(super) fn run_oneway(
     host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    refuse_idle(arguments)?;
+    refuse_unused_options(arguments)?;
     match &arguments.to {
-        ProbeDestination::Here(to) => run_here(arguments, to, host, output),
+        ProbeDestination::Here(to) => measure_local_interfaces(arguments, to, host, output),
         ProbeDestination::Node(node) => {
             let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
             stamp::run_session(wanted, &arguments.session, &arguments.asking, host, output)
@@ -34,7 +34,7 @@ pub(super) fn run_oneway(
 }
 
 /// Refuses flags that have no effect for this destination.
-fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
+fn refuse_unused_options(arguments: &OneWay) -> Result<(), Error> {
     let SessionFlags { auth, clock_bound, ntp } = &arguments.session;
     let refusal = match &arguments.to {
         ProbeDestination::Node(_) if arguments.address.is_some() => {
@@ -49,7 +49,7 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
 }
 
 /// Measures the way to another interface of this machine.
-fn run_here(
+fn measure_local_interfaces(
     arguments: &OneWay,
     to: &PortLocation,
     host: HostProgram,
@@ -58,10 +58,10 @@ fn run_here(
     let asking = &arguments.asking;
     let permit = bounds::read_permit(&asking.bounds)?;
     let Arrival { index, address } = find_arrival(to, arguments.address)?;
-    let way = asking::path_to(asking, &permit, address)?;
+    let way = asking::find_permitted_path(asking, &permit, address)?;
     // Both ports are held: the kernel must answer neither the probes that arrive, nor anything that they cause.
-    let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
-    let there = SilencedPort::any_port(to.namespace.as_deref(), address)?;
+    let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let there = SilencedPort::reserve_any_port(to.namespace.as_deref(), address)?;
     // The listener is at the far interface, and the port tells these probes from all other traffic there.
     let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
     let mut listeners = [PacketListener::open_at_interface(to, index, &wanted)?];

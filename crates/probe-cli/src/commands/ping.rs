@@ -31,15 +31,15 @@ pub(super) fn run_ping(
     let ways: Vec<ProbePath> = arguments
         .targets
         .iter()
-        .map(|target| asking::path_to(asking, &permit, target.address))
+        .map(|target| asking::find_permitted_path(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
     // Named, and not `_`: the settings of the loopback interface are needed until the end of this function.
     let _loopback = asking::open_loopback(&ways)?;
-    let port = OwnPort::hold_port(arguments, &ways)?;
+    let port = OwnPort::reserve_own_port(arguments, &ways)?;
     let mut listeners = asking::open_listeners(&ways, port.number())?;
     let mut lines = Vec::new();
     let mut headers = Vec::new();
-    for asked in asked_lines(arguments, host.files, &permit, &ways, &port)? {
+    for asked in make_lines(arguments, host.files, &permit, &ways, &port)? {
         lines.push(asked.line);
         headers.push(asked.header);
     }
@@ -88,7 +88,7 @@ enum OwnPort {
 }
 
 impl OwnPort {
-    fn hold_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
+    fn reserve_own_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
         // One namespace for all: `--through` is given once, and the routing table does not leave the namespace.
         let namespace = first.location.namespace.as_deref();
@@ -104,11 +104,11 @@ impl OwnPort {
             return Ok(Self::None);
         }
         // Targets on different networks are reached from different own addresses: the same port is held at all of them.
-        let mut silenced = SilencedPort::any_port(namespace, first.ends.source)?;
+        let mut silenced = SilencedPort::reserve_any_port(namespace, first.ends.source)?;
         let mut addresses = vec![first.ends.source];
         for ip in others {
             if !addresses.contains(&ip) {
-                silenced.hold_also_at(namespace, ip)?;
+                silenced.reserve_same_port_at(namespace, ip)?;
                 addresses.push(ip);
             }
         }
@@ -124,7 +124,7 @@ impl OwnPort {
     }
 }
 
-fn asked_lines(
+fn make_lines(
     arguments: &PingArgs,
     files: RecordFiles,
     permit: &ProbePermit,
@@ -134,7 +134,7 @@ fn asked_lines(
     // 0 without a port: echo requests have an identifier in its place.
     let own_port = port.number().unwrap_or(0);
     // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
-    let number = asking::any_number();
+    let number = asking::random_number();
     let mut lines = Vec::new();
     for (nth, way) in ways.iter().enumerate() {
         let about = permit.about.clone();
@@ -163,7 +163,7 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
                 ReplyMeaning::Echo => String::new(),
                 ReplyMeaning::Open => " open".into(),
                 ReplyMeaning::Closed => " closed".into(),
-                ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, trouble_words(trouble)),
+                ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, describe_trouble(trouble)),
             };
             let means = match meaning {
                 AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured(took)),
@@ -180,7 +180,7 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
     }
 }
 
-const fn trouble_words(trouble: PathTrouble) -> &'static str {
+const fn describe_trouble(trouble: PathTrouble) -> &'static str {
     match trouble {
         PathTrouble::PortUnreachable => "port unreachable",
         PathTrouble::Prohibited => "prohibited",

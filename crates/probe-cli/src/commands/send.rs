@@ -157,7 +157,7 @@ fn conclude_send(
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }
-    Ok(match signal::first_received() {
+    Ok(match signal::first_end_signal() {
         Some(_) => CommandExit::Interrupted,
         None if summary.is_doubtful() => CommandExit::Inconclusive,
         None => CommandExit::Ok,

@@ -47,7 +47,7 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let least_limits = permit.least_limits();
     // The date is read at each call: a permission can end while the service runs.
     let permission = Box::new(move |target| -> Result<_, PermitRefusal> {
-        permit.permit_target(target, &identity::utc_today())
+        permit.permit_target(target, &identity::format_utc_today())
     });
     signal::latch_end_signals()?;
     let service = ReleaseService::listen_at(
@@ -99,11 +99,19 @@ fn metrics_text([interface, mechanism]: &[String; 2], elapsed: Nanos, status: &S
     text.write_metric("info", "The interface and how packets are released on time.", |samples| {
         samples.add_sample(&[("interface", interface), ("mechanism", mechanism)], 1_u64);
     });
-    text.write_value("elapsed_seconds", "Time since it serves.", elapsed.as_secs_f64());
-    text.write_value("clients", "Programs that are connected.", status.clients);
+    text.write_value("elapsed_seconds", "Time since the service started.", elapsed.as_secs_f64());
+    text.write_value("clients", "Number of connected programs.", status.clients);
     text.write_value("sent_packets_total", "Packets that left.", status.sent);
-    text.write_value("late_packets_total", "Of these: left later than the tolerance allows.", status.late);
-    text.write_value("shifted_packets_total", "Of these: moved because of a clash.", status.shifted);
+    text.write_value(
+        "late_packets_total",
+        "Sent packets that left later than the tolerance allows.",
+        status.late,
+    );
+    text.write_value(
+        "shifted_packets_total",
+        "Sent packets that were moved because they clashed with others.",
+        status.shifted,
+    );
     text.write_metric("refused_packets_total", "Packets that were not sent, by cause.", |samples| {
         for (cause, packets) in &status.refused {
             samples.add_sample(&[("cause", cause)], *packets);
@@ -158,7 +166,7 @@ fn print_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, s
 
 fn clients_table(all: &[PastClient]) -> String {
     if all.is_empty() {
-        return "no program handed packets over\n".to_owned();
+        return "no program has submitted packets\n".to_owned();
     }
     let header =
         ["program", "user", "sent", "late", "shifted", "refused", "answers", "release error p50/p99 us"];

@@ -41,7 +41,7 @@ impl ProbeSetup {
         let loopback = path::open_loopback(&way)?;
         let chosen = choose(&outlet.release, &way.location);
         // Answers come to this port, and the kernel would answer them with a reset or "port unreachable" itself.
-        let silenced_port = SilencedPort::any_port(namespace, way.ends.source)?;
+        let silenced_port = SilencedPort::reserve_any_port(namespace, way.ends.source)?;
         Ok(Self { permit, way, silenced_port, chosen, _loopback: loopback })
     }
 

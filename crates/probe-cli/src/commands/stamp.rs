@@ -46,9 +46,9 @@ pub(super) fn run_session(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let permit = bounds::read_permit(&asking.bounds)?;
-    let way = asking::path_to(asking, &permit, wanted.target.ip())?;
+    let way = asking::find_permitted_path(asking, &permit, wanted.target.ip())?;
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
-    let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let own = SilencedPort::reserve_any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let mut listeners = asking::open_listeners(std::slice::from_ref(&way), Some(own.port()))?;
     let before = clock::realtime_offset();
     let mut sender = StampSender::new(
@@ -179,7 +179,7 @@ fn session_settings(
     realtime_offset_ns: i64,
 ) -> Result<SessionSettings, Error> {
     // The session number tells sessions of one sender apart. Zero would mean that there is none (RFC 8972).
-    let [.., high, low] = asking::any_number().to_be_bytes();
+    let [.., high, low] = asking::random_number().to_be_bytes();
     Ok(SessionSettings {
         ports: (own_port, port),
         key: flags.auth.as_deref().map(read_key).transpose()?,

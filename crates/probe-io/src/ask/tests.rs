@@ -75,7 +75,7 @@ fn closed_and_open_ports_are_told_apart() {
         }
     });
     let way = way(&lab, "192.0.2.2");
-    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
     let own = hush.port();
     let methods: [(Box<dyn ProbeMethod>, ReplyMeaning); 3] = [
         (Box::new(SynMethod::new(way.ends, own, port, 1)), ReplyMeaning::Open),

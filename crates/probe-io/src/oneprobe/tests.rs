@@ -86,7 +86,7 @@ fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEnd, OneprobeRepo
         .permit_target("192.0.2.2".parse().unwrap(), "2026-11-22")
         .unwrap();
     let way = path::find_path(Some(&lab.near), target, None).unwrap();
-    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: Some(hush.port()) };
     let mut ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let plain = PlainRelease::open(&way);

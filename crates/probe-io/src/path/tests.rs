@@ -88,7 +88,7 @@ fn silenced_port_receives_answers_but_sends_no_reset() {
     let listener = far.run_in(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let target_port = listener.local_addr().unwrap().port();
     let way = find_path(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
-    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
     let syn = TcpSegment {
         source_port: hush.port(),
         target_port,

@@ -26,7 +26,7 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
     let port = socket.address().unwrap().port();
     let done = AtomicBool::new(false);
     let way = path::find_path(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
-    let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
+    let hush = SilencedPort::reserve_any_port(Some(&lab.near), way.ends.source).unwrap();
     let settings = ReflectorSettings {
         key: key.clone(),
         is_stateful: true,

@@ -6,7 +6,7 @@ use super::pace::{ReleasePace, WaitOutcome, sleep_until};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
-use super::{ReleaseOptions, open::flag_if_no_room, open::send_each};
+use super::{ReleaseOptions, open::flag_if_queue_full, open::send_each};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
@@ -44,7 +44,7 @@ impl MechanismSender for DirectRelease {
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send_frame(train.frame(index));
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
-            flag_if_no_room(sent, gone)?;
+            flag_if_queue_full(sent, gone)?;
             gone.handed_over = Some(call);
             gone.released = Some(call);
             if stolen {

@@ -1,7 +1,7 @@
 //! `gate`: frames are handed over ahead of their departure times, and a program at the interface's egress holds each one back until then.
 
 use super::account::ReleaseAccount;
-use super::open::{flag_if_no_room, send_each};
+use super::open::{flag_if_queue_full, send_each};
 use super::pace::{ReleasePace, STOLEN};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -33,11 +33,11 @@ impl GateRelease {
         let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
         let gate =
             hold::KernelGate::open_at_egress(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
-        let ahead = most_ahead(release_options.ahead);
+        let ahead = limit_hold_time(release_options.ahead);
         Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > release_options.spin_from })
     }
 
-    fn note_released_frame(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
+    fn record_released_frame(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
         // Programs at egress run in the context of the send call. If the program's count stands still, the frame never got to it, and
         // its table still has the record of an earlier one.
         if self.held_by.passed_count() == number {
@@ -47,18 +47,18 @@ impl GateRelease {
         // The program spins on this processor, inside our call, so it counts against the spin budget of this thread.
         let held = self.held_by.gated_frame(number);
         pace.record_busy_time(MonoTime::from_nanos(held.entered_ns), MonoTime::from_nanos(held.released_ns));
-        note_gated_frame(held, gone);
+        record_gated_frame(held, gone);
     }
 }
 
 /// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
-pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
+pub(super) fn limit_hold_time(ahead: Nanos) -> Nanos {
     // The program in the kernel sends a frame that is due later than this at once.
     ahead.min(Nanos::new(hold::MAX_HELD_NS - MARGIN.as_u64()))
 }
 
 /// Enters the kernel program's record of a frame.
-pub(super) fn note_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
+pub(super) fn record_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
     gone.released =
         Some(ProbeStamp::between_readings(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
@@ -84,9 +84,9 @@ impl MechanismSender for GateRelease {
             let number = self.held_by.passed_count();
             let sent = self.socket.send_frame_at(train.frame(index), due.as_nanos());
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
-            flag_if_no_room(sent, gone)?;
+            flag_if_queue_full(sent, gone)?;
             gone.handed_over = Some(call);
-            self.note_released_frame(number, pace, gone);
+            self.record_released_frame(number, pace, gone);
             Ok(())
         });
         self.account.fetch_stamps(sent.count, gone, &[], &|take| self.socket.drain_reports(take))?;

@@ -3,7 +3,7 @@
 //! so the kernel calls the program once more after the last frame.
 
 use super::account::ReleaseAccount;
-use super::gate::{most_ahead, note_gated_frame};
+use super::gate::{limit_hold_time, record_gated_frame};
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -56,11 +56,16 @@ impl LiveRelease {
         }
         let account = ReleaseAccount::new(WantedStamps::default(), place.stamps, release_options);
         let train = LiveTrain::open_for_interface(place.link.index)?;
-        Ok(Self { train, account, ahead: most_ahead(release_options.ahead), stamps: release_options.stamps })
+        Ok(Self {
+            train,
+            account,
+            ahead: limit_hold_time(release_options.ahead),
+            stamps: release_options.stamps,
+        })
     }
 
     /// Gives the program as many frames of the train as it has room for, from `next` on. Returns the first one that had no room.
-    fn give_frames(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
+    fn fill_program_slots(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
             let at = now();
@@ -94,14 +99,14 @@ impl LiveRelease {
     }
 
     /// Enters the record of frame `number`, one of those that this call sent.
-    fn note_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
+    fn record_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
         let held = self.train.gated_frame(number);
         // The program leaves a 0 for a frame that it could not make.
         if held.released_ns == 0 {
             gone.flags.push(ProbeFlag::Dropped);
             return;
         }
-        note_gated_frame(held, gone);
+        record_gated_frame(held, gone);
         if self.stamps {
             // The driver got the frame between its release and the next call of the program; a batch is flushed after its last frame.
             let again = self.train.gated_frame(if call.together { call.end } else { number + 1 });
@@ -140,14 +145,14 @@ impl MechanismSender for LiveRelease {
         let mut given = 0;
         let mut in_vain = 0;
         while sent < train.len() && in_vain < CALLS {
-            given = self.give_frames(train, given, gone);
+            given = self.fill_program_slots(train, given, gone);
             // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
             let call = self.send_next_batch(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             // Only the frames of this call: those before have their record, and the program reuses its slots.
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
-                self.note_sent_frame(number, &call, gone);
+                self.record_sent_frame(number, &call, gone);
             }
             sent = off;
         }

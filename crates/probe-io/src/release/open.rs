@@ -15,7 +15,7 @@ use packetrig_probe::{ProbeFlag, ReleaseMechanism};
 /// ENOBUFS: the queue or the interface had no room for a frame.
 const NO_ROOM: i32 = 105;
 
-/// Opens a mechanism at an interface. All that it sets up there is removed when it is dropped.
+/// Opens a release mechanism at an interface. Dropping the value removes everything that the mechanism set up.
 pub fn open_release(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
@@ -68,7 +68,7 @@ fn open_worker(
 }
 
 /// Flags a frame for which the kernel had no room; other errors end the train.
-pub(super) fn flag_if_no_room(
+pub(super) fn flag_if_queue_full(
     sent: Result<(), packetrig_sys::Error>,
     gone: &mut DepartedFrame,
 ) -> Result<(), Error> {

@@ -24,7 +24,7 @@ const COLD: Nanos = Nanos::from_micros(200);
 pub(super) struct WaitOutcome {
     /// The reading of the clock that ended it.
     pub(super) at: MonoTime,
-    /// The processor was taken away during the wait.
+    /// True if the thread lost its processor during the wait.
     pub(super) stolen: bool,
 }
 

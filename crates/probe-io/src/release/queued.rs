@@ -4,7 +4,7 @@
 //! Any other discipline ignores departure times silently. So `open_at` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
-use super::open::{flag_if_no_room, send_each};
+use super::open::{flag_if_queue_full, send_each};
 use super::pace::{ReleasePace, sleep_until};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
@@ -128,7 +128,7 @@ impl MechanismSender for QueuedRelease {
             let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
             let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());
-            flag_if_no_room(sent, gone)?;
+            flag_if_queue_full(sent, gone)?;
             gone.handed_over = Some(call);
             Ok(())
         });

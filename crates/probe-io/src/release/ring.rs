@@ -16,13 +16,13 @@ use packetrig_sys::packet::{TxOptions, TxRing};
 const SLOTS: usize = 1024;
 /// Memory for the slots, at most: those for frames of the loopback interface (64 KiB each) would take all of a small machine.
 const MEMORY: usize = 16 << 20;
-/// Kicks until the kernel has taken a whole train.
+/// Maximum number of send calls until the kernel has taken a whole train.
 const KICKS: usize = 1_000;
 /// Ethernet header and a VLAN tag.
 const BEYOND_MTU: usize = 18;
 
-/// Slots of a ring for frames of this length.
-fn slots_for(longest: usize) -> usize {
+/// Returns the number of slots of a ring for frames of this length.
+fn slot_count(longest: usize) -> usize {
     // The kernel takes whole blocks of pages.
     (MEMORY / longest.next_power_of_two()).clamp(1, SLOTS)
 }
@@ -37,7 +37,7 @@ impl RingRelease {
     pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
         let account = ReleaseAccount::new(place.wanted_stamps(false), place.stamps, release_options);
         let longest = place.link.mtu as usize + BEYOND_MTU;
-        let options = TxOptions { slots: slots_for(longest), longest, bypass_queue: true };
+        let options = TxOptions { slots: slot_count(longest), longest, bypass_queue: true };
         let ring = TxRing::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
         ring.request_stamps(account.wanted_stamps())?;
         Ok(Self { slots: ring, account, longest })
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn loopback_ring_slots_are_limited_by_memory() {
-        assert_eq!(slots_for(1_518), SLOTS);
-        assert_eq!(slots_for(9_018), SLOTS);
-        let at_loopback = slots_for(65_554);
+        assert_eq!(slot_count(1_518), SLOTS);
+        assert_eq!(slot_count(9_018), SLOTS);
+        let at_loopback = slot_count(65_554);
         assert_eq!(at_loopback * 131_072, MEMORY);
     }
 }

@@ -15,7 +15,7 @@ use packetrig_units::Nanos;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-/// The part that differs from mechanism to mechanism.
+/// Sends trains by one mechanism. The thread around it is the same for all mechanisms.
 pub(super) trait MechanismSender: Send {
     /// Sends a train. `gone` has a place for each of its frames.
     fn send_train(

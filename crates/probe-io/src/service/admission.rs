@@ -24,14 +24,14 @@ use tracing::{info, warn};
 
 /// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
 pub(super) const MAX_CLIENTS: usize = 64;
-/// The smallest and the largest part of a user.
+/// Minimum and maximum number of clients for one user.
 const CLIENTS_OF_USER: std::ops::RangeInclusive<usize> = 4..=16;
 /// Number of clients of each user other than root at a time, if this many users may use the service.
 pub(super) fn clients_of_user(users: usize) -> usize {
     (MAX_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
 }
 
-/// Connections of one user that wait until they may be served.
+/// Maximum number of connections of one user that wait until they are served.
 const MAX_WAITING_OF_USER: usize = 16;
 /// The pause after a connection that cannot be served at once.
 const BREATH_NS: u64 = 500_000;
@@ -98,7 +98,9 @@ impl ClientAdmission<'_> {
         let rights = peer.and_then(|peer| Some((peer, client_rights(peer.user, &self.shared.options)?)));
         let Some((peer, rights)) = rights else {
             let user = peer.map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.user));
-            let text = format!("{user} may not use this service; its owner can add --allow-user");
+            let text = format!(
+                "{user} may not use this service; the owner of the service can allow this user with --allow-user"
+            );
             return self.refuse_connection(stream, ProtocolErrorCode::NotAllowed, text);
         };
         // Counted for each user, so that one user's waiting connections do not keep others out.
@@ -171,7 +173,7 @@ impl ClientAdmission<'_> {
             // The kernel may be short of threads for a moment: that ends this connection, not the service. Without its thread, no one
             // else would remove the client.
             Err(error) => {
-                warn!(user = peer.user, %error, "no thread for a program; its connection is closed");
+                warn!(user = peer.user, %error, "cannot start a thread for a client; its connection is closed");
                 self.shared.remove_client(&connection);
             }
         }

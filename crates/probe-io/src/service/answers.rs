@@ -19,7 +19,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
-/// Frames for which the ring has room while the thread does other things.
+/// Number of frames that the ring holds while the thread is busy.
 const FRAMES: u32 = 256;
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

@@ -21,7 +21,7 @@ const UNREAD_ANSWERS: usize = 64;
 /// Rights of the user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientRights {
-    /// The highest priority that it may ask for.
+    /// Highest priority that the client may request.
     pub(super) priority: u8,
     /// Root or the user of the service: it may use every port.
     pub(super) is_trusted: bool,
@@ -195,7 +195,7 @@ impl ClientConnection {
             match self.stream.send_message(message) {
                 Ok(true) => drop(state.outbox.pop_front()),
                 Ok(false) => break,
-                // The other end is gone: its closing is noticed when reading.
+                // The client has closed the connection. The reading thread notices that.
                 Err(_) => state.outbox.clear(),
             }
         }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// An answer that comes later is given to no client.
+/// Answers that arrive later than this after the packet are delivered to no client.
 pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
 /// Flows of one user, and its requests, that are known at a time: the latest ones.
 const MAX_OF_USER: usize = 65_536;
@@ -99,13 +99,13 @@ impl SentFlows {
     }
 
     /// Records that a packet leaves.
-    pub(super) fn note_packet(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
+    pub(super) fn record_packet(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
         let mut known = self.lock_known();
         known.sent_at = known.sent_at.max(now);
         let flow = SentFlow::from(ends);
-        known.note_flow(sender, flow, now);
+        known.record_flow(sender, flow, now);
         if let Some(mark) = ends.mark {
-            known.note_request(sender, SentRequest { flow, mark }, now);
+            known.record_request(sender, SentRequest { flow, mark }, now);
         }
     }
 
@@ -140,7 +140,7 @@ impl SentFlows {
 }
 
 impl KnownFlows {
-    fn note_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
+    fn record_flow(&mut self, sender: PacketSender, flow: SentFlow, now: MonoTime) {
         let senders = self.flows.entry(flow).or_default();
         // A user has one entry for each flow, whichever of its programs sent last.
         let of_user = senders.iter().filter(|last| last.sender.user == sender.user);
@@ -153,7 +153,7 @@ impl KnownFlows {
             of_user.remove(&(before, flow));
         }
         of_user.insert((before.map_or(now, |before| before.max(now)), flow));
-        for (_, flow) in take_forgotten(of_user, now) {
+        for (_, flow) in remove_expired_entries(of_user, now) {
             let Some(senders) = self.flows.get_mut(&flow) else { continue };
             senders.retain(|last| last.sender.user != sender.user);
             if senders.is_empty() {
@@ -162,7 +162,7 @@ impl KnownFlows {
         }
     }
 
-    fn note_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
+    fn record_request(&mut self, sender: PacketSender, request: SentRequest, now: MonoTime) {
         // `is_distinct` has allowed the packet, so an entry of another user is too old to be answered.
         let before = self.requests.insert(request, LastPacket { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().requests;
@@ -170,7 +170,7 @@ impl KnownFlows {
             of_user.remove(&(before.sent_at, request));
         }
         of_user.insert((now, request));
-        for (_, request) in take_forgotten(of_user, now) {
+        for (_, request) in remove_expired_entries(of_user, now) {
             // Another user may have sent the same since, after the answer to this one could no longer come.
             if self.requests.get(&request).is_some_and(|last| last.sender.user == sender.user) {
                 self.requests.remove(&request);
@@ -180,7 +180,10 @@ impl KnownFlows {
 }
 
 /// Takes out a few of the oldest entries of a user that can no longer be answered or are too many. More would make a packet wait.
-fn take_forgotten<T: Ord>(of_user: &mut BTreeSet<(MonoTime, T)>, now: MonoTime) -> Vec<(MonoTime, T)> {
+fn remove_expired_entries<T: Ord>(
+    of_user: &mut BTreeSet<(MonoTime, T)>,
+    now: MonoTime,
+) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
     while forgotten.len() < FORGOTTEN_AT_ONCE {
         if of_user.len() <= MAX_OF_USER
@@ -233,9 +236,9 @@ mod tests {
     #[test]
     fn answer_belongs_to_user_of_exact_request() {
         let flows = SentFlows::default();
-        flows.note_packet(sender(10), &echo(1, 100), at(10));
-        flows.note_packet(sender(20), &echo(1, 200), at(11));
-        flows.note_packet(sender(20), &echo(2, 300), at(12));
+        flows.record_packet(sender(10), &echo(1, 100), at(10));
+        flows.record_packet(sender(20), &echo(1, 200), at(11));
+        flows.record_packet(sender(20), &echo(2, 300), at(12));
         assert_eq!(clients(&flows, &echo(1, 100), 13), [10]);
         assert_eq!(clients(&flows, &echo(1, 200), 13), [20]);
         assert_eq!(clients(&flows, &echo(2, 300), 13), [20]);
@@ -248,7 +251,7 @@ mod tests {
     fn indistinguishable_packets_belong_to_one_user() {
         let flows = SentFlows::default();
         for ends in [echo(1, 100), datagram(7)] {
-            flows.note_packet(sender(10), &ends, at(10));
+            flows.record_packet(sender(10), &ends, at(10));
             assert!(flows.is_distinct(1, &ends, at(11)));
             assert!(!flows.is_distinct(2, &ends, at(69)) && flows.is_distinct(2, &ends, at(70)));
         }
@@ -258,8 +261,8 @@ mod tests {
     #[test]
     fn programs_of_one_user_share_flow_answers() {
         let flows = SentFlows::default();
-        flows.note_packet(sender(10), &datagram(7), at(10));
-        flows.note_packet(sender(11), &datagram(7), at(20));
+        flows.record_packet(sender(10), &datagram(7), at(10));
+        flows.record_packet(sender(11), &datagram(7), at(20));
         assert_eq!(clients(&flows, &datagram(7), 30), [10, 11]);
         assert_eq!(clients(&flows, &datagram(7), 75), [11]);
     }
@@ -267,13 +270,13 @@ mod tests {
     #[test]
     fn user_cannot_evict_packets_of_another() {
         let flows = SentFlows::default();
-        flows.note_packet(sender(10), &echo(1, 100), at(10));
-        flows.note_packet(sender(10), &datagram(7), at(10));
+        flows.record_packet(sender(10), &echo(1, 100), at(10));
+        flows.record_packet(sender(10), &datagram(7), at(10));
         for n in 0..=u16::MAX {
             let now = at(11) + Nanos::new(n.into());
-            flows.note_packet(sender(20), &echo(n, 200), now);
-            flows.note_packet(sender(20), &datagram(n), now);
-            flows.note_packet(sender(20), &echo(n, 201), now);
+            flows.record_packet(sender(20), &echo(n, 200), now);
+            flows.record_packet(sender(20), &datagram(n), now);
+            flows.record_packet(sender(20), &echo(n, 201), now);
         }
         assert_eq!(clients(&flows, &echo(1, 100), 12), [10]);
         assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
@@ -286,12 +289,12 @@ mod tests {
     fn unanswerable_packets_are_forgotten() {
         let flows = SentFlows::default();
         for n in 0..1_000 {
-            flows.note_packet(sender(10), &echo(n, 100), at(10));
-            flows.note_packet(sender(10), &datagram(n), at(10));
+            flows.record_packet(sender(10), &echo(n, 100), at(10));
+            flows.record_packet(sender(10), &datagram(n), at(10));
         }
         for n in 0..1_000 {
-            flows.note_packet(sender(10), &echo(n, 200), at(100));
-            flows.note_packet(sender(10), &datagram(2_000 + n), at(100));
+            flows.record_packet(sender(10), &echo(n, 200), at(100));
+            flows.record_packet(sender(10), &datagram(2_000 + n), at(100));
         }
         let known = flows.lock_known();
         assert_eq!((known.requests.len(), known.flows.len()), (1_000, 1_001), "one flow has the requests");

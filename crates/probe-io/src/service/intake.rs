@@ -130,7 +130,7 @@ struct CheckedBytes {
     ip_byte: usize,
 }
 
-/// A batch that is taken in.
+/// Checks and queues the packets of one batch.
 struct BatchIntake<'a> {
     client: &'a ClientConnection,
     shared: &'a ServiceShared,
@@ -210,7 +210,7 @@ impl BatchIntake<'_> {
         }
         let way =
             self.find_path(ends.target).map_err(|why| RefusedPacket::at_byte(why, ip_byte + ip.target))?;
-        let frame = frame_of(packet, macs, &way)?;
+        let frame = build_frame(packet, macs, &way)?;
         if frame.len() > interface.longest_frame {
             return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE));
         }
@@ -288,7 +288,7 @@ fn wrong_in_train(
 }
 
 /// The frame of a packet to the next hop of its target.
-fn frame_of(
+fn build_frame(
     packet: &PacketToRelease,
     macs: Option<FrameMacs>,
     way: &ProbePath,

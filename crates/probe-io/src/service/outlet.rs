@@ -103,7 +103,7 @@ impl<'a> ServiceOutlet<'a> {
         self.shared.report_unsent(&waiting, PacketRefusal::Ended);
     }
 
-    /// Next time at which there is work even if nothing is queued.
+    /// Returns the next time at which the outlet has work, even if no packet is queued.
     fn next_time(&self) -> Option<MonoTime> {
         // With the mechanism full, nothing can begin until a slice has left.
         let first = self.committed.first_key_value().filter(|_| self.begun.len() < MAX_BEGUN);
@@ -164,7 +164,7 @@ impl<'a> ServiceOutlet<'a> {
             // The flow is recorded first: an answer may come before the mechanism reports the departure, and no other user may send
             // the same meanwhile.
             let sender = PacketSender { client: train.client, user: train.user };
-            self.shared.flows.note_packet(sender, &packet.ends, packet.due + later);
+            self.shared.flows.record_packet(sender, &packet.ends, packet.due + later);
             let frame =
                 ScheduledFrame { client: train.client, packet: reported, bytes: packet.frame.clone() };
             self.last_number += 1;
@@ -263,7 +263,7 @@ impl<'a> ServiceOutlet<'a> {
             reports.entry(frame.client).or_default().push(report);
         }
         for (client, reports) in reports {
-            self.shared.lock_state().queue.note_sent(client, reports.len() as u64, now);
+            self.shared.lock_state().queue.count_sent_frames(client, reports.len() as u64, now);
             if let Some(client) = self.shared.find_client(client) {
                 client.report_packets(&reports);
             }

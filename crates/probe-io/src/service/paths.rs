@@ -118,7 +118,7 @@ impl TargetPaths {
         }
         let found = self.look_up_path(target);
         let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
-        self.lock_known().note_path(target, user, KnownPath { found: found.clone(), until: now + holds });
+        self.lock_known().store_path(target, user, KnownPath { found: found.clone(), until: now + holds });
         found
     }
 
@@ -147,7 +147,7 @@ impl TargetPaths {
 }
 
 impl KnownPaths {
-    fn note_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
+    fn store_path(&mut self, target: IpAddr, user: u32, path: KnownPath) {
         let of_user = self.paths.entry(user).or_default();
         if of_user.len() >= MAX_PATHS_OF_USER {
             // Forgetting all of them costs only new look-ups.
@@ -199,9 +199,9 @@ mod tests {
     fn known_paths_are_evicted_per_user() {
         let mut known = KnownPaths::default();
         let path = KnownPath { found: Err(PacketRefusal::NoRoute), until: now() };
-        known.note_path(IpAddr::from([10, 0, 0, 1]), 1, path.clone());
+        known.store_path(IpAddr::from([10, 0, 0, 1]), 1, path.clone());
         for number in 0..5_000_u32 {
-            known.note_path(std::net::Ipv4Addr::from(number).into(), 2, path.clone());
+            known.store_path(std::net::Ipv4Addr::from(number).into(), 2, path.clone());
         }
         assert_eq!((known.paths[&1].len(), known.paths[&2].len()), (1, 5_000 - MAX_PATHS_OF_USER));
     }

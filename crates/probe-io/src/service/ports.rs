@@ -23,7 +23,7 @@ const PORT_HOLDS: Nanos = Nanos::from_secs(1);
 const MAX_KNOWN_OF_USER: usize = 4_096;
 /// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
 const MAX_HELD: usize = 512;
-/// The largest and the smallest part of a user.
+/// Minimum and maximum number of ports that are held for one user.
 const HELD_OF_USER: std::ops::RangeInclusive<usize> = 8..=128;
 /// Ports of one user that are reserved, with a socket or without one.
 const MAX_RESERVED_OF_USER: usize = 16_384;
@@ -150,7 +150,7 @@ impl ClientPorts {
             return false;
         }
         let reservation = |held| PortReservation { client: client.id, user, until, held };
-        match self.hold_port(port, of_user.held < self.most_held) {
+        match self.open_port_socket(port, of_user.held < self.most_held) {
             HoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
             // No program of an ordinary user can have a port that this service cannot hold, so only root's programs may send from it.
             HoldOutcome::NotHeld => {
@@ -160,14 +160,18 @@ impl ClientPorts {
                 drop(known);
                 // The lock is free here, because reading the kernel's tables of sockets takes time.
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
-                self.lock_known().note_taken(user, port, TakenPort { is_allowed, until: now + PORT_HOLDS });
+                self.lock_known().record_taken_port(
+                    user,
+                    port,
+                    TakenPort { is_allowed, until: now + PORT_HOLDS },
+                );
                 is_allowed
             }
         }
     }
 
     /// Opens a socket at a port, unless a program has it.
-    fn hold_port(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
+    fn open_port_socket(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
         // The kernel would replace port 0 by another one.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
             return HoldOutcome::NotHeld;
@@ -176,7 +180,7 @@ impl ClientPorts {
         let opened = match port.protocol() {
             PortProtocol::Tcp => ReservedPort::reserve_tcp_at(&self.netns, address)
                 .map(|reserved| PortSocket::Tcp { _reserved: reserved }),
-            PortProtocol::Udp => HeldPort::hold_at(&self.netns, PortProtocol::Udp, address)
+            PortProtocol::Udp => HeldPort::hold_port_at(&self.netns, PortProtocol::Udp, address)
                 .map(|held| PortSocket::Udp { _held: held }),
         };
         match opened {
@@ -220,7 +224,7 @@ impl KnownPorts {
         true
     }
 
-    fn note_taken(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
+    fn record_taken_port(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
         let of_user = self.taken.entry(user).or_default();
         if of_user.len() >= MAX_KNOWN_OF_USER {
             // Forgetting costs new look-ups only, and the client pays for those.

@@ -38,7 +38,7 @@ pub struct PacketCounts {
     pub shifted: u64,
     /// Packets that were not sent, by reason.
     pub refused: BTreeMap<&'static str, u64>,
-    /// Answers that were given to it.
+    /// Number of answers that were delivered to the client.
     pub answers: u64,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct ServiceShared {
     allowances: Mutex<BTreeMap<u32, Arc<Mutex<WorkAllowance>>>>,
     /// Packets were queued, or the service is to end.
     changed: Condvar,
-    /// True if no packets are taken in any more.
+    /// True if the service accepts no more packets.
     is_ending: AtomicBool,
     /// True if everything was reported: the threads of clients may end.
     has_ended: AtomicBool,
@@ -66,7 +66,7 @@ pub(super) struct OutletWork {
 
 pub(super) enum TakenWork {
     Work(OutletWork),
-    /// No work came until the given time.
+    /// No packet was due and no client left until the given time.
     Nothing,
     Ended,
 }

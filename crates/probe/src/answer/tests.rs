@@ -58,7 +58,7 @@ fn echoed(ends: &FrameEnds, frame: &mut [u8]) {
     frame[at..at + 4].copy_from_slice(&[to, 0, 0, 0]);
     let protocol = if from == 8 { PROTOCOL_ICMP } else { PROTOCOL_ICMPV6 };
     let end = at + UDP + 9;
-    let sum = !sum_of(ends.source, ends.target, protocol, &frame[at..end]);
+    let sum = !transport_sum(ends.source, ends.target, protocol, &frame[at..end]);
     frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
 }
 
@@ -99,7 +99,7 @@ fn an_error_says_which_probe_it_is_about() {
         back.write_echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
         let at = back.header_bytes();
         frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
-        let sum = !sum_of(back.source, back.target, protocol, &frame[at..]);
+        let sum = !transport_sum(back.source, back.target, protocol, &frame[at..]);
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
         let answer = read_answer(&frame, false).unwrap();
         let AnswerContent::Error { what: found, about } = answer.content else { panic!("{answer:?}") };

@@ -90,7 +90,7 @@ impl ChirpEstimator {
     }
 
     /// The failure, if it befell most chirps.
-    fn failure_of_most(&self, count: usize, what: &str) -> Option<NoAnswer> {
+    fn fail_if_most(&self, count: usize, what: &str) -> Option<NoAnswer> {
         let have = self.samples.len();
         let what = format!("{count} of {have} chirps {what}");
         (2 * count > have).then(|| NoAnswer::NotConverged { trains: self.train_count(), what })
@@ -138,7 +138,7 @@ impl RateEstimator for ChirpEstimator {
         let rates: Vec<_> =
             (0..gaps.len()).map(|nth| whole.bits_between(nth, nth + 1) * 1e9 / gaps[nth]).collect();
         let noise = whole.gap_doubt(0, 1).max(NOISE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
-        let last = open_excursion(&waits, noise);
+        let last = find_open_excursion(&waits, noise);
         // Only an excursion that stays open shows the available rate. One from the first probe on means that
         // all rates of the chirp were too high.
         self.too_fast += usize::from(last == Some(0));
@@ -160,8 +160,8 @@ impl RateEstimator for ChirpEstimator {
         if have < LEAST {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         }
-        let too_fast = self.failure_of_most(self.too_fast, TOO_FAST);
-        if let Some(none) = too_fast.or_else(|| self.failure_of_most(self.never, TOO_SLOW)) {
+        let too_fast = self.fail_if_most(self.too_fast, TOO_FAST);
+        if let Some(none) = too_fast.or_else(|| self.fail_if_most(self.never, TOO_SLOW)) {
             return Err(none);
         }
         let middle = mean(&self.samples);
@@ -189,7 +189,7 @@ impl RateEstimator for ChirpEstimator {
 }
 
 /// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
-fn excursion_end(waits: &[f64], from: usize) -> Option<usize> {
+fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
     // The longest wait so far, because a queue drains only after its peak.
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
@@ -220,7 +220,7 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
             at += 1;
             continue;
         }
-        let end = excursion_end(waits, at);
+        let end = find_excursion_end(waits, at);
         all.push(WaitExcursion { from: at, end });
         // The search goes on at the end of the excursion, so excursions never overlap.
         at = end.unwrap_or(waits.len());
@@ -229,7 +229,7 @@ fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
 }
 
 /// The beginning of the excursion that does not end within the chirp.
-fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
+fn find_open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
     find_excursions(waits, noise).last().filter(|last| last.end.is_none()).map(|last| last.from)
 }
 
@@ -303,7 +303,7 @@ mod tests {
         let ended = WaitExcursion { from: 1, end: Some(6) };
         let lasting = WaitExcursion { from: 7, end: None };
         assert_eq!(find_excursions(&waits, 0.1), [ended, lasting]);
-        assert_eq!(open_excursion(&waits, 0.1), Some(7));
-        assert_eq!(open_excursion(&[0.0; 6], 0.1), None);
+        assert_eq!(find_open_excursion(&waits, 0.1), Some(7));
+        assert_eq!(find_open_excursion(&[0.0; 6], 0.1), None);
     }
 }

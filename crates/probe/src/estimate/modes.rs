@@ -39,8 +39,8 @@ pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     while found.len() < MOST && !rest.is_empty() {
         let core = densest_window(&rest, width);
         // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
-        let from = lower_end(&rest, core.start, core.len(), width);
-        let to = upper_end(&rest, core.end, core.len(), width);
+        let from = find_lower_end(&rest, core.start, core.len(), width);
+        let to = find_upper_end(&rest, core.end, core.len(), width);
         found.push(SampleMode {
             center: median(&rest[core.clone()]),
             low: rest[from],
@@ -72,7 +72,7 @@ pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
 }
 
 /// Goes down the bell's lower side, one width at a time, while it falls.
-fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
+fn find_lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
     while from > 0 {
         // One more window below the present end. It belongs to the bell as long as it is not clearly denser.
         let next = sorted.partition_point(|value| *value < sorted[from] - width);
@@ -87,7 +87,7 @@ fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> u
 }
 
 /// Goes up the bell's upper side in the same way.
-fn upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
+fn find_upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);
         let here = next - to;

@@ -206,7 +206,7 @@ impl PairEstimator {
         // Then a gap is as long as a batch, also that of the pair with the least delays.
         if together as f64 > BATCHED * (trains + together) as f64 {
             let what = format!(
-                "{together} of {} pairs came together, so something on the path lets frames go in batches",
+                "{together} of {} pairs arrived together, so something on the path forwards frames in batches",
                 trains + together
             );
             return Err(NoAnswer::NotConverged { trains, what });

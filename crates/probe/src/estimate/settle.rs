@@ -146,20 +146,20 @@ impl TrainSettler {
         }
         // The part of the train that is taken as steady: its far half, or what a large bucket leaves of it.
         let parts = [out.len() / 2, out.len() * 3 / 4];
-        let steady = parts.iter().find_map(|from| self.steady_from(*from));
+        let steady = parts.iter().find_map(|from| self.find_steady_part(*from));
         self.result = Some(
             steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.settled_from_part(&part))),
         );
     }
 
     /// Returns the steady part from a place on, if probes are spread steadily there.
-    fn steady_from(&self, from: usize) -> Option<SteadyPart> {
-        let pace = self.rate_gap(from).filter(|_| self.median_widening(from) > SPREAD)?;
+    fn find_steady_part(&self, from: usize) -> Option<SteadyPart> {
+        let pace = self.median_gap_from(from).filter(|_| self.median_widening(from) > SPREAD)?;
         let end = self.shape.longest as usize;
         let uneven = (from..end).map(|place| self.median_credit(from, place, pace).abs()).fold(0.0, f64::max);
         // The first distance of a train may be as long as its sender's caches are cold, so the second probe counts as well.
         let hidden = [0, 1].map(|first| {
-            let hidden = self.hidden_after(first, from, pace, uneven);
+            let hidden = self.count_hidden_distances(first, from, pace, uneven);
             if hidden > 0 { first + hidden } else { 0 }
         });
         let hidden = hidden[0].max(hidden[1]);
@@ -168,7 +168,7 @@ impl TrainSettler {
     }
 
     /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
-    fn hidden_after(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
+    fn count_hidden_distances(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
         let end = self.median_credit(first, to, pace) - (1.0 - STEADY) - uneven;
         (first..to).position(|place| self.median_credit(first, place, pace) >= end).unwrap_or(0)
     }
@@ -191,7 +191,7 @@ impl TrainSettler {
             primers,
             hidden: small_count(hidden),
             // Everything behind the hidden distances counts, because a longer part makes the rate more exact.
-            bits_per_s: bits / self.rate_gap(hidden + 1).unwrap_or(pace),
+            bits_per_s: bits / self.median_gap_from(hidden + 1).unwrap_or(pace),
             primed_ns: self.departure_offset(primers),
             over: clamp_to_nanos(self.over_ns),
         }
@@ -255,7 +255,7 @@ impl TrainSettler {
     }
 
     /// The mean distance of each train from a place on; the median of all trains.
-    fn rate_gap(&self, from: usize) -> Option<f64> {
+    fn median_gap_from(&self, from: usize) -> Option<f64> {
         let all: Vec<_> = self.trains.iter().filter_map(|train| mean_gap(train.get(from..)?)).collect();
         (!all.is_empty()).then(|| median(&all)).filter(|gap| *gap > 0.0)
     }

@@ -41,7 +41,7 @@ pub struct ReverseOutcome {
     pub sent: u64,
     /// Flags of the two answers: true if it was received.
     pub heard: [bool; 2],
-    /// Their order, if both were received.
+    /// Order in which the answers arrived, if both did.
     pub order: ArrivalOrder,
 }
 
@@ -171,7 +171,7 @@ impl ProbeEvidence {
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
 
-    fn order_back(&self) -> ArrivalOrder {
+    fn reverse_order(&self) -> ArrivalOrder {
         match self.answers {
             [Some(one), Some(other)] if one.nth <= other.nth => ArrivalOrder::Kept,
             [Some(_), Some(_)] => ArrivalOrder::Changed,
@@ -180,7 +180,7 @@ impl ProbeEvidence {
     }
 
     /// The order in which our segments reached the server, if both did.
-    fn order_there(&self) -> ArrivalOrder {
+    fn forward_order(&self) -> ArrivalOrder {
         let [before, between, behind] = self.sent;
         let [first, second] = self.answers.map(|answer| Some(answer?.acknowledgement));
         // The server answered the first segment alone before it had the second.
@@ -216,7 +216,7 @@ impl ProbeEvidence {
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
         (!self.is_odd && (is_plain || is_changed))
-            .then(|| self.told_verdict(ForwardOutcome::Both(self.order_there()), 2))
+            .then(|| self.build_told_verdict(ForwardOutcome::Both(self.forward_order()), 2))
     }
 
     /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
@@ -239,7 +239,7 @@ impl ProbeEvidence {
         // `count` answers were sent. Our second segment opens the window for both answers, our first for one: so the number of answers
         // and the number that the server expects must fit together.
         let forward = match (expects, count) {
-            (expects, 2) if expects == behind => ForwardOutcome::Both(self.order_there()),
+            (expects, 2) if expects == behind => ForwardOutcome::Both(self.forward_order()),
             (expects, 1) if expects == between => ForwardOutcome::SecondLost,
             (expects, 2) if expects == before => ForwardOutcome::FirstLost,
             (expects, 0) if expects == before => ForwardOutcome::BothLost,
@@ -248,12 +248,12 @@ impl ProbeEvidence {
             }
             _ => return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction),
         };
-        self.told_verdict(forward, count as u64)
+        self.build_told_verdict(forward, count as u64)
     }
 
-    fn told_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
+    fn build_told_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
         let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
-        ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.order_back() } }
+        ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.reverse_order() } }
     }
 }
 

@@ -111,7 +111,7 @@ const ANSWER_TIMEOUT: u64 = 100 * MS;
 /// A segment that comes later than this after one round trip may be a retransmission. Linux retransmits after 200 ms at the earliest
 /// (TCP_RTO_MIN), others after 1 s (RFC 6298, 2.4).
 const REPEATS: u64 = 190 * MS;
-/// Attempts to ask or to connect before it gives up.
+/// Maximum number of attempts to connect or to query the server's state.
 const TRIES: u32 = 5;
 /// Connections in a row without a usable probe before it gives up.
 const FUTILE: u32 = 3;
@@ -174,20 +174,22 @@ impl OneprobeMachine {
             OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
             OneprobeState::Closed { .. } => self.push_syn(now, 0),
-            OneprobeState::Connecting { at, tries } => self.connect_again(now, at, tries),
+            OneprobeState::Connecting { at, tries } => self.retry_connect(now, at, tries),
             OneprobeState::FillingQueue { since, asked_at, quiet_at } => {
                 self.fill_queue(now, since, asked_at, quiet_at)
             }
-            OneprobeState::Synchronizing { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
+            OneprobeState::Synchronizing { asked_at, tries } => {
+                self.retry_state_request(now, asked_at, tries, None)
+            }
             OneprobeState::Ready => self.begin_probe(now),
             OneprobeState::ProbeInFlight(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
             OneprobeState::ProbeInFlight(probe) => {
                 self.state = OneprobeState::AskingForState { probe, asked_at: now, tries: 1 };
-                self.ask_for_state();
+                self.queue_state_request();
                 None
             }
             OneprobeState::AskingForState { probe, asked_at, tries } => {
-                self.ask_again(now, asked_at, tries, Some(probe))
+                self.retry_state_request(now, asked_at, tries, Some(probe))
             }
         }
     }
@@ -219,7 +221,7 @@ impl OneprobeMachine {
 
     /// Sends a byte that the server has long had. An unacceptable segment is answered with an acknowledgement that has SND.NXT and RCV.NXT
     /// (RFC 9293, 3.10.7.4): the server's state.
-    fn ask_for_state(&mut self) {
+    fn queue_state_request(&mut self) {
         // A byte before what is acknowledged lies before RCV.NXT, so the server cannot accept it.
         let old = self.connection.acknowledged.wrapping_sub(2);
         let out = self.data_segment(old, 1, 0);
@@ -230,7 +232,7 @@ impl OneprobeMachine {
         2 * self.connection.round_trip.unwrap_or(0) + ANSWER_TIMEOUT
     }
 
-    fn ask_again(
+    fn retry_state_request(
         &mut self,
         now: u64,
         asked_at: u64,
@@ -254,7 +256,7 @@ impl OneprobeMachine {
             Some(probe) => OneprobeState::AskingForState { probe, asked_at: now, tries },
             None => OneprobeState::Synchronizing { asked_at: now, tries },
         };
-        self.ask_for_state();
+        self.queue_state_request();
         None
     }
 

@@ -25,7 +25,7 @@ pub mod work {
 /// A bucket of units that refills steadily. A debt is possible, because the cost of a message is known when it is done.
 #[derive(Clone, Debug)]
 pub struct WorkAllowance {
-    /// The time in which one unit comes back.
+    /// Time in which one unit is refilled.
     unit: Nanos,
     burst: u64,
     full_at: MonoTime,
@@ -58,22 +58,22 @@ impl WorkAllowance {
 
     pub fn spend_units(&mut self, units: u64, now: MonoTime) {
         // A virtual clock: the allowance is full again at `full_at`, and each unit moves that time by its own cost.
-        self.full_at = self.full_at.max(now) + self.time_of(units);
+        self.full_at = self.full_at.max(now) + self.refill_time(units);
     }
 
-    /// More than the whole burst is never kept.
+    /// The allowance never exceeds the whole burst.
     pub fn give_back(&mut self, units: u64) {
-        let full_at = self.full_at.as_nanos().saturating_sub(self.time_of(units).as_u64());
+        let full_at = self.full_at.as_nanos().saturating_sub(self.refill_time(units).as_u64());
         self.full_at = MonoTime::from_nanos(full_at);
     }
 
     /// Time until more work may be done; zero: now.
     pub fn needed_pause(&self, now: MonoTime) -> Nanos {
         let used = self.full_at.since(now).as_u64();
-        Nanos::new(used.saturating_sub(self.time_of(self.burst).as_u64()))
+        Nanos::new(used.saturating_sub(self.refill_time(self.burst).as_u64()))
     }
 
-    const fn time_of(&self, units: u64) -> Nanos {
+    const fn refill_time(&self, units: u64) -> Nanos {
         Nanos::new(self.unit.as_u64().saturating_mul(units))
     }
 }

@@ -9,7 +9,7 @@
 use crate::answer::{AnswerContent, ProbeAnswer};
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
-    UDP, sum_of,
+    UDP, transport_sum,
 };
 use packetrig_wire::checksum;
 use std::net::IpAddr;
@@ -77,7 +77,7 @@ impl RequestMark {
         request.extend(identifier.to_be_bytes());
         request.extend(sequence.to_be_bytes());
         request.extend(payload);
-        let checksum = !sum_of(reply.to, reply.from, protocol, &request);
+        let checksum = !transport_sum(reply.to, reply.from, protocol, &request);
         Some(Self::new(kind, sequence, checksum))
     }
 
@@ -112,51 +112,51 @@ pub struct MalformedPacket {
     pub byte: usize,
 }
 
-const fn wrong_at(byte: usize) -> MalformedPacket {
+const fn malformed_at_byte(byte: usize) -> MalformedPacket {
     MalformedPacket { byte }
 }
 
 /// Checks a frame without FCS, which may be padded.
 pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), MalformedPacket> {
-    let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(wrong_at(0))?;
-    let (to, rest) = header.split_first_chunk().ok_or(wrong_at(0))?;
-    let (from, ether_type) = rest.split_first_chunk().ok_or(wrong_at(0))?;
-    let ends = check_padded_packet(packet).map_err(|wrong| wrong_at(ETHERNET + wrong.byte))?;
+    let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(malformed_at_byte(0))?;
+    let (to, rest) = header.split_first_chunk().ok_or(malformed_at_byte(0))?;
+    let (from, ether_type) = rest.split_first_chunk().ok_or(malformed_at_byte(0))?;
+    let ends = check_padded_packet(packet).map_err(|wrong| malformed_at_byte(ETHERNET + wrong.byte))?;
     let expected = if ends.source.is_ipv4() { ETHER_IPV4 } else { ETHER_IPV6 };
     // The EtherType must agree with the version in the packet: a receiver chooses its parser by the EtherType.
     let is_named = ether_type == expected.to_be_bytes();
-    if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(wrong_at(ETHER_TYPE)) }
+    if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(malformed_at_byte(ETHER_TYPE)) }
 }
 
 /// Checks an IP packet.
 pub fn check_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let ends = check_padded_packet(packet)?;
     let length = if ends.source.is_ipv4() { IPV4_LENGTH } else { IPV6_LENGTH };
-    if ends.length == packet.len() { Ok(ends) } else { Err(wrong_at(length)) }
+    if ends.length == packet.len() { Ok(ends) } else { Err(malformed_at_byte(length)) }
 }
 
 fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => check_ipv4(packet),
         Some(6) => check_ipv6(packet),
-        _ => Err(wrong_at(0)),
+        _ => Err(malformed_at_byte(0)),
     }
 }
 
 fn check_ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
-    let header = packet.first_chunk::<IPV4>().ok_or(wrong_at(0))?;
+    let header = packet.first_chunk::<IPV4>().ok_or(malformed_at_byte(0))?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     // 0x45: no options. The flag "don't fragment" is the only one that may be set.
     if header[0] != 0x45 {
-        return Err(wrong_at(0));
+        return Err(malformed_at_byte(0));
     }
     if u16::from_be_bytes([header[6], header[7]]) & 0xbfff != 0 {
-        return Err(wrong_at(IPV4_FRAGMENT));
+        return Err(malformed_at_byte(IPV4_FRAGMENT));
     }
     if checksum::ones_complement_sum(header) != 0xffff {
-        return Err(wrong_at(IPV4_CHECKSUM));
+        return Err(malformed_at_byte(IPV4_CHECKSUM));
     }
-    let carried = packet.get(IPV4..length).ok_or(wrong_at(IPV4_LENGTH))?;
+    let carried = packet.get(IPV4..length).ok_or(malformed_at_byte(IPV4_LENGTH))?;
     let flow = match header[9] {
         PROTOCOL_ICMP => check_icmp(carried, &[ECHO_REQUEST, TIMESTAMP_REQUEST]).map_err(|byte| IPV4 + byte),
         protocol => check_transport(protocol, carried).map_err(|wrong| {
@@ -165,14 +165,14 @@ fn check_ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     };
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
     let target = IpAddr::from([header[16], header[17], header[18], header[19]]);
-    let flow = flow.map_err(wrong_at)?;
-    Ok(PacketEnds { source, target, flow, mark: mark_of(flow, carried), length })
+    let flow = flow.map_err(malformed_at_byte)?;
+    Ok(PacketEnds { source, target, flow, mark: request_mark(flow, carried), length })
 }
 
 fn check_ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
-    let header = packet.first_chunk::<IPV6>().ok_or(wrong_at(0))?;
+    let header = packet.first_chunk::<IPV6>().ok_or(malformed_at_byte(0))?;
     let length = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
-    let carried = packet.get(IPV6..length).ok_or(wrong_at(IPV6_LENGTH))?;
+    let carried = packet.get(IPV6..length).ok_or(malformed_at_byte(IPV6_LENGTH))?;
     // An extension header would have its own number here, so such packets are refused.
     let flow = match header[6] {
         PROTOCOL_ICMPV6 => check_icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
@@ -181,13 +181,13 @@ fn check_ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
         }),
     };
     let [source, target] = [8, 24].map(|at| packet.get(at..).and_then(|rest| rest.first_chunk::<16>()));
-    let (source, target) = source.zip(target).ok_or(wrong_at(0))?;
+    let (source, target) = source.zip(target).ok_or(malformed_at_byte(0))?;
     let (source, target) = (IpAddr::from(*source), IpAddr::from(*target));
-    let flow = flow.map_err(wrong_at)?;
-    Ok(PacketEnds { source, target, flow, mark: mark_of(flow, carried), length })
+    let flow = flow.map_err(malformed_at_byte)?;
+    Ok(PacketEnds { source, target, flow, mark: request_mark(flow, carried), length })
 }
 
-fn mark_of(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
+fn request_mark(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
     let is_request = matches!(flow, PacketFlow::Icmp { .. });
     carried.first_chunk().filter(|_| is_request).map(|header| RequestMark::from_request(*header))
 }
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn reply_mark_matches_only_its_request() {
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
-            let mark_of = |sequence, payload: &[u8]| {
+            let request_mark = |sequence, payload: &[u8]| {
                 let mut frame = Vec::new();
                 ends.write_echo(77, sequence, payload, &mut frame);
                 check_frame(&frame).unwrap().1.mark.unwrap()
@@ -298,9 +298,9 @@ mod tests {
                 let content = AnswerContent::Echo { identifier: 77, sequence: 3, payload };
                 let (from, to) = (ends.target, ends.source);
                 let reply = ProbeAnswer { from, to, hop_limit: 64, class: 0, is_sound: true, content };
-                assert_eq!(RequestMark::from_reply(&reply), Some(mark_of(3, payload)));
-                assert_ne!(RequestMark::from_reply(&reply), Some(mark_of(4, payload)), "the sequence");
-                assert_ne!(RequestMark::from_reply(&reply), Some(mark_of(3, b"another")), "the payload");
+                assert_eq!(RequestMark::from_reply(&reply), Some(request_mark(3, payload)));
+                assert_ne!(RequestMark::from_reply(&reply), Some(request_mark(4, payload)), "the sequence");
+                assert_ne!(RequestMark::from_reply(&reply), Some(request_mark(3, b"another")), "the payload");
             }
         }
     }

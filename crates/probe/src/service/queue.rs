@@ -37,7 +37,7 @@ pub struct QueuedPacket {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueuedTrain {
     pub client: ClientId,
-    /// The user whose program the client is.
+    /// User number of the client's process.
     pub user: u32,
     pub batch: u64,
     /// The client's number for it; 0: a single packet.
@@ -174,7 +174,7 @@ impl ReleaseQueue {
 
     /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
     pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
-        self.take_out(client, |waiting| waiting.is_of(batch, train))
+        self.remove_matching_trains(client, |waiting| waiting.is_of(batch, train))
     }
 
     /// Takes out the packets to a target of the users that `is_meant` selects.
@@ -184,17 +184,21 @@ impl ReleaseQueue {
             // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
             train.target.ip().to_canonical() == target.to_canonical() && is_meant(train.user)
         };
-        let of = clients.into_iter().map(|client| self.take_out(client, is_cancelled));
+        let of = clients.into_iter().map(|client| self.remove_matching_trains(client, is_cancelled));
         of.flatten().collect()
     }
 
-    fn take_out(&mut self, client: ClientId, is_meant: impl Fn(&QueuedTrain) -> bool) -> Vec<QueuedTrain> {
+    fn remove_matching_trains(
+        &mut self,
+        client: ClientId,
+        is_meant: impl Fn(&QueuedTrain) -> bool,
+    ) -> Vec<QueuedTrain> {
         let Some(queue) = self.clients.get_mut(&client) else { return Vec::new() };
         let taken: Vec<_> = queue.waiting.extract_if(.., |_, train| is_meant(train)).collect();
         let mut trains = Vec::with_capacity(taken.len());
         for (place, train) in taken {
             self.order.remove(&place);
-            queue.uncount_train(&train);
+            queue.subtract_train(&train);
             trains.push(train);
         }
         trains
@@ -209,14 +213,14 @@ impl ReleaseQueue {
     pub fn take_due(&mut self, until: MonoTime, most: usize, now: MonoTime) -> Vec<DueTrain> {
         let mut taken = Vec::new();
         let mut packets = 0;
-        // No train is divided, so the last one may exceed `most`.
+        // Trains stay whole, so the last one may exceed `most`.
         while packets < most {
             let Some(first) = self.order.first_entry().filter(|first| first.key().0 <= until) else { break };
             let (place, client) = first.remove_entry();
             // Both maps change together, so this only guards against a mistake there.
             let Some(queue) = self.clients.get_mut(&client) else { continue };
             let Some(train) = queue.waiting.remove(&place) else { continue };
-            queue.uncount_train(&train);
+            queue.subtract_train(&train);
             packets += train.packets.len();
             let (due, order) = place;
             let rank = TrainRank {
@@ -232,7 +236,7 @@ impl ReleaseQueue {
     }
 
     /// Adds sent frames to the usage of a client and its user.
-    pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
+    pub fn count_sent_frames(&mut self, client: ClientId, frames: u64, now: MonoTime) {
         if let Some(queue) = self.clients.get_mut(&client) {
             queue.usage.add_frames(frames, now);
             self.users.entry(queue.user).or_default().add_frames(frames, now);
@@ -241,7 +245,7 @@ impl ReleaseQueue {
 }
 
 impl ClientQueue {
-    fn uncount_train(&mut self, train: &QueuedTrain) {
+    fn subtract_train(&mut self, train: &QueuedTrain) {
         self.packets -= small_count(train.packets.len());
         self.bytes -= train.frame_bytes();
     }
@@ -355,7 +359,7 @@ mod tests {
         let usage = |wait| {
             let mut queue = queue(100);
             let now = at(10_000_000);
-            queue.note_sent(ONE, 100, now);
+            queue.count_sent_frames(ONE, 100, now);
             queue.push_train(train(ONE, 1, 0, &[10])).unwrap();
             queue.take_due(at(10), 1, now + wait)[0].rank.usage
         };
@@ -369,8 +373,8 @@ mod tests {
         let mut queue = queue(100);
         let (second, now) = (ClientId(3), at(10_000_000));
         queue.add_client(second, ONE.0, 0, ClientQuota { packets: 9, bytes: 9_000 });
-        queue.note_sent(ONE, 100, now);
-        queue.note_sent(OTHER, 10, now);
+        queue.count_sent_frames(ONE, 100, now);
+        queue.count_sent_frames(OTHER, 10, now);
         for client in [ONE, OTHER, second] {
             queue.push_train(train(client, 1, 0, &[10])).unwrap();
         }

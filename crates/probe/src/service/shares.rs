@@ -172,15 +172,15 @@ impl SharedTarget {
         // The limits of the target hold whatever the shares are, so they are checked first.
         let all = budget_after(&self.budget, lengths, at)?;
         let others = self.users.iter().filter(|(user, share)| **user != client.user && share.is_active(at));
-        let of_user = share_of(limits, others.count() as u64 + 1);
-        let user = budget_of(self.users.get(&client.user), of_user);
+        let of_user = equal_share_of_limits(limits, others.count() as u64 + 1);
+        let user = budget_with_share(self.users.get(&client.user), of_user);
         let siblings = self
             .clients
             .range((client.user, ClientId(0))..=(client.user, ClientId(u32::MAX)))
             .filter(|((_, id), share)| *id != client.id && share.is_active(at));
-        let of_client = share_of(of_user, siblings.count() as u64 + 1);
+        let of_client = equal_share_of_limits(of_user, siblings.count() as u64 + 1);
         let key = (client.user, client.id);
-        let own = budget_of(self.clients.get(&key), of_client);
+        let own = budget_with_share(self.clients.get(&key), of_client);
         let (user_after, own_after) = (budget_after(&user, lengths, at), budget_after(&own, lengths, at));
         // Beyond its part: only what leaves half of the burst to others.
         if user_after.is_err() {
@@ -199,7 +199,7 @@ impl SharedTarget {
 }
 
 /// The budget of a user or a client whose share is this now.
-fn budget_of(used: Option<&UsedShare>, share: TargetLimits) -> ProbeBudget {
+fn budget_with_share(used: Option<&UsedShare>, share: TargetLimits) -> ProbeBudget {
     used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
 }
 
@@ -208,7 +208,7 @@ fn with_half_burst(budget: &ProbeBudget, limits: TargetLimits) -> ProbeBudget {
 }
 
 /// An equal share of the limits for one of `sharers`.
-fn share_of(limits: TargetLimits, sharers: u64) -> TargetLimits {
+fn equal_share_of_limits(limits: TargetLimits, sharers: u64) -> TargetLimits {
     TargetLimits {
         // At least 1: a rate of 0 means "none allowed", and many sharers must not refuse each other.
         probes_per_s: (limits.probes_per_s / sharers).max(1),

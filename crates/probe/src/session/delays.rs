@@ -15,7 +15,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// Reason why there are no delays.
+/// Reason why no one-way delays can be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NoDelay {
@@ -53,7 +53,7 @@ pub struct SessionDelays {
     pub back: DirectionDelays,
     /// Round trips without the reflector's own time.
     pub path: Option<SeriesTimes>,
-    /// Reason why there are no delays.
+    /// Reason why no one-way delays can be computed.
     pub no_delay: Option<NoDelay>,
 }
 
@@ -64,7 +64,7 @@ pub struct OwnClock {
     pub offset_ns: i64,
     /// Error bound of that offset.
     pub bound_ns: u64,
-    /// Its largest error against UTC, as its owner states.
+    /// Largest error of this clock against UTC, as its owner states.
     pub error_ns: Option<u64>,
 }
 

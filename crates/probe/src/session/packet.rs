@@ -88,7 +88,7 @@ impl StampRequest {
     pub fn write_packet(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
         begin_packet(key, packet);
         self.put_fields(packet, &field_offsets(key));
-        seal_packet(key, packet);
+        write_digest(key, packet);
     }
 
     fn put_fields(&self, packet: &mut [u8], places: &FieldOffsets) {
@@ -101,7 +101,7 @@ impl StampRequest {
     /// `None` if it is too short, or its digest is wrong.
     pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
         // The digest comes first: no field of a forged packet is used.
-        if !is_sealed(packet, key) {
+        if !has_valid_digest(packet, key) {
             return None;
         }
         let at = field_offsets(key);
@@ -132,7 +132,7 @@ impl StampReflection {
         put_bytes(packet, at.request_time, &self.request.sent.to_be_bytes());
         put_bytes(packet, at.request_estimate, &self.request.estimate.to_bits().to_be_bytes());
         put_bytes(packet, at.hops, &[self.hops]);
-        seal_packet(key, packet);
+        write_digest(key, packet);
     }
 
     /// `None` if it is too short, or its digest is wrong.
@@ -168,7 +168,7 @@ fn put_bytes(packet: &mut [u8], at: usize, bytes: &[u8]) {
 }
 
 /// Writes the digest if there is a key.
-fn seal_packet(key: Option<&SessionKey>, packet: &mut [u8]) {
+fn write_digest(key: Option<&SessionKey>, packet: &mut [u8]) {
     if let Some(key) = key {
         let digest = key.compute_digest(&[&packet[..COVERED]]);
         put_bytes(packet, COVERED, &digest);
@@ -176,7 +176,7 @@ fn seal_packet(key: Option<&SessionKey>, packet: &mut [u8]) {
 }
 
 /// Returns whether a packet is long enough, and has a right digest if there is a key.
-fn is_sealed(packet: &[u8], key: Option<&SessionKey>) -> bool {
+fn has_valid_digest(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..base_length(key)) else { return false };
     key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))
 }

@@ -27,7 +27,7 @@ pub struct ReflectorSettings {
     pub key: Option<SessionKey>,
     /// Counts reflections for each session, so that senders can compute the loss of each direction.
     pub is_stateful: bool,
-    /// Least mean interval between reflections to one address.
+    /// Minimum mean interval between reflections to one address.
     pub interval: Nanos,
     /// Maximum number of reflections to one address at once.
     pub burst: u32,
@@ -59,7 +59,7 @@ pub struct ArrivedRequest<'a> {
 pub enum ReflectionRefusal {
     /// Too short, or the digest is wrong.
     Unreadable,
-    /// Its number was reflected before, or is too old to check.
+    /// The sequence number was reflected before, or is too old to check.
     Repeated,
     /// More requests from its address than interval and burst allow.
     TooSoon,
@@ -70,7 +70,7 @@ pub enum ReflectionRefusal {
 /// A reflection without its departure time, which is written right before sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedReflection {
-    /// Its session, for [`StampReflector::note_departure`].
+    /// Session of the reflection, for [`StampReflector::note_departure`].
     pub session: (SocketAddr, u16),
     pub sequence: u32,
     reflection: StampReflection,
@@ -97,7 +97,7 @@ struct ReflectorSession {
 
 impl ReflectorSession {
     /// Records a number; `false` if it arrived before, or may have. This is the sliding window of IPsec against replays (RFC 4303, 3.4.3).
-    fn note_number(&mut self, number: u32) -> bool {
+    fn accept_number(&mut self, number: u32) -> bool {
         if self.received == 0 {
             self.highest = number;
             self.seen = 1;
@@ -153,19 +153,19 @@ impl StampReflector {
         let key = self.settings.key.as_ref();
         let request = StampRequest::read_packet(arrived.bytes, key).ok_or(ReflectionRefusal::Unreadable)?;
         let from = packet::base_length(key);
-        if key.is_some_and(|key| !tlv::is_sealed(arrived.bytes, from, key)) {
+        if key.is_some_and(|key| !tlv::has_valid_digest(arrived.bytes, from, key)) {
             return Err(ReflectionRefusal::Unsealed);
         }
         // Digests come first: a sender without the key cannot use up the allowance of an address, or fill the memory for sessions.
-        let full_at = self.full_again_at(arrived).ok_or(ReflectionRefusal::TooSoon)?;
+        let full_at = self.find_refill_time(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         // Room is made first: a new session has no time yet and would be forgotten as the oldest.
-        self.make_room(name);
+        self.evict_oldest_sessions(name);
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
         let session = self.sessions.entry(name).or_default();
         // Without a key, a refusal would protect nothing: anybody can send any number.
-        if !session.note_number(request.sequence) && must_be_new {
+        if !session.accept_number(request.sequence) && must_be_new {
             return Err(ReflectionRefusal::Repeated);
         }
         session.heard = arrived.at;
@@ -184,7 +184,7 @@ impl StampReflector {
     }
 
     /// Time at which the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
-    fn full_again_at(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
+    fn find_refill_time(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
         let room = interval.as_u64().saturating_mul(u64::from(self.settings.burst.saturating_sub(1)));
@@ -221,7 +221,7 @@ impl StampReflector {
         reflection.write_packet(key, &mut head);
         out[..head.len()].copy_from_slice(&head);
         if let Some(key) = key {
-            reseal_tlvs(out, head.len(), key);
+            renew_digest(out, head.len(), key);
         }
     }
 
@@ -234,7 +234,7 @@ impl StampReflector {
     }
 
     /// Makes room for a new session, if there are too many.
-    fn make_room(&mut self, name: (SocketAddr, u16)) {
+    fn evict_oldest_sessions(&mut self, name: (SocketAddr, u16)) {
         if self.sessions.len() >= MAX_SESSIONS && !self.sessions.contains_key(&name) {
             forget_oldest(&mut self.sessions, |session| session.heard);
         }
@@ -311,7 +311,7 @@ impl StampReflector {
 }
 
 /// Renews the digest over the TLVs, if there is one. It covers the sequence number and the TLVs before it (RFC 8972, 4.8).
-fn reseal_tlvs(out: &mut [u8], from: usize, key: &SessionKey) {
+fn renew_digest(out: &mut [u8], from: usize, key: &SessionKey) {
     let found = tlv::read_tlvs(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
     if let Some(at) = found.map(|tlv| from + tlv.at) {
         let digest = key.compute_digest(&[&out[..4], &out[from..at]]);

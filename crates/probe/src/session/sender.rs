@@ -40,7 +40,7 @@ pub struct DirectionKnowledge {
     pub is_stateful: bool,
     /// Requests that never reached it, if it counts.
     pub lost_there: Option<u64>,
-    /// Reflections that never came back, if it counts.
+    /// Reflections lost on the way back; `None` if the reflector does not count.
     pub lost_back: Option<u64>,
     /// Reflections that were not used, by the reason.
     pub invalid: InvalidReflections,
@@ -76,7 +76,7 @@ impl InvalidReflections {
         other_session: 0,
     };
 
-    fn note_short(&mut self, bytes: u64, needed: u64) {
+    fn record_short_reflection(&mut self, bytes: u64, needed: u64) {
         self.too_short += 1;
         self.shortest_bytes = Some(self.shortest_bytes.unwrap_or(bytes).min(bytes));
         self.needed_bytes = Some(needed);
@@ -197,11 +197,12 @@ impl StampSender {
         let key = key.as_ref();
         let least = packet::base_length(key);
         if payload.len() < least {
-            self.told.invalid.note_short(payload.len() as u64, least as u64);
+            self.told.invalid.record_short_reflection(payload.len() as u64, least as u64);
             return None;
         }
-        let read = StampReflection::read_packet(payload, key)
-            .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::base_length(Some(key)), key)));
+        let read = StampReflection::read_packet(payload, key).filter(|_| {
+            key.is_none_or(|key| tlv::has_valid_digest(payload, packet::base_length(Some(key)), key))
+        });
         let Some(reflection) = read else {
             self.told.invalid.wrong_digest += 1;
             return None;
@@ -221,17 +222,17 @@ impl StampSender {
         // The first reflection only: a duplicate must not change which number belongs to the request.
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
-        self.note_far(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
+        self.record_far_times(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
         Some(ProbeReply {
             number,
             says: ReplyMeaning::Echo,
             is_sound,
-            far_arrival: far_stamp(reflection.estimate, reflection.received),
-            far_departure: far_stamp(reflection.estimate, reflection.sent),
+            far_arrival: reflector_stamp(reflection.estimate, reflection.received),
+            far_departure: reflector_stamp(reflection.estimate, reflection.sent),
         })
     }
 
-    fn note_far(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
+    fn record_far_times(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
         // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
         let follows_utc = reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.unsynchronised += u64::from(!follows_utc);
@@ -252,9 +253,9 @@ impl StampSender {
 }
 
 /// A time of the reflector, as wide as its estimate says.
-fn far_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
+fn reflector_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
     let at = estimate.format.decode_time(bits)?;
-    // Without an estimate the stamp looks exact, but then `note_far` does not accept UTC as the relation.
+    // Without an estimate the stamp looks exact, but then `record_far_times` does not accept UTC as the relation.
     let error = estimate.error_ns().unwrap_or(0);
     Some(ProbeStamp {
         clock: StampClock::Far,
@@ -307,7 +308,7 @@ impl ProbeMethod for StampSender {
                     last,
                 )?;
                 // "Port unreachable" is trouble here, not the answer of a closed port as for a ping: no reflector listens at the port.
-                Some(method::plain_reply(number, ReplyMeaning::Trouble(what), answer.is_sound))
+                Some(method::reply_without_far_times(number, ReplyMeaning::Trouble(what), answer.is_sound))
             }
             _ => None,
         }

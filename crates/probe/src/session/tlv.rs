@@ -124,7 +124,7 @@ pub fn push_digest(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
 }
 
 /// Returns whether a right digest covers the TLVs from `from` on; also if there are none.
-pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
+pub fn has_valid_digest(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
     for tlv in read_tlvs(bytes) {

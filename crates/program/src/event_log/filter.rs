@@ -1,4 +1,4 @@
-//! Levels of the log, in all and by part of the program.
+//! Log levels: the general one, and those of single crates.
 
 use std::str::FromStr;
 use tracing::Level;
@@ -11,12 +11,12 @@ pub(super) const OWN: &str = "packetrig_";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogFilter {
     level: LevelFilter,
-    /// Levels of parts. A later one counts before an earlier one.
+    /// Levels of single crates. If several entries match, the last one counts.
     parts: Vec<(String, LevelFilter)>,
 }
 
 impl LogFilter {
-    pub(super) fn lets_pass(&self, target: &str, level: Level) -> bool {
+    pub(super) fn allows_event(&self, target: &str, level: Level) -> bool {
         let own = target.strip_prefix(OWN);
         let of_part = self.parts.iter().rev().find(|(part, _)| is_part_of(part, own.unwrap_or(target)));
         let usual = if own.is_some() || target == "packetrig" { self.level } else { LevelFilter::OFF };
@@ -24,7 +24,7 @@ impl LogFilter {
         level <= of_part.map_or(usual, |(_, level)| *level)
     }
 
-    pub(super) fn most_verbose(&self) -> LevelFilter {
+    pub(super) fn most_verbose_level(&self) -> LevelFilter {
         self.parts.iter().map(|(_, level)| *level).fold(self.level, Ord::max)
     }
 }
@@ -39,7 +39,7 @@ impl FromStr for LogFilter {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Parts alone: everything else as without a log, but errors.
+        // If the text names only crates, everything else logs errors only.
         let mut filter = Self { level: LevelFilter::ERROR, parts: Vec::new() };
         for word in text.split(',').map(str::trim) {
             match word.split_once('=') {
@@ -59,7 +59,7 @@ fn parse_level(text: &str) -> Result<LevelFilter, String> {
         "info" => Ok(LevelFilter::INFO),
         "debug" => Ok(LevelFilter::DEBUG),
         "trace" => Ok(LevelFilter::TRACE),
-        other => Err(format!("`{other}` is no level; use error, warn, info, debug, trace or off")),
+        other => Err(format!("`{other}` is not a log level; use error, warn, info, debug, trace or off")),
     }
 }
 
@@ -70,20 +70,22 @@ mod tests {
     #[test]
     fn filter_has_levels_of_parts() {
         let filter: LogFilter = "info,fleet=debug,fleet_io::agent=warn,async-nats=info".parse().unwrap();
-        let passes = |target, level| filter.lets_pass(target, level);
+        let passes = |target, level| filter.allows_event(target, level);
         assert!(passes("packetrig_flow_io::run", Level::INFO) && !passes("packetrig_flow_io", Level::DEBUG));
         assert!(passes("packetrig_fleet::plan", Level::DEBUG) && passes("packetrig_fleet_io", Level::DEBUG));
         assert!(
             !passes("packetrig_fleet_io::agent", Level::INFO) && !passes("packetrig_fleetness", Level::DEBUG)
         );
         assert!(passes("async_nats", Level::INFO) && !passes("h2::proto", Level::ERROR));
-        assert_eq!(filter.most_verbose(), LevelFilter::DEBUG);
+        assert_eq!(filter.most_verbose_level(), LevelFilter::DEBUG);
         assert!("loud".parse::<LogFilter>().is_err() && "fleet=".parse::<LogFilter>().is_err());
     }
 
     #[test]
     fn parts_alone_leave_errors_of_the_rest() {
         let filter: LogFilter = "meter=trace".parse().unwrap();
-        assert!(filter.lets_pass("packetrig", Level::ERROR) && !filter.lets_pass("packetrig", Level::WARN));
+        assert!(
+            filter.allows_event("packetrig", Level::ERROR) && !filter.allows_event("packetrig", Level::WARN)
+        );
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> Str
     let mut fields = EventFields::read_from(event);
     let metadata = event.metadata();
     let begin = match reader {
-        LogReader::Any => format!("{} {:5} ", identity::utc_instant(at_ns), metadata.level()),
+        LogReader::Any => format!("{} {:5} ", identity::format_utc_instant(at_ns), metadata.level()),
         LogReader::Journal => format!("<{}>", syslog_priority(*metadata.level())),
     };
     let message = fields.take_message();
@@ -79,12 +79,12 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains([' ', '"', '='])
 }
 
-/// The same as a JSON object; `part` is the crate.
+/// Formats an event as a JSON object; `part` is the crate.
 pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
     let mut fields = EventFields::read_from(event);
     let metadata = event.metadata();
     let mut object = Map::new();
-    object.insert("time".into(), identity::utc_instant(at_ns).into());
+    object.insert("time".into(), identity::format_utc_instant(at_ns).into());
     object.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
     object.insert("part".into(), part_of(metadata.target()).into());
     object.insert("message".into(), fields.take_message().into());

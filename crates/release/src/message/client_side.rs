@@ -226,7 +226,7 @@ impl ClientMessage {
             }
             _ => {
                 // The whole header has been read, so the place is moved back to the field that is wrong.
-                fields.point_at("type", 0);
+                fields.set_wrong_field("type", 0);
                 return None;
             }
         };

@@ -54,8 +54,10 @@ impl EventStream {
             let mut bytes = Vec::new();
             match self.connection.read_more(&mut bytes) {
                 Ok(0) => {
-                    return Err(self
-                        .connection_lost_error(ErrorKind::UnexpectedEof, "the server closed the connection"));
+                    return Err(self.connection_lost_error(
+                        ErrorKind::UnexpectedEof,
+                        "the server closed the connection",
+                    ));
                 }
                 Ok(_) => self.quiet = Duration::ZERO,
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {

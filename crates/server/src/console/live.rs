@@ -85,7 +85,7 @@ impl LiveCounts {
                 // A node's counts are cumulative, so the last sample of each node adds up to the whole fleet.
                 let others = self.nodes.iter().filter(|(other, _)| *other != node);
                 let together =
-                    others.fold(CountSample::clone(sample), |sum, (_, counts)| sum.joined_with(counts));
+                    others.fold(CountSample::clone(sample), |sum, (_, counts)| sum.merged_with(counts));
                 if *node == NodeName::local() {
                     self.add_sample(together);
                 } else {

@@ -49,7 +49,9 @@ impl RateChange {
                 return Err(ViewRefusal::Invalid(message));
             }
             _ => {
-                return Err(ViewRefusal::Invalid("the body must have one of `rate` and `percent`".to_owned()));
+                return Err(ViewRefusal::Invalid(
+                    "the body must have one of `rate` and `percent`".to_owned(),
+                ));
             }
         };
         Ok(Self { streams: read.streams, new_rate })

@@ -161,7 +161,7 @@ fn compare_figure(
     let to = after.and_then(|figure| figure.value);
     // Values with different units cannot be subtracted.
     let difference = from.zip(to).filter(|_| is_one_unit).map(|(from, to)| to - from);
-    let uncertainty = doubt_of_both(before, after);
+    let uncertainty = sum_uncertainties(before, after);
     let allowed = limits.allowed_for(figure);
     let worse = difference.map(|difference| worse_by(figure.better, difference));
     // The common limit does not ask for a figure that the earlier result does not know: it may be of a newer version.
@@ -190,7 +190,7 @@ fn compare_figure(
 }
 
 /// Errors of two measurements may have opposite signs, so they add up.
-fn doubt_of_both(before: Option<&ReportFigure>, after: Option<&ReportFigure>) -> Option<f64> {
+fn sum_uncertainties(before: Option<&ReportFigure>, after: Option<&ReportFigure>) -> Option<f64> {
     let doubts = [before, after].into_iter().flatten().filter_map(|figure| figure.uncertainty);
     doubts.reduce(|sum, doubt| sum + doubt)
 }

@@ -24,7 +24,7 @@ pub enum AllowedChange {
 /// A limit as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FigureLimit {
-    /// The figure it is for; `None` for all figures without a limit of their own.
+    /// Name of the limited figure; `None` for all figures that no other limit names.
     pub figure: Option<String>,
     pub allowed: AllowedChange,
 }
@@ -90,7 +90,7 @@ impl FigureLimits {
         self.0.is_empty()
     }
 
-    /// Names of the figures with a limit of their own that must be there to be judged.
+    /// Returns the figures that a limit names, unless it is `any`. A result without one of them does not pass.
     pub(super) fn demanded_figures(&self) -> impl Iterator<Item = &str> {
         let judged = self.0.iter().filter(|limit| limit.allowed != AllowedChange::Any);
         judged.filter_map(|limit| limit.figure.as_deref())

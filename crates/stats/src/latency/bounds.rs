@@ -14,9 +14,9 @@ use packetrig_units::Nanos;
 pub struct StampErrors<'a> {
     /// Time from its stamp to its departure of each frame, at most; `None` if it is not known.
     pub leaving: Option<&'a Latency>,
-    /// Doubt of each arrival stamp, either way; `None` if it is not known.
+    /// Bound of the error of each arrival timestamp, in both directions; `None` if unknown.
     pub arriving: Option<Nanos>,
-    /// Doubt of comparing two clocks, either way.
+    /// Bound of the error of the clock comparison, in both directions.
     pub clocks: Nanos,
 }
 
@@ -25,14 +25,14 @@ impl StampErrors<'_> {
     fn widen(&self, value: Nanos, least: Nanos) -> Bounded<Nanos> {
         // Without a bound of the stamps, a delay may be anything from 0 on.
         let Some(arriving) = self.arriving.filter(|_| self.leaving.is_some()) else {
-            let nothing = Bounded::exactly(value).or_least(Nanos::ZERO, BoundReason::SendStamps);
-            return nothing.or_most(value + self.clocks, BoundReason::Clocks);
+            let nothing = Bounded::exactly(value).lower_to(Nanos::ZERO, BoundReason::SendStamps);
+            return nothing.raise_to(value + self.clocks, BoundReason::Clocks);
         };
         let without = [(arriving, BoundReason::ArrivalStamps), (self.clocks, BoundReason::Clocks)];
-        let stamped = Bounded::exactly(value).or_least(least, BoundReason::SendStamps);
+        let stamped = Bounded::exactly(value).lower_to(least, BoundReason::SendStamps);
         without.into_iter().fold(stamped, |figure, (error, why)| {
             // The errors add up, because each of them may be at its largest for the same frame.
-            figure.or_least(figure.least.saturating_sub(error), why).or_most(figure.most + error, why)
+            figure.lower_to(figure.least.saturating_sub(error), why).raise_to(figure.most + error, why)
         })
     }
 }
@@ -44,7 +44,7 @@ pub struct BoundedLatency<'a> {
     errors: StampErrors<'a>,
     /// (a time that the samples of a class reach at least, samples up to and with this class), ascending.
     classes: Vec<(Nanos, u64)>,
-    /// (a bound, frames whose bound is larger).
+    /// Pairs: an error bound, and the number of frames whose bound is larger.
     beyond: Vec<(Nanos, u64)>,
 }
 
@@ -77,14 +77,14 @@ impl<'a> BoundedLatency<'a> {
         // Rounded up, as the histogram does: a percentile is the value at rank ceil(p * n).
         let rank = u64::try_from(rank.div_ceil(1_000_000)).unwrap_or(u64::MAX);
         // `min`: a lower bound above the value would only show how coarse the buckets are.
-        Some(self.errors.widen(value, self.least_at(rank.max(1)).min(value)))
+        Some(self.errors.widen(value, self.lower_bound_at_rank(rank.max(1)).min(value)))
     }
 
     pub fn max(&self) -> Option<Bounded<Nanos>> {
         let value = self.times.max()?;
         let of_all =
             self.errors.leaving.and_then(Latency::max).map_or(Nanos::ZERO, |most| value.saturating_sub(most));
-        Some(self.errors.widen(value, self.least_at(self.times.count()).max(of_all).min(value)))
+        Some(self.errors.widen(value, self.lower_bound_at_rank(self.times.count()).max(of_all).min(value)))
     }
 
     pub fn min(&self) -> Option<Bounded<Nanos>> {
@@ -104,16 +104,16 @@ impl<'a> BoundedLatency<'a> {
     }
 
     /// Returns the lower bound of the sample at `rank`, counted from 1, without the time that frames left after their stamps.
-    fn least_at(&self, rank: u64) -> Nanos {
+    fn lower_bound_at_rank(&self, rank: u64) -> Nanos {
         let shortened = self.beyond.iter().filter_map(|(bound, frames)| {
             // Frames beyond this bound may be shortened by any amount, so as many ranks are given up for them.
             let rank = rank.checked_sub(*frames).filter(|rank| *rank > 0)?;
-            Some(self.reached_at(rank).saturating_sub(*bound))
+            Some(self.upper_bound_at_rank(rank).saturating_sub(*bound))
         });
         shortened.max().unwrap_or(Nanos::ZERO)
     }
 
-    fn reached_at(&self, rank: u64) -> Nanos {
+    fn upper_bound_at_rank(&self, rank: u64) -> Nanos {
         let class = self.classes.partition_point(|(_, samples)| *samples < rank);
         let reached = self.classes.get(class).map_or(Nanos::ZERO, |(reached, _)| *reached);
         // No sample is below the exact minimum, however wide its bucket is.

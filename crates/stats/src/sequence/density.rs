@@ -15,12 +15,12 @@ const SLOTS: usize = 2 * THRESHOLD + 1;
 #[derive(Clone, Debug)]
 pub(super) struct LossDensity {
     waiting: Box<[u64; THRESHOLD]>,
-    /// Arrivals ever taken in.
+    /// Number of all arrivals so far.
     taken: usize,
     judged: usize,
-    /// Every number below this has been given.
+    /// All sequence numbers below this are assigned to an arrival.
     next: u64,
-    /// One above the highest number taken in.
+    /// Highest sequence number so far, plus one.
     end: u64,
     /// Frames by displacement + THRESHOLD.
     frames: Box<[u64; SLOTS]>,

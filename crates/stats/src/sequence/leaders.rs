@@ -40,7 +40,7 @@ impl SequenceLeaders {
     }
 
     /// Returns the arrival of the first leader above `number`; there is one, because `number` is late.
-    pub(super) fn first_above(&self, number: u64) -> u64 {
+    pub(super) fn first_arrival_above(&self, number: u64) -> u64 {
         // RFC 4737 section 4.2.2: the extent counts from the earliest frame with a higher number, which is always a leader.
         // Older runs are overwritten in the ring.
         let mut low = self.begun.saturating_sub(RUNS);

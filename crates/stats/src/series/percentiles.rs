@@ -25,7 +25,7 @@ const fn bucket_of(ns: u64) -> u16 {
 }
 
 /// Returns the longest delay in a bucket.
-fn longest_in(bucket: u16) -> u64 {
+fn bucket_upper_bound(bucket: u16) -> u64 {
     let bucket = u64::from(bucket);
     if bucket < EXACT {
         return bucket;
@@ -54,7 +54,7 @@ impl DelayPercentiles {
     }
 
     fn percentile_time(self, which: usize) -> Option<Nanos> {
-        (self != Self::NONE).then(|| Nanos::new(longest_in(self.0[which])))
+        (self != Self::NONE).then(|| Nanos::new(bucket_upper_bound(self.0[which])))
     }
 }
 
@@ -87,7 +87,7 @@ impl LatestDelays {
     /// Counts a delay. Seconds that end by it are placed among `closed`.
     pub(super) fn add_delay(&mut self, second: usize, delay: Nanos, closed: &mut Vec<DelayPercentiles>) {
         while second > self.second {
-            self.close_first(closed);
+            self.close_older_second(closed);
             self.delays.swap(0, 1);
             // A second without delays needs no closing.
             self.second = if self.delays[0].is_empty() { second } else { self.second + 1 };
@@ -105,14 +105,14 @@ impl LatestDelays {
     }
 
     pub(super) fn close_all(&mut self, closed: &mut Vec<DelayPercentiles>) {
-        self.close_first(closed);
+        self.close_older_second(closed);
         self.delays.swap(0, 1);
         self.second += 1;
-        self.close_first(closed);
+        self.close_older_second(closed);
     }
 
     /// Places the earlier second. Those before it that have no percentiles get none.
-    fn close_first(&mut self, closed: &mut Vec<DelayPercentiles>) {
+    fn close_older_second(&mut self, closed: &mut Vec<DelayPercentiles>) {
         if !self.delays[0].is_empty() {
             // Two seconds are open, `second` and the one before it, which is closed here.
             closed.resize(self.second - 1, DelayPercentiles::NONE);
@@ -185,7 +185,7 @@ mod tests {
     fn delay_bucket_ends_within_a_sixteenth_above() {
         for ns in (0..5000).chain((0..64).flat_map(|power| [1 << power, (1 << power) + 1, u64::MAX >> power]))
         {
-            let end = longest_in(bucket_of(ns));
+            let end = bucket_upper_bound(bucket_of(ns));
             assert!(end >= ns && end - ns <= ns / 16, "{ns} is in a bucket that ends at {end}");
             assert_eq!(bucket_of(end), bucket_of(ns), "{ns}");
         }

@@ -23,7 +23,7 @@ fn begin(catalogue: &RunCatalogue) -> RunDraft {
         directory: PathBuf::new(),
         begun_at: 1,
     };
-    catalogue.begin_unfinished(&begun, ReportSize::default()).unwrap()
+    catalogue.begin_resumable_run(&begun, ReportSize::default()).unwrap()
 }
 
 /// The segments that this many nodes send of a run: two each.

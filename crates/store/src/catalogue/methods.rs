@@ -1,7 +1,7 @@
 //! The catalogue's rows of test methods.
 
-use super::{RunCatalogue, only_match, read_count};
-use crate::kept::{OWNER, living_owner};
+use super::{RunCatalogue, read_count, require_single_match};
+use crate::kept::{OWNER, find_living_owner};
 use crate::methods::{self, MethodDraft, NewMethod};
 use crate::{Error, migrations};
 use packetrig_units::clamp_to_i64;
@@ -120,7 +120,7 @@ impl RunCatalogue {
         let found = self.method_rows(&sql, [])?.into_iter();
         Ok(found
             .map(|summary| UnfinishedMethod {
-                process: living_owner(&summary.directory.join(OWNER)),
+                process: find_living_owner(&summary.directory.join(OWNER)),
                 summary,
             })
             .collect())
@@ -128,7 +128,7 @@ impl RunCatalogue {
 
     /// The method whose id begins with `prefix`. A full id is found even if other ids begin with it.
     pub fn find_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
-        only_match(prefix, self.methods_with_prefix(prefix)?, |summary| &summary.id)
+        require_single_match(prefix, self.methods_with_prefix(prefix)?, |summary| &summary.id)
     }
 
     pub(super) fn methods_with_prefix(&self, prefix: &str) -> Result<Vec<MethodSummary>, Error> {

@@ -19,7 +19,7 @@ use std::io;
 pub(crate) const OPEN: &str = "open.bin";
 
 impl RunCatalogue {
-    /// The bytes that [`RunDraft::keep_open`](crate::RunDraft::keep_open) stored; `None` for a run whose report is
+    /// The bytes that [`RunDraft::set_open_state`](crate::RunDraft::set_open_state) stored; `None` for a run whose report is
     /// complete, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let path = self.run_directory(run).join(OPEN);
@@ -55,7 +55,12 @@ impl RunCatalogue {
     pub fn complete_report(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
         let directory = self.run_directory(&report.run);
         // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
-        files::write_run(&directory, report, &self.read_plan(&report.run)?, PageChoice::as_in(&directory))?;
+        files::write_run(
+            &directory,
+            report,
+            &self.read_plan(&report.run)?,
+            PageChoice::from_existing_files(&directory),
+        )?;
         let sql = "UPDATE runs SET verdict = ?2, outcome = ?3, sent = ?4, lost = ?5 WHERE id = ?1";
         let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
         let row = params![
@@ -77,13 +82,13 @@ impl RunCatalogue {
     }
 
     /// Changes the path of a capture in the report of a run; the rest of the report stays as it is.
-    pub fn name_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
+    pub fn rename_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
         let (summary, mut report) = self.load_report(&run.0)?;
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
             now.clone_into(&mut capture.file);
         }
         // A run without a page must not get one by this.
-        let choice = PageChoice::as_in(&summary.directory);
+        let choice = PageChoice::from_existing_files(&summary.directory);
         files::write_run(&summary.directory, &report, &self.read_plan(run)?, choice)
     }
 

@@ -9,7 +9,7 @@
 use super::{RUN, RUNS, RunCatalogue, StoredSummary};
 use crate::catalogue::OPEN;
 use crate::draft::check_id;
-use crate::kept::{OWNER, bytes_below, living_owner};
+use crate::kept::{OWNER, bytes_below, find_living_owner};
 use crate::methods::METHODS;
 use crate::{Error, disk, migrations};
 use packetrig_units::clamp_to_i64;
@@ -98,9 +98,9 @@ impl RunCatalogue {
     }
 
     fn find_matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
-        // `all_stored` lists the newest first, so counting per kind and name finds the newest ones.
+        // `list_all_stored` lists the newest first, so counting per kind and name finds the newest ones.
         let mut kept: HashMap<(String, String), usize> = HashMap::new();
-        let mut found = self.all_stored()?;
+        let mut found = self.list_all_stored()?;
         found.retain(|stored| {
             let place = kept.entry((stored.kind().to_owned(), stored.name().to_owned())).or_default();
             *place += 1;
@@ -115,7 +115,7 @@ impl RunCatalogue {
     /// Returns whether results of nodes may still come, or a process is working in the directory.
     fn is_incomplete(&self, stored: &StoredSummary) -> bool {
         let directory = self.directory_of(stored);
-        directory.join(OPEN).exists() || living_owner(&directory.join(OWNER)).is_some()
+        directory.join(OPEN).exists() || find_living_owner(&directory.join(OWNER)).is_some()
     }
 
     fn to_pruned_result(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {

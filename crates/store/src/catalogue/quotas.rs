@@ -49,7 +49,7 @@ impl BatchQuotas {
         *self.free.get_or_insert_with(|| packetrig_sys::disk::free_bytes(place).unwrap_or(u64::MAX))
     }
 
-    fn take_room(&mut self, bytes: u64) {
+    fn deduct_bytes(&mut self, bytes: u64) {
         self.free = self.free.map(|free| free.saturating_sub(bytes));
     }
 
@@ -73,7 +73,7 @@ impl BatchQuotas {
             SegmentAdmission::Admitted => {
                 share.segments += 1;
                 share.bytes = share.bytes.saturating_add(on_disk(bytes));
-                self.take_room(on_disk(bytes));
+                self.deduct_bytes(on_disk(bytes));
             }
             SegmentAdmission::BeyondShare => {
                 share.refused = share.refused.saturating_add(1);
@@ -87,7 +87,7 @@ impl BatchQuotas {
         match admission {
             SegmentAdmission::Admitted => Ok(()),
             SegmentAdmission::BeyondShare => Err(Error::RunQuota { id: id.clone(), share }),
-            SegmentAdmission::NoRoom => Err(no_room(catalogue)),
+            SegmentAdmission::NoRoom => Err(no_space_error(catalogue)),
         }
     }
 
@@ -113,7 +113,7 @@ impl BatchQuotas {
         // A full disk is no refusal: nothing is counted against the node, which sends the segment again.
         if beyond.is_none() && bytes > free.saturating_sub(KEEP_FREE) {
             self.late_bytes = Some(kept);
-            return Err(no_room(catalogue));
+            return Err(no_space_error(catalogue));
         }
         let addition = self.late.entry(id.node.clone()).or_default();
         if beyond.is_some() {
@@ -122,7 +122,7 @@ impl BatchQuotas {
             addition.segments += 1;
             addition.bytes = addition.bytes.saturating_add(bytes);
             kept.insert(id.node.clone(), of_node.saturating_add(bytes));
-            self.take_room(bytes);
+            self.deduct_bytes(bytes);
         }
         self.late_bytes = Some(kept);
         match beyond {
@@ -157,6 +157,6 @@ impl BatchQuotas {
 
 /// The error for a disk that has too little space now. The fabric keeps the segment and delivers it again. A refusal for the
 /// node's share would leave its counts out of the report, although there may be space a moment later.
-fn no_room(catalogue: &RunCatalogue) -> Error {
+fn no_space_error(catalogue: &RunCatalogue) -> Error {
     Error::file("store a segment in", catalogue.place())(ErrorKind::StorageFull.into())
 }

@@ -33,7 +33,7 @@ pub struct CatalogueQuery {
     pub before_ns: Option<u64>,
     /// Number of matching results to skip.
     pub from: usize,
-    /// The most results to return.
+    /// Maximum number of results to return.
     pub most: usize,
 }
 

@@ -91,7 +91,7 @@ impl RunCatalogue {
         quotas.write_counts(&change)?;
         change.commit()?;
         #[cfg(test)]
-        crate::disk::tests::note_sync(&self.place.join("catalogue.sqlite"));
+        crate::disk::tests::record_sync(&self.place.join("catalogue.sqlite"));
         Ok(listed)
     }
 

@@ -1,6 +1,6 @@
 //! Results of both kinds: runs and test methods, found by one id.
 
-use super::{MethodState, MethodSummary, RunCatalogue, RunSummary, only_match, read_report};
+use super::{MethodState, MethodSummary, RunCatalogue, RunSummary, read_report, require_single_match};
 use crate::Error;
 use crate::files::REPORT;
 use crate::methods::RESULT;
@@ -110,12 +110,12 @@ impl RunCatalogue {
         // Both kinds together, because a prefix that fits one of each is ambiguous.
         let found: Vec<_> = runs.chain(methods).collect();
         if found.is_empty() {
-            return self.newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned()));
+            return self.find_newest_named(prefix)?.ok_or_else(|| Error::Unknown(prefix.to_owned()));
         }
-        only_match(prefix, found, StoredSummary::id)
+        require_single_match(prefix, found, StoredSummary::id)
     }
 
-    fn newest_named(&self, name: &str) -> Result<Option<StoredSummary>, Error> {
+    fn find_newest_named(&self, name: &str) -> Result<Option<StoredSummary>, Error> {
         let runs = self.newest_run_named(name)?.into_iter().map(StoredSummary::Run);
         let methods = self.newest_method_named(name)?.into_iter().map(StoredSummary::Method);
         Ok(runs.chain(methods).max_by_key(StoredSummary::started_wall_ns))
@@ -129,7 +129,7 @@ impl RunCatalogue {
     }
 
     /// All runs and complete methods, the newest first.
-    pub fn all_stored(&self) -> Result<Vec<StoredSummary>, Error> {
+    pub fn list_all_stored(&self) -> Result<Vec<StoredSummary>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(StoredSummary::Run);
         // A method that was stopped has a result, too, but it may be resumed and then change.
         let methods = self.list_methods(usize::MAX)?.into_iter();

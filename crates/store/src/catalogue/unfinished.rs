@@ -27,7 +27,11 @@ pub struct UnfinishedRun {
 
 impl RunCatalogue {
     /// Begins a run that can be resumed by another process: like [`RunCatalogue::begin_run`], with a row.
-    pub fn begin_unfinished(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<RunDraft, Error> {
+    pub fn begin_resumable_run(
+        &self,
+        unfinished: &UnfinishedRun,
+        size: ReportSize,
+    ) -> Result<RunDraft, Error> {
         // If the row cannot be written, dropping the draft removes the directory.
         let draft = self.begin_run(unfinished.run.clone(), size)?;
         let runs = self.place.join("runs");
@@ -50,7 +54,13 @@ impl RunCatalogue {
     }
 
     /// Stores the current state of a run.
-    pub fn note_unfinished(&self, run: &RunId, attempt: u32, epoch: u64, record: &str) -> Result<(), Error> {
+    pub fn store_unfinished_state(
+        &self,
+        run: &RunId,
+        attempt: u32,
+        epoch: u64,
+        record: &str,
+    ) -> Result<(), Error> {
         let sql = "UPDATE unfinished SET attempt = ?2, epoch = ?3, record = ?4 WHERE run = ?1";
         let row = params![run.0, attempt, clamp_to_i64(epoch), record];
         // No row: the run has ended, or another process has removed it.

@@ -157,7 +157,7 @@ fn omitted_page_stays_omitted_later() {
     let directory = tempfile::tempdir().unwrap();
     write_run(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
     assert!(directory.path().join(REPORT).exists() && !directory.path().join(PAGE).exists());
-    assert_eq!(PageChoice::as_in(directory.path()), PageChoice::LeaveOut);
+    assert_eq!(PageChoice::from_existing_files(directory.path()), PageChoice::LeaveOut);
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) struct NodeCaptures {
     refused: u64,
 }
 
-/// Most open files of one node: a run has a few for each port.
+/// Maximum number of open capture files of one node. A run has a few for each port.
 const MAX_FILES: usize = 256;
 /// Largest capture file: far more than an engine writes. Without a limit, a piece with a huge offset would make a
 /// file that seems endless.
@@ -89,7 +89,7 @@ impl NodeCaptures {
 
     fn open_file(&mut self, name: &str) -> Result<usize, Error> {
         // The name comes from another machine and becomes part of a path.
-        let plain: String = name.chars().map(plain_character).collect();
+        let plain: String = name.chars().map(to_plain_character).collect();
         let mut file_name = format!("{}{plain}", self.prefix);
         while self.open.iter().any(|capture| capture.file_name == file_name) {
             // Two names that differ only in replaced characters.
@@ -128,6 +128,6 @@ impl NodeCaptures {
     }
 }
 
-const fn plain_character(c: char) -> char {
+const fn to_plain_character(c: char) -> char {
     if c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_') { c } else { '_' }
 }

@@ -41,7 +41,7 @@ fn begun() -> UnfinishedRun {
 fn setup() -> Setup {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
-    let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
+    let draft = catalogue.begin_resumable_run(&begun(), ReportSize::default()).unwrap();
     Setup { place, catalogue, draft }
 }
 
@@ -176,7 +176,7 @@ fn restarted_controller_resumes_unfinished_run() {
     let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |journal| drop(journal.append_result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
-    catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
+    catalogue.store_unfinished_state(&run(), 2, 7, "{}").unwrap();
     drop((draft, catalogue));
 
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
@@ -230,7 +230,7 @@ fn crash_before_segment_row_is_repaired_by_resend() {
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let run = setup.draft.partial_directory();
     let (id, bytes) = &sent[0];
-    let packed = PackedSegment { id, hash: ResultSegment::hash_in(bytes), bytes };
+    let packed = PackedSegment { id, hash: ResultSegment::read_checksum(bytes), bytes };
     let pack = write_pack(setup.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
     fs::write(&pack, "half").unwrap();
     fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "captures-sent";
 /// Maximum number of runs that are remembered. The oldest are forgotten first.
 const RUNS: usize = 4096;
-/// Most file names that are remembered of a run; further files count each time they are sent.
+/// Maximum number of file names that are remembered of a run. Further files count each time they are sent.
 const FILES: usize = 256;
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A file or directory.
+    /// A request about a file or directory failed.
     #[error("cannot {what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
     /// The spool is too full for this kind of segment, but not for others. Nothing was stored.
@@ -32,7 +32,7 @@ pub enum Error {
     #[error("run {run}, attempt {attempt} is already in the spool")]
     Taken { run: RunId, attempt: u32 },
     /// A run and attempt that has its End.
-    #[error("run {run}, attempt {attempt} has ended and takes nothing more")]
+    #[error("run {run}, attempt {attempt} has ended, so nothing can be added to it")]
     Ended { run: RunId, attempt: u32 },
     /// A segment that was released, or never existed.
     #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
@@ -55,7 +55,7 @@ impl Error {
     }
 
     /// `Ok` if the error only means that the spool is full.
-    pub(super) fn if_not_full(self) -> Result<(), Self> {
+    pub(super) fn ignore_if_full(self) -> Result<(), Self> {
         if matches!(self, Self::Full { .. } | Self::DiskFull(_)) { Ok(()) } else { Err(self) }
     }
 

@@ -67,7 +67,8 @@ impl NodeJournal {
         state.admit_bytes(&self.run, self.attempt, kind, bytes.len())?;
         // Only results and the End may use the reserved space.
         if kind == SegmentKind::Result {
-            return state.write_last(&self.run, self.attempt, |part| append_split(part, value, bytes));
+            return state
+                .write_with_reserve(&self.run, self.attempt, |part| append_split(part, value, bytes));
         }
         let part = state.find_part(&self.run, self.attempt)?;
         let written = append_split(part, value, bytes);

@@ -1,6 +1,6 @@
 //! Counters and checksums of a journal, which become its manifest.
 
-use super::segment::{SegmentHash, SegmentKind, hex, next_link, unhex};
+use super::segment::{SegmentHash, SegmentKind, extend_chain, hex, unhex};
 use serde::{Deserialize, Serialize};
 
 /// Counts of the segments so far, and the chain of their checksums. `Lost` ones count, too, because each has a number.
@@ -42,7 +42,7 @@ impl SegmentTally {
         self.counts.count_segment(kind);
         // The End has the chain in its content, so it cannot be part of it.
         if kind != SegmentKind::End {
-            self.chain = next_link(&self.chain, hash);
+            self.chain = extend_chain(&self.chain, hash);
         }
     }
 }

@@ -147,7 +147,7 @@ impl SpoolPart {
     }
 
     fn keep_segment(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
-        let hash = ResultSegment::hash_in(bytes);
+        let hash = ResultSegment::read_checksum(bytes);
         // A lost segment takes no space.
         let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
         self.kept.insert(number, KeptSegment { kind, bytes, hash });
@@ -185,7 +185,7 @@ impl SpoolPart {
         match self.kept.get(&number).map(|kept| kept.kind) {
             Some(SegmentKind::Lost) => self.encode_lost(number),
             Some(_) => Ok(self.read_file(number)?.bytes),
-            None => Err(self.unknown_segment(number)),
+            None => Err(self.unknown_segment_error(number)),
         }
     }
 
@@ -205,14 +205,16 @@ impl SpoolPart {
         let path = self.segment_path(number);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.unknown_segment(number)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(self.unknown_segment_error(number));
+            }
             Err(error) => return Err(Error::file("read", path)(error)),
         };
         let segment = ResultSegment::from_bytes(&self.segment_key(number), &bytes);
         Ok(SegmentFile { segment: segment.map_err(|source| Error::Broken { path, source })?, bytes })
     }
 
-    fn unknown_segment(&self, number: u64) -> Error {
+    fn unknown_segment_error(&self, number: u64) -> Error {
         Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
     }
 

@@ -6,9 +6,9 @@ use packetrig_sys::disk;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Bytes that are wanted: compressed results of ten thousand streams.
+/// Number of bytes that are reserved if possible: enough for the compressed results of ten thousand streams.
 const WANTED: u64 = 4 << 20;
-/// Bytes that are enough for a few streams.
+/// Minimum number of bytes to reserve: enough for the results of a few streams.
 const LEAST: u64 = 64 << 10;
 
 /// A placeholder file that reserves disk space. It is removed on drop.
@@ -24,7 +24,7 @@ impl DiskReserve {
     }
 
     /// Reserves the space, or less if the disk has less.
-    pub(super) fn hold_room(&mut self) -> Result<(), Error> {
+    pub(super) fn allocate_reserve(&mut self) -> Result<(), Error> {
         // A smaller reserve is better than none: it is still enough for the counters of a few streams.
         let mut bytes = WANTED;
         while !self.is_held {
@@ -41,7 +41,7 @@ impl DiskReserve {
     }
 
     /// Frees the space; `false` if none was reserved.
-    pub(super) fn release_room(&mut self) -> bool {
+    pub(super) fn free_reserve(&mut self) -> bool {
         // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
@@ -50,7 +50,7 @@ impl DiskReserve {
 
 impl Drop for DiskReserve {
     fn drop(&mut self) {
-        self.release_room();
+        self.free_reserve();
     }
 }
 

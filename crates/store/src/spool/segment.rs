@@ -157,7 +157,7 @@ impl ResultSegment {
     }
 
     /// The checksum in the bytes of a segment.
-    pub(crate) fn hash_in(bytes: &[u8]) -> SegmentHash {
+    pub(crate) fn read_checksum(bytes: &[u8]) -> SegmentHash {
         // Callers have decoded these bytes already, so the header can be read.
         SegmentHeader::from_bytes(bytes).map(|header| header.hash).unwrap_or_default()
     }
@@ -225,7 +225,7 @@ fn segment_checksum(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
 }
 
 /// The next link of the chain over all segments so far, in order.
-pub(crate) fn next_link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
+pub(crate) fn extend_chain(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
 
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn hashes_survive_hexadecimal() {
-        let hash = next_link(&[1; 32], &[2; 32]);
+        let hash = extend_chain(&[1; 32], &[2; 32]);
         assert_eq!(unhex(&hex(&hash)), Some(hash));
         assert_eq!(unhex("x"), None);
         assert_eq!(unhex(&"é".repeat(32)), None);

@@ -68,7 +68,7 @@ fn journal_entries_wait_in_order_until_manifest() {
     assert_eq!(journal.append_entry(JournalEntry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
     assert!(!spool.is_finished(&run(), 1));
     assert_eq!(journal.end_journal(None).unwrap(), 5);
-    assert_eq!(spool.final_count(&run(), 1), Some(6));
+    assert_eq!(spool.final_segment_count(&run(), 1), Some(6));
 
     let segments = segments(&spool, 0);
     let kinds: Vec<_> = segments.iter().map(|(number, segment)| (*number, segment.kind)).collect();
@@ -187,7 +187,10 @@ fn release_deletes_segments_and_numbering_continues() {
     let spool = open(place.path());
     assert_eq!((waiting(&spool), manifest(&spool)), (vec![5], before));
     spool.release_segments(&run(), 1, 6).unwrap();
-    assert_eq!((waiting(&spool), spool.final_count(&run(), 1), spool.used_bytes()), (vec![], Some(6), 0));
+    assert_eq!(
+        (waiting(&spool), spool.final_segment_count(&run(), 1), spool.used_bytes()),
+        (vec![], Some(6), 0)
+    );
 }
 
 #[test]
@@ -202,7 +205,7 @@ fn one_thread_writes_while_another_reads() {
             journal.end_journal(None).unwrap()
         });
         let mut seen = 0;
-        while reader.final_count(&run(), 1) != Some(seen) {
+        while reader.final_segment_count(&run(), 1) != Some(seen) {
             for pending in reader.pending_segments(3) {
                 assert_eq!(pending.key.number, seen, "in order, none left out");
                 let bytes = reader.read_segment(&pending.key).unwrap();
@@ -366,7 +369,7 @@ fn check(stored: &StoredSegments) {
                 assert_eq!((manifest.counts, manifest.sha256), (tally.counts, segment::hex(&tally.chain)));
                 assert!(!stored.contains_key(&(attempt, number + 1)), "nothing after the End");
             }
-            tally.add_segment(segment.kind, &ResultSegment::hash_in(bytes));
+            tally.add_segment(segment.kind, &ResultSegment::read_checksum(bytes));
         }
     }
 }

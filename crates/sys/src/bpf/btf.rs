@@ -112,7 +112,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Number of bytes behind a type's head.
+/// Number of bytes that follow the header of a type.
 fn extra_bytes(kind: u32, count: usize) -> usize {
     match kind {
         INTEGER | VARIABLE | TAG => 4,

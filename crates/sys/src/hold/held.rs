@@ -3,7 +3,7 @@
 //! Invariant: the record of a frame is read only after the program's counter has passed it.
 
 use crate::area::SharedArea;
-use crate::convert::place_in_ring;
+use crate::convert::ring_index;
 use crate::layout::hold::{self as layout, slot};
 use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub struct GatedFrame {
     pub entered_ns: u64,
     /// Clock reading that released it.
     pub released_ns: u64,
-    /// Clock reading after that.
+    /// Clock reading after the release.
     pub left_ns: u64,
     /// Some time between two readings was this long or longer, to the next lower power of two; 0 if it did not wait.
     pub gap_ns: u64,
@@ -42,7 +42,7 @@ fn read_long(area: &SharedArea, at: usize) -> u64 {
 
 /// Reads the record of a frame that has passed.
 pub(super) fn read_gated_frame(area: &SharedArea, number: u64) -> GatedFrame {
-    let start = gate::SLOTS + slot::SIZE * place_in_ring(number, SLOTS);
+    let start = gate::SLOTS + slot::SIZE * ring_index(number, SLOTS);
     let gaps = read_long(area, start + slot::GAPS);
     GatedFrame {
         at_ns: read_long(area, start + slot::AT),

@@ -7,7 +7,7 @@ use super::{GatedFrame, MAX_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passed
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
-use crate::convert::place_in_ring;
+use crate::convert::ring_index;
 use crate::layout::train::{self as layout, frame, train};
 use crate::netns::NetNs;
 use packetrig_units::clamp_to_u32;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 pub const FRAMES: usize = layout::FRAMES;
 /// Frames that the kernel gives the driver together at most.
 const MAX_AT_ONCE: u32 = 256;
-/// Bytes of a frame at most, without FCS.
+/// Maximum number of bytes of a frame, without FCS.
 pub const LONGEST: usize = layout::LONGEST;
 
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl LiveTrain {
         if self.given - self.sent_off_count() >= FRAMES as u64 {
             return false;
         }
-        let start = frame::SIZE * place_in_ring(self.given, FRAMES as u64);
+        let start = frame::SIZE * ring_index(self.given, FRAMES as u64);
         let frame = self.frames.bytes_mut(start, frame::BYTES + bytes.len());
         frame[..8].copy_from_slice(&at_ns.to_ne_bytes());
         frame[8..12].copy_from_slice(&clamp_to_u32(bytes.len()).to_ne_bytes());

@@ -60,21 +60,23 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
     // The own listener is told apart by its inode, because it has the same name and the same user.
-    let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
+    let others =
+        query_listeners(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
         // Our own socket has the name, if nobody else has.
-        return netns.run_in(|| ask_listener(name, std::process::id()));
+        return netns.run_in(|| probe_listener(name, std::process::id()));
     };
     let found = others.find(NameListener::is_trusted);
-    found
-        .map_or(Ok(NameHolder::Nobody), |found| netns.run_in(|| NameHolder::Trusted(process_at(&found.name))))
+    found.map_or(Ok(NameHolder::Nobody), |found| {
+        netns.run_in(|| NameHolder::Trusted(find_listening_process(&found.name)))
+    })
 }
 
 /// Returns true if this user or root listens at the name.
 pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
-    match ask_kernel(netns, name) {
+    match query_listeners(netns, name) {
         Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
-        Err(_) => Ok(netns.run_in(|| ask_listener(name, 0))? != NameHolder::Nobody),
+        Err(_) => Ok(netns.run_in(|| probe_listener(name, 0))? != NameHolder::Nobody),
     }
 }
 
@@ -100,7 +102,7 @@ impl NameListener {
 }
 
 /// Asks the kernel for all that listen at the name; an error if the kernel does not report their users.
-fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
+fn query_listeners(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     let mut found = Vec::new();
     let mut is_whole = true;
     let conversation = NetlinkConversation::open_in(netns, NETLINK_SOCK_DIAG);
@@ -118,7 +120,7 @@ fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
 }
 
 /// Finds the process that listens at a name; `None` if its queue is full.
-fn process_at(name: &[u8]) -> Option<i32> {
+fn find_listening_process(name: &[u8]) -> Option<i32> {
     let socket = connect_to(name).ok()?;
     let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd()).ok()?;
     Some(credentials.pid.as_raw_nonzero().get())
@@ -133,7 +135,7 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// Asks the listener itself, for kernels that do not report listeners. A doubtful name counts as held.
-fn ask_listener(name: &str, own: u32) -> NameHolder {
+fn probe_listener(name: &str, own: u32) -> NameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
         // A full queue shows that somebody listens, but not who. Held is the safe answer.

@@ -23,7 +23,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Frames that are thrown away between two looks at the clock.
+/// Number of frames that are discarded between two clock readings.
 const THROWN_AWAY: usize = 1 << 14;
 /// Longest wait for a block that the kernel still fills.
 const LONGEST_LOOK_NS: u64 = 1_000_000;
@@ -87,7 +87,7 @@ impl RingProgress {
     }
 }
 
-/// Mark of the frames that had arrived when a reader was to end. Later frames do not hold up the end.
+/// Remembers how many frames had arrived when a reader was asked to end. Later frames do not delay the end.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RingRest {
     /// Number of frames that the reader has to reach, once that was asked.

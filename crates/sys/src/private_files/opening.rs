@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Group and others may write.
+/// Mode bits with which group or others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
-/// Group and others may do anything.
+/// Mode bits for any right of group or others.
 const OPEN_TO_OTHERS: u32 = 0o077;
 /// Links that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
@@ -45,7 +45,7 @@ impl FileOpening {
 /// Opens the file. A new file is private; an existing one must belong to this user, see [`FileUser::check_owner`].
 pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
-    if is_magic(path) && opening != FileOpening::New {
+    if is_process_link(path) && opening != FileOpening::New {
         // Without O_NOFOLLOW, because `/dev/stdout` and the like are links.
         return prepare_file(path, opening.open_options().custom_flags(0).open(path)?, opening);
     }
@@ -60,7 +60,7 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
             Err(_) => {}
         }
         path = follow_links(path, user)?;
-        if is_magic(&path) {
+        if is_process_link(&path) {
             return open_private(&path, opening);
         }
         match open_existing(&path, opening, user) {
@@ -74,7 +74,7 @@ pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File
 
 /// Files of processes, such as `/dev/stdout`, are reached by links that have no path. A file in a directory that is reached so
 /// ([`crate::held_directory`]) is one like any other.
-fn is_magic(path: &Path) -> bool {
+fn is_process_link(path: &Path) -> bool {
     let is_in_open_directory =
         path.strip_prefix("/proc/self/fd").is_ok_and(|below| below.components().count() > 1);
     !is_in_open_directory && ["/proc", "/dev/fd"].iter().any(|place| path.starts_with(place))
@@ -102,7 +102,7 @@ fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<Fil
 /// Follows symbolic links to the end. In a directory where others may write, only links of this user or root count.
 fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
-        if is_magic(&path) {
+        if is_process_link(&path) {
             return Ok(path);
         }
         match std::fs::symlink_metadata(&path) {

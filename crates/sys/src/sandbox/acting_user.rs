@@ -17,7 +17,7 @@ use std::process::Command;
 pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
     let failed = |call| move |errno| Error::from_call(call, format!("user {user}"), errno);
     // First: changing the bounding set takes CAP_SETPCAP, which is given up below.
-    capabilities::give_up_gaining(ProcessCapabilities::NONE, true)?;
+    capabilities::block_privilege_gain(ProcessCapabilities::NONE, true)?;
     set_thread_groups(&[]).map_err(failed("setgroups"))?;
     set_thread_res_gid(Gid::ROOT, Gid::from_raw(user.gid), Gid::ROOT).map_err(failed("setresgid"))?;
     set_thread_res_uid(Uid::ROOT, Uid::from_raw(user.uid), Uid::ROOT).map_err(failed("setresuid"))?;
@@ -26,7 +26,7 @@ pub fn act_as_user(user: &ProcessUser) -> Result<(), Error> {
 }
 
 /// Has the program that `command` starts run only as the user as whom the thread that starts it [acts](act_as_user). Its real and
-/// saved numbers would be root's. Must come before [`crate::child::end_with_us`]: a change of users cancels that signal.
+/// saved numbers would be root's. Must come before [`crate::child::terminate_with_thread`]: a change of users cancels that signal.
 pub fn keep_acting_user(command: &mut Command) {
     let become_acting = || {
         let (user, group) = (geteuid(), getegid());
@@ -90,7 +90,7 @@ mod tests {
             let mut command = Command::new("sleep");
             command.arg("1000").stdin(Stdio::null());
             keep_acting_user(&mut command);
-            child::end_with_us(&mut command);
+            child::terminate_with_thread(&mut command);
             command.spawn().unwrap()
         };
         let told = acting(move || {

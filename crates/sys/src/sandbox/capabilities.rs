@@ -139,7 +139,7 @@ fn capability_name(number: usize) -> String {
 
 /// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is, and
 /// `no_new_privs` alone prevents it.
-pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
+pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: bool) -> Result<(), Error> {
     // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
     best_effort(rustix::thread::clear_ambient_capability_set());
     rustix::thread::set_no_new_privs(true)
@@ -166,12 +166,12 @@ pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) 
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     let now = rustix::thread::capabilities_secure_bits()
         .map_err(|errno| Error::from_call("prctl PR_GET_SECUREBITS", "this process", errno))?;
-    rustix::thread::set_capabilities_secure_bits(beside_locked(bits, now))
+    rustix::thread::set_capabilities_secure_bits(merge_with_locked(bits, now))
         .map_err(|errno| Error::from_call("prctl PR_SET_SECUREBITS", "this process", errno))
 }
 
 /// Combines the wanted bits with those that are locked: the kernel refuses a change of a locked bit as a whole.
-fn beside_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
+fn merge_with_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
     let locks = now.bits() & LOCKS;
     // The lock of a bit comes after it.
     let fixed = locks >> 1;
@@ -187,7 +187,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
     }
 }
 
-/// Leaves the calling thread these, of those it has.
+/// Reduces the capabilities of the calling thread to those of `kept` that it has.
 pub(super) fn reduce_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
@@ -203,9 +203,9 @@ mod tests {
     fn locked_securebits_stay_as_they_are() {
         use CapabilitiesSecureBits as Bits;
         let wanted = Bits::NO_ROOT | Bits::NO_ROOT_LOCKED | Bits::KEEP_CAPS_LOCKED;
-        assert_eq!(beside_locked(wanted, Bits::empty()), wanted);
+        assert_eq!(merge_with_locked(wanted, Bits::empty()), wanted);
         let now = Bits::NO_ROOT_LOCKED | Bits::NO_SETUID_FIXUP | Bits::NO_SETUID_FIXUP_LOCKED;
-        assert_eq!(beside_locked(wanted, now), now | Bits::KEEP_CAPS_LOCKED);
+        assert_eq!(merge_with_locked(wanted, now), now | Bits::KEEP_CAPS_LOCKED);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
             threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
         // The kernel's report decides and not the handler, whose calls may have been refused.
         let mut behind =
-            threads.iter().filter(|thread| !has_followed(thread, kept, user.as_ref())).peekable();
+            threads.iter().filter(|thread| !has_dropped_rights(thread, kept, user.as_ref())).peekable();
         if behind.peek().is_none() {
             return end_handlers();
         }
@@ -72,7 +72,7 @@ fn end_handlers() -> Result<(), Error> {
     Err(Error::from_call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
 }
 
-fn has_followed(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&ProcessUser>) -> bool {
+fn has_dropped_rights(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&ProcessUser>) -> bool {
     let is_user = user.is_none_or(|user| thread.user == user.uid && has_only_groups_of(thread, user));
     is_user && thread.permitted & !kept.bits() == 0
 }

@@ -1,11 +1,11 @@
-//! Walls that are in force, and those that this kernel offers.
+//! Protections that are in force, and those that this kernel offers.
 
 use super::capabilities::ProcessCapabilities;
 use super::status::threads_of;
 use super::{landlock, seccomp, user};
 use std::fmt;
 
-/// A wall that this machine does not have.
+/// A protection that this machine does not have.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct MissingProtection {
     pub wall: &'static str,
@@ -19,7 +19,7 @@ impl fmt::Display for MissingProtection {
     }
 }
 
-/// Walls in force in this process, as the kernel reports them.
+/// Protections in force in this process, as the kernel reports them.
 #[derive(Clone, Debug)]
 pub struct ActiveProtections {
     /// Effective user of the process.
@@ -32,7 +32,7 @@ pub struct ActiveProtections {
     pub landlock: Option<u32>,
     /// Every thread has a filter.
     pub seccomp: bool,
-    /// Walls that this kernel lacks.
+    /// Protections that this kernel lacks.
     pub missing: Vec<MissingProtection>,
 }
 
@@ -73,14 +73,14 @@ impl fmt::Display for ActiveProtections {
     }
 }
 
-/// The walls that this kernel offers.
+/// The protections that this kernel offers.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct OfferedProtections {
     /// Version of Landlock's interface.
     pub landlock: Option<u32>,
     /// Filters of system calls are available.
     pub seccomp: bool,
-    /// Walls that it lacks, whole or in part.
+    /// Protections that it lacks, whole or in part.
     pub missing: Vec<MissingProtection>,
 }
 

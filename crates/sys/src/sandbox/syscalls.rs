@@ -4,7 +4,7 @@
 mod lists;
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub(super) use lists::name_of_deadly;
+pub(super) use lists::name_of_fatal_call;
 
 use libc::c_long;
 
@@ -82,7 +82,7 @@ pub(super) struct SyscallList {
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-pub(super) const fn name_of_deadly(_number: c_long) -> Option<&'static str> {
+pub(super) const fn name_of_fatal_call(_number: c_long) -> Option<&'static str> {
     None
 }
 

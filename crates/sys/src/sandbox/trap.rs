@@ -7,7 +7,7 @@
 //! * the filter lets no thread change what the signal does;
 //! * the handler does not wait: where standard error takes nothing, the process dies without a word.
 
-use super::syscalls::{ThreadClass, name_of_deadly};
+use super::syscalls::{ThreadClass, name_of_fatal_call};
 use crate::Error;
 use libc::{c_int, c_long, c_void};
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ pub(super) fn handle_traps() -> Result<(), Error> {
 fn install_handler() -> Result<(), i32> {
     // SAFETY: sigaction is plain data for which all zeros is a valid value: an empty mask and no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = say_and_die as *const () as usize;
+    action.sa_sigaction = report_and_exit as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER | libc::SA_ONSTACK;
     // SAFETY: the action is fully initialised, its handler is async-signal-safe and lives as long as the program.
     let done = unsafe { libc::sigaction(libc::SIGSYS, &raw const action, std::ptr::null_mut()) };
@@ -46,7 +46,7 @@ fn install_handler() -> Result<(), i32> {
 }
 
 /// Async-signal-safe: no allocation, no lock, only calls that every class of threads may make.
-extern "C" fn say_and_die(_signal: c_int, info: *const TrapInfo, _context: *const c_void) {
+extern "C" fn report_and_exit(_signal: c_int, info: *const TrapInfo, _context: *const c_void) {
     // SAFETY: the kernel passes a whole structure of this layout with a trap; that of another sender is as long.
     let info = unsafe { &*info };
     let mut line = TrapLine::default();
@@ -64,7 +64,7 @@ fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
     line.push_bytes(b" (class ");
     line.push_bytes(ThreadClass::name_of_number(info.data).as_bytes());
     line.push_bytes(b") made the system call ");
-    line.push_bytes(name_of_deadly(c_long::from(info.call)).unwrap_or("without a name").as_bytes());
+    line.push_bytes(name_of_fatal_call(c_long::from(info.call)).unwrap_or("without a name").as_bytes());
     line.push_bytes(b" (");
     line.push_number(info.call.unsigned_abs());
     line.push_bytes(

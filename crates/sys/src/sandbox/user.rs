@@ -21,7 +21,7 @@ pub struct ProcessUser {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
     /// There is none of that name.
-    #[error("no user `{0}` in /etc/passwd; name another user, or give a user number")]
+    #[error("/etc/passwd has no user `{0}`; name another user, or give a user number")]
     Unknown(String),
     /// The user or the user's group does not exist in this user namespace.
     #[error(
@@ -65,21 +65,21 @@ pub fn home_of(uid: u32) -> Option<PathBuf> {
 }
 
 fn home_in(users: &str, uid: u32) -> Option<PathBuf> {
-    let line = users.lines().find(|line| user_of(line).is_some_and(|user| user.uid == uid))?;
+    let line = users.lines().find(|line| parse_user_line(line).is_some_and(|user| user.uid == uid))?;
     // The home is the sixth field (passwd(5)).
     Some(PathBuf::from(line.split(':').nth(5)?)).filter(|home| home.is_absolute())
 }
 
 fn find_in(users: &str, name: &str) -> Option<ProcessUser> {
     let number: Option<u32> = name.parse().ok();
-    let mut listed = users.lines().filter_map(user_of);
+    let mut listed = users.lines().filter_map(parse_user_line);
     let found = listed.find(|user| user.name == name || Some(user.uid) == number);
     // A number without a name is a user all the same.
     found.or_else(|| number.map(|uid| ProcessUser { uid, gid: uid, name: name.to_owned() }))
 }
 
 /// A line of passwd(5): name, password, user, group, and more.
-fn user_of(line: &str) -> Option<ProcessUser> {
+fn parse_user_line(line: &str) -> Option<ProcessUser> {
     let mut fields = line.split(':');
     let name = fields.next()?.to_owned();
     let uid = fields.nth(1)?.parse().ok()?;

@@ -7,7 +7,7 @@
 
 use super::RING_BYTES;
 use crate::area::SharedArea;
-use crate::convert::place_in_ring;
+use crate::convert::ring_index;
 use crate::layout::rings::ring::{DROPPED, READ};
 use crate::layout::rings::{self as layout, record};
 use std::sync::atomic::Ordering;
@@ -154,5 +154,5 @@ impl InterfaceRings {
 }
 
 pub(super) fn ring_offset(counter: u64) -> usize {
-    place_in_ring(counter, RING)
+    ring_index(counter, RING)
 }

@@ -155,7 +155,7 @@ impl FrameSlots {
     }
 
     /// Shows the kernel the committed frames. Returns true if it has not come to all of them yet.
-    pub(super) fn show_committed(&mut self) -> bool {
+    pub(super) fn publish_committed(&mut self) -> bool {
         self.tx.publish_produced(self.produced);
         self.note_reached();
         self.reached != self.produced

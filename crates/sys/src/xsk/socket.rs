@@ -184,7 +184,7 @@ impl XskTx {
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
     pub fn kick_kernel(&mut self) -> Result<(), Error> {
         for _ in 0..CALLS {
-            if !self.slots.show_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
+            if !self.slots.publish_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
                 break;
             }
             // Progress is what decides whether another call is worth making.

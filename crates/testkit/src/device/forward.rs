@@ -156,7 +156,7 @@ impl Side {
             }
             let taken = self.forward_batch(&mut impairer)?;
             if let Some(last) = &last
-                && let Some(unread) = last.unread_at_end(&mut self.rx)?
+                && let Some(unread) = last.count_unread_frames(&mut self.rx)?
             {
                 break unread;
             }
@@ -209,7 +209,7 @@ impl LastFrames {
     }
 
     /// Number of them that were not read, once that is final: all were read, or it takes too long.
-    fn unread_at_end(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
+    fn count_unread_frames(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
         let unread = self.arrived.saturating_sub(ring.read_progress()?.read);
         let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;
         Ok(is_over.then_some(unread))

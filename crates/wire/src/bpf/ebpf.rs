@@ -1,4 +1,4 @@
-//! The few instructions of eBPF that a translated filter is made of.
+//! The eBPF instructions that translated filters need.
 
 /// An instruction of eBPF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,9 +15,9 @@ pub struct EbpfInsn {
 /// call and its `exit`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterEndings<'a> {
-    /// For frames that pass.
+    /// Instructions that run for frames that match.
     pub on_match: &'a [EbpfInsn],
-    /// For frames that do not.
+    /// Instructions that run for frames that do not match.
     pub on_mismatch: &'a [EbpfInsn],
 }
 

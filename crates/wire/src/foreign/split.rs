@@ -38,7 +38,7 @@ pub fn split_merged(
         scratch.extend_from_slice(piece);
         write_ip_length(scratch, &ip, number);
         match transport.protocol {
-            TCP => continue_stream(
+            TCP => update_tcp_header(
                 &mut scratch[transport.at..],
                 number * usize::from(segment_bytes),
                 number == 0,
@@ -56,14 +56,14 @@ pub fn split_merged(
 fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
     let behind = packet.len() - ip.at;
     if ip.is_v6 {
-        // Of what follows the fixed header.
-        write_short(packet, ip.at + 4, behind - 40);
+        // The IPv6 length counts the bytes after the fixed header.
+        write_u16(packet, ip.at + 4, behind - 40);
         return;
     }
-    write_short(packet, ip.at + 2, behind);
+    write_u16(packet, ip.at + 2, behind);
     // Each packet has an identification of its own, as the kernel's segments have.
     let first = u16::from_be_bytes([packet[ip.at + 4], packet[ip.at + 5]]);
-    write_short(packet, ip.at + 4, usize::from(first) + number);
+    write_u16(packet, ip.at + 4, usize::from(first) + number);
     let header = ip.at..ip.at + usize::from(packet[ip.at] & 0x0f) * 4;
     packet[ip.at + 10..ip.at + 12].fill(0);
     let sum = !ones_complement_sum(&packet[header]);
@@ -71,7 +71,7 @@ fn write_ip_length(packet: &mut [u8], ip: &IpLayer, number: usize) {
 }
 
 /// The TCP header of a packet whose payload begins this many bytes after that of the first.
-fn continue_stream(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
+fn update_tcp_header(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool) {
     if let Some(sequence) = tcp.get_mut(4..).and_then(|rest| rest.first_chunk_mut()) {
         // A frame has less than 64 KiB, so `before` fits.
         let number = u32::from_be_bytes(*sequence).wrapping_add(u32::try_from(before).unwrap_or(0));
@@ -86,7 +86,7 @@ fn continue_stream(tcp: &mut [u8], before: usize, is_first: bool, is_last: bool)
 }
 
 fn write_udp_length(packet: &mut [u8], transport: &TransportLayer) {
-    write_short(packet, transport.at + 4, packet.len() - transport.at);
+    write_u16(packet, transport.at + 4, packet.len() - transport.at);
 }
 
 /// Puts the sum of the pseudo header in the place of the checksum, where [`complete_checksum`] expects it (RFC 9293, section 3.1; RFC 8200,
@@ -97,17 +97,17 @@ fn write_pseudo_sum(packet: &mut [u8], ip: &IpLayer, transport: &TransportLayer)
     let mut sum = ChecksumSum::default();
     sum.add_bytes(&packet[addresses]);
     sum.add_bytes(&[0, transport.protocol]);
-    let length = low_short(packet.len() - transport.at);
+    let length = low_u16(packet.len() - transport.at);
     sum.add_bytes(&length.to_be_bytes());
     packet[at..at + 2].copy_from_slice(&sum.folded_sum().to_be_bytes());
 }
 
-fn write_short(packet: &mut [u8], at: usize, value: usize) {
-    packet[at..at + 2].copy_from_slice(&low_short(value).to_be_bytes());
+fn write_u16(packet: &mut [u8], at: usize, value: usize) {
+    packet[at..at + 2].copy_from_slice(&low_u16(value).to_be_bytes());
 }
 
 /// Lengths here have 16 bits, and identifications begin again after the last.
-fn low_short(value: usize) -> u16 {
+fn low_u16(value: usize) -> u16 {
     let [low, high, ..] = value.to_le_bytes();
     u16::from_le_bytes([low, high])
 }

@@ -53,7 +53,7 @@ pub struct TemplateParts {
 
 impl FrameTemplate {
     /// Takes apart the frames of this size, one of the template's, with the tags of this stream.
-    pub fn take_apart(&self, size: FrameSize, stream: u16) -> TemplateParts {
+    pub fn split_into_parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::LONGEST];

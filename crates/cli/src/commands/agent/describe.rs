@@ -97,7 +97,7 @@ impl NodeDescriber {
         }
         let location = PortLocation { namespace: namespace.cloned(), interface: name.clone() };
         // If the owner lists no ports, those with the default route and those of other namespaces are not lent.
-        let lent = self.permit.lent_port(&location.to_string(), interface.default_route)?;
+        let lent = self.permit.find_permitted_port(&location.to_string(), interface.default_route)?;
         Some(self.describe_port(lent, interface))
     }
 

@@ -74,7 +74,7 @@ pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<Lend
 
 /// Rights of this node's probes: those that the machine's owner grants all probes, narrowed by the section of the node's own file.
 pub(super) fn read_probe_policy(permit: &LendingPermit) -> Result<ProbePolicy, Error> {
-    let machine = packetrig_probe_cli::owners_permit()?;
+    let machine = packetrig_probe_cli::read_owner_permit()?;
     let permit = match &permit.probes {
         None => machine.unwrap_or_default(),
         Some(section) => {
@@ -89,7 +89,7 @@ pub(super) fn read_probe_policy(permit: &LendingPermit) -> Result<ProbePolicy, E
     Ok(ProbePolicy {
         permit,
         calibration: packetrig_probe_cli::kept_calibration(),
-        today: ReadDate(identity::utc_today),
+        today: ReadDate(identity::format_utc_today),
     })
 }
 

@@ -5,7 +5,7 @@
 use super::earlier::{self, EarlierLoss};
 use super::show::append_text;
 use super::sinks::StoredCounts;
-use crate::identity::utc_date_time;
+use crate::identity::format_utc_date_time;
 use crate::numbers::format_count;
 use crate::table::format_table;
 use packetrig_flow::CarriedRecords;
@@ -117,7 +117,7 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
         let copy = part.copy_packets.map_or_else(|| "–".to_owned(), format_count);
         let lacking = format_count(group.lacking_packets(*number));
         // A meter of which nothing was heard yet has no time.
-        let heard = if part.heard_ns > 0 { utc_date_time(part.heard_ns) } else { "–".to_owned() };
+        let heard = if part.heard_ns > 0 { format_utc_date_time(part.heard_ns) } else { "–".to_owned() };
         [vec![number.to_string()], numbers.map(format_count).to_vec(), vec![copy, lacking, heard]].concat()
     });
     let head = ["meter", "records", "packets", "first to report", "of its copy", "lacking", "last heard"];
@@ -134,8 +134,11 @@ fn table_of_switches(group: &GroupLedger) -> String {
         // At the start of a group no meter was active. The meter that begins has then waited for others, which is no silence.
         let silent = if silent_ns == 0 { "none was" } else { &Nanos::new(silent_ns).to_string() };
         let numbers = [replayed, repeated].map(format_count);
-        [vec![utc_date_time(at_ns), meter.to_string(), term.to_string(), silent.to_owned()], numbers.to_vec()]
-            .concat()
+        [
+            vec![format_utc_date_time(at_ns), meter.to_string(), term.to_string(), silent.to_owned()],
+            numbers.to_vec(),
+        ]
+        .concat()
     });
     // The list is bounded, and the count is not.
     let left_out = group.counts.switch_count - group.counts.switches.len() as u64;

@@ -156,17 +156,17 @@ impl TakenFleet {
             let started = self.start_run(request, plan, options);
             let operator = self.controlled.operator.as_ref();
             // Asked after the run, because an interrupt may have come during it.
-            let may_begin_again = earlier.may_begin_again(operator);
-            if !may_begin_again {
+            let may_retry_start = earlier.may_retry_start(operator);
+            if !may_retry_start {
                 // At the last attempt, nodes are free for others as soon as the run has ended, before its
                 // report is written.
                 self.controlled.fleet.give_back_nodes();
             }
             match started {
-                Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
+                Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_retry_start => {
                     // Frames were sent: this run stays in the catalogue.
                     self.store_report(request, report, open.as_ref()).1?;
-                    earlier.note_failed_start(id, "the start came too late for some nodes", operator);
+                    earlier.record_failed_start(id, "the start came too late for some nodes", operator);
                 }
                 Ok(FinishedRun { mut report, mut open }) => {
                     earlier.add_caveat_to(&mut report, open.as_mut());
@@ -182,10 +182,10 @@ impl TakenFleet {
                     // The run is ended first: nobody must find one that never started and try to end it.
                     print_kept_run(self.controlled.store.give_up_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
-                    if !is_late || !may_begin_again {
+                    if !is_late || !may_retry_start {
                         return Err(error);
                     }
-                    earlier.note_failed_start(id, "no start time was accepted by all nodes", operator);
+                    earlier.record_failed_start(id, "no start time was accepted by all nodes", operator);
                 }
             }
         }

@@ -97,7 +97,7 @@ fn open_controller(
         clock: state::clock_identity()?,
         key: ClockKey(random_key()),
         store: Box::new(store.clone()),
-        note: Box::new(move |record| noting.note_record(record).map_err(|error| error.to_string())),
+        note: Box::new(move |record| noting.store_run_state(record).map_err(|error| error.to_string())),
         policies,
         roster: place.read_roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,

@@ -52,7 +52,7 @@ pub(crate) fn fetch_captures(
             Ok(()) => {
                 output.write_line(format_args!("Fetched: {}", target.display()));
                 // The report then names the file here, so the next `fetch` leaves it out.
-                catalogue.name_capture(&id, &capture.named, &target.to_string_lossy())?;
+                catalogue.rename_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
                 // The others are still tried: they may be on nodes that answer.

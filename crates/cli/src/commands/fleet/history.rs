@@ -104,7 +104,7 @@ fn build_node_life(
 }
 
 fn date_or_dash(at: Option<u64>) -> String {
-    at.map_or_else(|| "–".to_owned(), identity::utc_date_time)
+    at.map_or_else(|| "–".to_owned(), identity::format_utc_date_time)
 }
 
 fn build_summary_row(life: &NodeLife) -> Vec<String> {
@@ -138,7 +138,7 @@ fn format_history(life: &NodeLife) -> String {
         date_or_dash(life.seen_at)
     );
     for NodeEntry { at, event } in &life.entries {
-        text.extend([format!("  {}  {}\n", identity::utc_date_time(*at), describe_event(event))]);
+        text.extend([format!("  {}  {}\n", identity::format_utc_date_time(*at), describe_event(event))]);
     }
     text
 }

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_fleet::fabric::{Fabric as _, RecordStore};
-use packetrig_fleet::lead::{NodeLead, shown_leads};
+use packetrig_fleet::lead::{NodeLead, read_unreleased_leads};
 use packetrig_nats::NatsRecords;
 use packetrig_report::NodeName;
 use packetrig_units::{MonoTime, Nanos};
@@ -29,7 +29,7 @@ impl<R: RecordStore> LeadReader<R> {
         nodes: impl IntoIterator<Item = &'a NodeName>,
     ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
         let nodes: Vec<NodeName> = nodes.into_iter().cloned().collect();
-        Ok(shown_leads(&mut self.0, &nodes).map_err(packetrig_fleet_io::Error::from)?)
+        Ok(read_unreleased_leads(&mut self.0, &nodes).map_err(packetrig_fleet_io::Error::from)?)
     }
 }
 

@@ -75,7 +75,7 @@ impl PresenceListener {
         // A restart of `fleet up` must not make the history of a node: without its past, every node would seem to start now.
         let remembered = place.read_presence().map(FleetPresence::with_current_ages).unwrap_or_default();
         for row in &remembered {
-            watcher.recall_node(&row.node, &row.hello, row.silent, began);
+            watcher.restore_node(&row.node, &row.hello, row.silent, began);
         }
         Self {
             place,
@@ -147,7 +147,7 @@ impl PresenceListener {
     fn read_leads(&mut self) {
         let nodes = self.members.iter().map(|(node, _)| node);
         if self.leads.read_due_leads(nodes, monotonic_now(), || LeadReader::open_reader(&self.place)) {
-            self.members.assign_leads(self.leads.known.clone());
+            self.members.replace_leads(self.leads.known.clone());
         }
     }
 
@@ -162,7 +162,7 @@ impl PresenceListener {
 
     fn write_presence(&mut self) {
         // Lost nodes are detected here, because they send no hello.
-        let lost = self.watcher.newly_lost(monotonic_now());
+        let lost = self.watcher.take_newly_lost(monotonic_now());
         self.record_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
         let here = monotonic_now();
         let mut nodes = self.members.member_rows(here);

@@ -53,7 +53,7 @@ fn select_enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<V
     let mut rows = presence.with_current_ages();
     rows.retain(|row| enrolled.contains_key(&row.node));
     for row in &mut rows {
-        row.label_with(enrolled.get(&row.node).map(|node| &node.labels));
+        row.set_operator_labels(enrolled.get(&row.node).map(|node| &node.labels));
     }
     Ok(rows)
 }
@@ -85,11 +85,11 @@ fn listen_and_show(
     let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
     signal::latch_end_signals()?;
     let mut members = FleetMembers::default();
-    members.assign_labels(place.read_roster()?.labels);
+    members.replace_labels(place.read_roster()?.labels);
     let mut leads = LeadReader::open_reader(place)?;
     loop {
         receive_hellos(&observer, &mut members);
-        members.assign_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
+        members.replace_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
         show_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
         // `fleet status --watch | head` ends here: nobody reads the next screen.
         if !arguments.watch || is_interrupted() || output.is_closed() {
@@ -120,7 +120,7 @@ pub(crate) fn read_fleet_members(place: &FleetPlace) -> Result<FleetMembers, Err
     let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
     let mut members = FleetMembers::default();
     receive_hellos(&observer, &mut members);
-    place.read_roster()?.recall_nodes(&mut members);
+    place.read_roster()?.restore_nodes(&mut members);
     Ok(members)
 }
 

@@ -333,14 +333,14 @@ impl AnnouncedNodes {
 
     fn announce_nodes(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
         // `None` while a later change could still get the same time stamp: then the directory is read every time.
-        let changed = authority.settled_since();
+        let changed = authority.unambiguous_change_time();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());
         }
         let nodes = authority.admitted()?;
         // The directory also changes when labels do, and then the server has nothing to learn.
         if self.nodes.as_ref() != Some(&nodes) {
-            broker.allow_only(&nodes, authority.server_asker()?)?;
+            broker.set_allowed_nodes(&nodes, authority.system_user_credentials()?)?;
         }
         self.nodes = Some(nodes);
         self.as_of = changed;

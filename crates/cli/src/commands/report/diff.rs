@@ -5,7 +5,7 @@ use crate::args::{DiffArgs, FigureLimitFlags};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use packetrig_stats::figure::{
     ComparedFigure, FigureLimits, FigureVerdict, ReportFigure, format_figure_difference, format_figure_value,
     format_signed_percent,
@@ -133,7 +133,7 @@ pub(super) fn format_comparison_table(figures: &[ComparedFigure], style: TextSty
     let header = ["figure", "before", "now", "difference", "percent", "change", "allowed", "verdict"];
     let rows: Vec<Vec<String>> = figures.iter().map(build_figure_row).collect();
     let all = "`--markdown`";
-    fitted_table(style.width(), &header, &rows, &["allowed", "difference", "before"], all)
+    format_fitted_table(style.width(), &header, &rows, &["allowed", "difference", "before"], all)
 }
 
 fn build_figure_row(figure: &ComparedFigure) -> Vec<String> {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::identity;
 use crate::numbers::format_count;
 use crate::output::CommandOutput;
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
 use packetrig_store::{MethodState, MethodSummary, RunCatalogue, UnfinishedMethod};
 use serde::Serialize;
@@ -49,13 +49,13 @@ fn format_methods_table(methods: &[MethodSummary], output: &CommandOutput) -> St
     let rows: Vec<_> = methods.iter().map(build_method_row).collect();
     // Never the id: it is what the commands that show, continue or remove a method need.
     let least_important = ["trials", "started (UTC)", "name"];
-    fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
+    format_fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
 }
 
 fn build_method_row(method: &MethodSummary) -> Vec<String> {
     vec![
         method.id.clone(),
-        identity::utc_date_time(method.started_wall_ns),
+        identity::format_utc_date_time(method.started_wall_ns),
         method.method.clone(),
         name_or_dash(&method.name),
         // A method in progress has no verdict.
@@ -93,7 +93,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
         })
         .collect();
     let all = "`packetrig report unfinished --methods --json`";
-    output.write_text(fitted_table(
+    output.write_text(format_fitted_table(
         output.style().width(),
         &header,
         &rows,

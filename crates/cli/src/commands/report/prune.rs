@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::identity;
 use crate::numbers::format_scaled;
 use crate::output::CommandOutput;
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use packetrig_store::{PruneCriteria, PruneOutcome, PrunedResult};
 use packetrig_sys::clock;
 use std::path::Path;
@@ -38,7 +38,7 @@ fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOu
     if !outcome.removed.is_empty() {
         let header = ["id", "type", "name", "started (UTC)", "size"];
         let rows: Vec<_> = outcome.removed.iter().map(build_pruned_row).collect();
-        output.write_text(fitted_table(
+        output.write_text(format_fitted_table(
             output.style().width(),
             &header,
             &rows,
@@ -72,7 +72,7 @@ fn build_pruned_row(pruned: &PrunedResult) -> Vec<String> {
         pruned.id.clone(),
         pruned.kind.clone(),
         name_or_dash(&pruned.name),
-        identity::utc_date_time(pruned.started_wall_ns),
+        identity::format_utc_date_time(pruned.started_wall_ns),
         format_scaled(pruned.bytes as f64, "B"),
     ]
 }

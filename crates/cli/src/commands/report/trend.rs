@@ -7,7 +7,7 @@ use crate::exit::CommandExit;
 use crate::identity;
 use crate::output::{CommandOutput, TextStyle, print_warning};
 use crate::sparkline::render_sparkline;
-use crate::table::fitted_table;
+use crate::table::format_fitted_table;
 use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, format_figure_value};
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
@@ -45,7 +45,7 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
 
 /// Reads the results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
 fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
-    let mut found = catalogue.all_stored()?;
+    let mut found = catalogue.list_all_stored()?;
     let since_ns = arguments.since.since_ns();
     found.retain(|stored| stored.name() == arguments.name && stored.started_wall_ns() >= since_ns);
     let kind = found.first().map(|newest| newest.kind().to_owned());
@@ -128,7 +128,7 @@ fn format_results_table(report: &TrendReport, style: TextStyle) -> String {
         .map(|(index, result)| {
             let mut row = vec![
                 result.label.id.clone().unwrap_or_default(),
-                identity::utc_date_time(result.started_wall_ns),
+                identity::format_utc_date_time(result.started_wall_ns),
                 result.label.verdict.clone(),
             ];
             row.extend(
@@ -139,7 +139,7 @@ fn format_results_table(report: &TrendReport, style: TextStyle) -> String {
         .collect();
     // Id, verdict and the first figure stay: without them a row says nothing about a trend.
     let least_important: Vec<&str> = header.iter().skip(4).rev().copied().chain(["started (UTC)"]).collect();
-    fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
+    format_fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
 }
 
 fn format_figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
@@ -154,7 +154,7 @@ fn format_figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
             row
         })
         .collect();
-    fitted_table(style.width(), &header, &rows, &["least", "most", "first"], "`--markdown`")
+    format_fitted_table(style.width(), &header, &rows, &["least", "most", "first"], "`--markdown`")
 }
 
 fn format_value(trend: &FigureTrend, value: Option<f64>) -> String {

@@ -63,7 +63,7 @@ pub(super) struct DiskQueue {
 
 #[derive(Clone, Copy)]
 pub(super) struct DiskOptions {
-    /// Number of newest files to keep; `None` keeps all.
+    /// Maximum number of files; older ones are deleted. `None`: no file is deleted.
     pub(super) keep: Option<usize>,
     /// Compression level; `None` writes frames uncompressed.
     pub(super) zstd: Option<i32>,
@@ -178,7 +178,7 @@ impl DiskThread {
                 path = name;
                 file = BulkFile::create_at(&path, true);
                 // The loop ends: a keeper answers `TryAgain` only after it has removed a file.
-                while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
+                while file.as_ref().is_err_and(|error| self.frees_disk_space(error)) {
                     file = BulkFile::create_at(&path, true);
                 }
                 self.done.files.push_back(path.clone());
@@ -191,7 +191,7 @@ impl DiskThread {
         }
         match file {
             Ok(file) => self.file = Some((path, file)),
-            Err(error) if self.goes_on_without_file(&error) => {}
+            Err(error) if self.continues_without_file(&error) => {}
             Err(error) => return Err((path, error)),
         }
         // Never below one: the file that was just opened must survive.
@@ -217,15 +217,15 @@ impl DiskThread {
         self.lost = 0;
     }
 
-    /// Returns whether a keeper stores the files and has made room after this error.
-    fn is_room_made(&mut self, error: &io::Error) -> bool {
+    /// Returns whether the file keeper freed disk space after this error, so that the write can be repeated.
+    fn frees_disk_space(&mut self, error: &io::Error) -> bool {
         self.keeper
             .as_mut()
             .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::TryAgain)
     }
 
     /// Returns whether recording continues without this file.
-    fn goes_on_without_file(&mut self, error: &io::Error) -> bool {
+    fn continues_without_file(&mut self, error: &io::Error) -> bool {
         self.keeper
             .as_mut()
             .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::GoOn)
@@ -272,7 +272,7 @@ impl DiskThread {
                 self.lost += block.frames;
                 self.tally.lost.fetch_add(block.frames, Ordering::Release);
                 match failure {
-                    Some((_, error)) if self.goes_on_without_file(&error) => self.abandon_file(),
+                    Some((_, error)) if self.continues_without_file(&error) => self.abandon_file(),
                     Some(failure) => self.record_failure(failure),
                     None => {}
                 }
@@ -310,7 +310,7 @@ impl DiskThread {
                 };
                 done.map(|whole| self.whole = whole).map_err(|error| Some((path.clone(), error)))
             }
-            // No file is open after a failure; the caller counts the frames as lost.
+            // No file is open after a failure. The caller counts the frames of this block as lost.
             None => Err(None),
         }
     }

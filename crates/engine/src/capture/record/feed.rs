@@ -62,7 +62,7 @@ impl DiskFeed {
     }
 
     /// Takes blocks from the free queue until `blocks` are set aside; returns whether that many are available.
-    pub(super) fn hold_blocks(&mut self, blocks: usize) -> bool {
+    pub(super) fn reserve_blocks(&mut self, blocks: usize) -> bool {
         while self.held.len() < blocks {
             let Ok(block) = self.free.try_recv() else { return false };
             self.held.push_back(block);
@@ -76,7 +76,7 @@ impl DiskFeed {
         let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
         // After a flush in the middle of a block, the next one ends early, at a multiple of its size in the file.
         let next = BLOCK - remainder_as_usize(self.position + room as u64, BLOCK);
-        self.hold_blocks(if rest <= next { 1 } else { 2 })
+        self.reserve_blocks(if rest <= next { 1 } else { 2 })
     }
 
     /// Appends bytes that [`Self::reserve_bytes`] has made room for.
@@ -137,7 +137,7 @@ impl DiskFeed {
     }
 
     fn begin_block(&mut self) -> bool {
-        if !self.hold_blocks(1) {
+        if !self.reserve_blocks(1) {
             return false;
         }
         // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header of
@@ -192,7 +192,7 @@ mod tests {
         let wanted: Vec<u8> =
             sizes.into_iter().zip(0..).flat_map(|(size, n)| std::iter::repeat_n(n, size)).collect();
         assert!(all == wanted);
-        assert!(!feed.hold_blocks(1) && !feed.reserve_bytes(1), "the blocks are with the disk");
+        assert!(!feed.reserve_blocks(1) && !feed.reserve_bytes(1), "the blocks are with the disk");
     }
 
     #[test]

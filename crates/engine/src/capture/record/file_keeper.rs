@@ -18,9 +18,9 @@ pub trait RecordedFileKeeper: Send {
 /// Reaction to a full disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FullDiskPolicy {
-    /// There is room now: write the block again.
+    /// The disk has space now: write the block again.
     TryAgain,
-    /// Write nothing more into this file; count frames until there is room for another.
+    /// Write nothing more into this file. Count frames as lost until the disk has space for the next file.
     GoOn,
     End,
 }

@@ -5,10 +5,10 @@ use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
 
-/// Interval at which the keeper is asked to check its files.
+/// Interval between two checks of the files by the file keeper.
 const LOOK: Nanos = Nanos::from_secs(5);
 
-/// Frames lost since the recording began, by place of the loss.
+/// Frames lost since the recording began, by the stage that lost them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LostFrames {
     pub(super) kernel: u64,

@@ -43,7 +43,7 @@ pub struct DirectionRecorder {
     is_empty: bool,
     flushed: MonoTime,
     passed: u64,
-    /// Whether a frame has found the size limit reached.
+    /// Whether a frame was refused because the file has reached its size limit.
     is_spent: bool,
     beyond_budget: u64,
     queue_dropped: u64,
@@ -81,7 +81,7 @@ pub struct RecordingOutcome {
     pub written: u64,
     /// Frames in removed files.
     pub removed_frames: u64,
-    /// Frames that came when the budget was used up.
+    /// Frames that arrived after the size limit was reached.
     pub beyond_budget: u64,
     /// Bytes before the first record of each file.
     pub head: u64,
@@ -175,7 +175,7 @@ impl DirectionRecorder {
     /// Records a frame of the interface with this number: 0 is the first, 1 the first of the further ones.
     pub fn record_interface_frame(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
-        let kept = self.kept_bytes(frame);
+        let kept = self.cut_to_snap_length(frame);
         // The kernel strips the FCS, but the length on the wire includes it.
         let extra = if self.spec.fcs { FCS } else { 0 };
         let record = FrameRecord {
@@ -187,7 +187,7 @@ impl DirectionRecorder {
         };
         let around = FrameEnvelope::for_frame(self.spec.format, record);
         let length = around.head_bytes().len() + record.kept + around.tail_bytes().len();
-        if self.is_beyond_budget(length) {
+        if self.exceeds_size_limit(length) {
             self.beyond_budget += 1;
             return;
         }
@@ -225,7 +225,7 @@ impl DirectionRecorder {
         self.kept.as_ref().map_or([None; 2], KeptFrames::tap_numbers)
     }
 
-    fn kept_bytes<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
+    fn cut_to_snap_length<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
         // Limited also without a snap length: a record must be shorter than a block (`reserve_bytes`).
         let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
@@ -241,7 +241,7 @@ impl DirectionRecorder {
     }
 
     /// Returns whether this record, or one before it, exceeds the size limit.
-    fn is_beyond_budget(&mut self, length: usize) -> bool {
+    fn exceeds_size_limit(&mut self, length: usize) -> bool {
         // The statistics that end the file count too; `FIXED` is a bound for them.
         let end = self.feed.position() + (length + FIXED) as u64;
         // Once spent, always spent: a shorter frame must not follow a longer one that was refused.
@@ -329,10 +329,10 @@ impl DirectionRecorder {
                 || rotation.every.is_some_and(|every| elapsed >= every))
     }
 
-    /// Continues with the next file; `false` if the queue lacks room for that now.
+    /// Continues with the next file. Returns `false` if the queue has no free blocks for that now.
     fn next_file(&mut self, at: MonoTime) -> bool {
         // The end of this file may need one more block, the header of the next file another.
-        if !self.feed.hold_blocks(3) {
+        if !self.feed.reserve_blocks(3) {
             return false;
         }
         self.write_file_end(at);

@@ -19,7 +19,7 @@ pub struct RecordSpec {
     pub comment: String,
     /// Filter expression that is written into the files.
     pub filter: String,
-    /// Bytes kept of each frame.
+    /// Maximum number of bytes to record of each frame.
     pub snap_len: Option<u32>,
     /// Frames get the FCS that they had on the wire. It is computed, because the kernel does not deliver it.
     pub fcs: bool,
@@ -41,7 +41,7 @@ pub struct FileRotation {
     pub bytes: Option<u64>,
     /// Longest time span of a file.
     pub every: Option<Nanos>,
-    /// Number of newest files to keep.
+    /// Maximum number of files; older ones are deleted.
     pub keep: Option<usize>,
     /// Number of files of that name that exist already: numbering continues after it.
     pub before: u64,

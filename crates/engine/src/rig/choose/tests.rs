@@ -31,7 +31,7 @@ fn the_choice_over_the_cases() {
     let no_bpf = || PortAbilities { no_bpf: Some("no rights".into()), ..able() };
     let generic = || PortAbilities { native: false, ..able() };
     let lone = || PortAbilities { processors: 1, ..able() };
-    let not_live = || PortNeeds { not_live: Some("9000 B".into()), ..needs(FAST) };
+    let live_send_obstacle = || PortNeeds { live_send_obstacle: Some("9000 B".into()), ..needs(FAST) };
     let tagged = || PortNeeds { tagged: true, ..needs(FAST) };
     let unpaced = || needs(FASTEST);
     let other_driver = || PortAbilities { driver: "ice".into(), ..able() };
@@ -47,7 +47,7 @@ fn the_choice_over_the_cases() {
         ("fast, one processor", needs(FAST), lone(), [p, p]),
         ("fast, VLAN tags over a virtual cable", tagged(), able(), [p, p]),
         ("fast, VLAN tags over a card", tagged(), other_driver(), [x, x]),
-        ("fast, but not for live frames", not_live(), able(), [p, a]),
+        ("fast, but not for live frames", live_send_obstacle(), able(), [p, a]),
         ("fast, on a card that was not calibrated", needs(FAST), other_driver(), [x, x]),
     ];
     let limits = [limit(p, 64, 300_000), limit(a, 64, 500_000), limit(x, 64, 2_000_000)];

@@ -84,11 +84,11 @@ fn permit_judges_exactly_the_opened_interfaces() {
     let mut plan = plan(&["a", "secret"]);
     let places = PortPlaces::from_options(&plan, &part(&[Some("eth7"), None])).unwrap();
     places.set_locations(&mut plan);
-    places.ask_before(&plan).unwrap();
+    places.check_permit_before_open(&plan).unwrap();
     // The permit judges the interface that is opened, not the name in the plan.
     let mut plan = self::plan(&["a", "b"]);
     let places = PortPlaces::from_options(&plan, &part(&[Some("secret"), None])).unwrap();
     places.set_locations(&mut plan);
-    let error = places.ask_before(&plan).unwrap_err();
+    let error = places.check_permit_before_open(&plan).unwrap_err();
     assert!(matches!(&error, Error::NotPermitted(said) if said == &["port secret is not lent"]), "{error}");
 }

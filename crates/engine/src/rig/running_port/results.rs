@@ -25,7 +25,7 @@ impl RunningPort {
         &mut self,
         sample: &mut CountSample,
     ) -> Result<Option<MonoTime>, Error> {
-        // A port without a sender is part of the sample as well.
+        // A port without a sender also gets an entry in the sample, with counters of zero.
         let mut counters = TxCounters::default();
         let mut at = None;
         if let Some(worker) = self.tx.worker_mut() {
@@ -79,10 +79,10 @@ impl RunningPort {
             let EndedWorker { work, fault } = worker.quit_and_join()?;
             let (mut tx, counters) = work.into_parts();
             last_read = counters;
-            self.note_fault(PortPart::Sender, fault);
+            self.record_fault(PortPart::Sender, fault);
             tx.apply_control(StreamControl::Stop);
             let emptied = drain_sender(&mut *tx, clock);
-            self.note_error(PortPart::Sender, emptied, clock.now());
+            self.record_final_error(PortPart::Sender, emptied, clock.now());
             self.tx = HalfState::Ended(tx);
         }
         let (tx, has_sent) = match &mut self.tx {
@@ -98,7 +98,7 @@ impl RunningPort {
         let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
         // The last reading is better than none: the interface may be gone.
         let counters = *read.as_ref().unwrap_or(&last_read);
-        self.note_error(PortPart::Sender, read.map(drop), clock.now());
+        self.record_final_error(PortPart::Sender, read.map(drop), clock.now());
         let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);
         Ok(SenderResult { streams, counters, record, has_failed })
     }
@@ -107,7 +107,7 @@ impl RunningPort {
     /// frames that arrived since.
     pub(in crate::rig) fn begin_finish_receiver(&self) {
         if let HalfState::Working(worker) = &self.rx {
-            worker.order_quit();
+            worker.request_quit();
         }
     }
 
@@ -123,9 +123,9 @@ impl RunningPort {
             let EndedWorker { work, fault } = worker.quit_and_join()?;
             let (mut rx, counters) = work.into_parts();
             last_read = counters;
-            self.note_fault(PortPart::Receiver, fault);
+            self.record_fault(PortPart::Receiver, fault);
             let emptied = drain_receiver(&mut *rx, clock);
-            self.note_error(PortPart::Receiver, emptied, clock.now());
+            self.record_final_error(PortPart::Receiver, emptied, clock.now());
             self.rx = HalfState::Ended(rx);
         }
         match &mut self.rx {
@@ -136,7 +136,7 @@ impl RunningPort {
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
                 let frames = rx.finish_receiving(&sent);
                 let counters = Some(*read.as_ref().unwrap_or(&last_read));
-                self.note_error(PortPart::Receiver, read.map(drop), clock.now());
+                self.record_final_error(PortPart::Receiver, read.map(drop), clock.now());
                 Ok(ReceiverResult { frames, counters, clock_bound })
             }
             HalfState::Unused(rx) => {

@@ -6,7 +6,7 @@ use packetrig_plan::Plan;
 use std::sync::Arc;
 
 /// Returns the streams from `first` on that the plan expects only at other ports.
-pub(super) fn expected_elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+pub(super) fn streams_expected_elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams
         .filter(|(_, stream)| !stream.rx.is_empty() && !stream.rx.contains(&port))
@@ -15,18 +15,18 @@ pub(super) fn expected_elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<
 }
 
 /// Returns the streams from `first` on that a port sends.
-pub(super) fn sent_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+pub(super) fn streams_sent_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.tx == port).map(|(index, _)| index).collect()
 }
 
 /// Returns the streams from `first` on that a port receives.
-pub(super) fn received_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+pub(super) fn streams_received_by(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams.filter(|(_, stream)| stream.rx.contains(&port)).map(|(index, _)| index).collect()
 }
 
-pub(super) fn specs_of(specs: &[Arc<StreamSpec>], streams: &[usize]) -> Vec<Arc<StreamSpec>> {
+pub(super) fn select_specs(specs: &[Arc<StreamSpec>], streams: &[usize]) -> Vec<Arc<StreamSpec>> {
     streams.iter().map(|stream| Arc::clone(&specs[*stream])).collect()
 }
 

@@ -3,7 +3,7 @@
 use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
 use packetrig_units::MonoTime;
 
-/// Events that are kept separately for each port; later ones extend the last.
+/// Maximum number of events that are stored for each port. Later events extend the last one.
 const MAX_EVENTS: usize = 256;
 
 /// State of an interface at one look.
@@ -60,7 +60,7 @@ impl EventLog {
         self.is_declared |= down;
     }
 
-    /// Takes the result of a request sent at `asked` and answered at `answered`.
+    /// Updates the log with an observation that was requested at `asked` and received at `answered`.
     pub(super) fn on_observation(&mut self, asked: MonoTime, answered: MonoTime, seen: LinkObservation) {
         if let LinkObservation::Present(state) = seen {
             self.count_drops(answered, state);
@@ -71,7 +71,7 @@ impl EventLog {
             (Some(kind), Some(open)) => open.what = worse_kind(open.what, kind),
             (Some(kind), None) => self.begin_event(kind),
             (None, Some(_)) => self.end_event(answered),
-            (None, None) => self.note_flap(answered, seen),
+            (None, None) => self.record_flap(answered, seen),
         }
         if fault.is_none() {
             // An event begins at the last request that found everything in order and ends at the first answer that
@@ -119,7 +119,7 @@ impl EventLog {
     }
 
     /// Records a flap: in order at two looks, but the carrier changed between them.
-    fn note_flap(&mut self, at: MonoTime, seen: LinkObservation) {
+    fn record_flap(&mut self, at: MonoTime, seen: LinkObservation) {
         let LinkObservation::Present(state) = seen else { return };
         if state.carrier_changes == self.expected.carrier_changes {
             return;

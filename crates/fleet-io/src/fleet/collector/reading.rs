@@ -32,7 +32,7 @@ const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
 /// Interval while a command waits until nothing is left, and while the fabric's store is nearly full.
 const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
 
-/// Means to find out which results of other controllers may be read.
+/// Sources that show which runs of other controllers may be read here.
 pub(in super::super) struct OtherRuns<R> {
     pub(in super::super) records: R,
     pub(in super::super) watch: TermWatch,
@@ -46,15 +46,15 @@ pub(in super::super) struct OtherRuns<R> {
 pub(super) struct RunReading<I, R> {
     pub(super) incoming: I,
     others: OtherRuns<R>,
-    /// This controller's own, the latest last.
+    /// Runs of this controller, the latest last.
     wanted: VecDeque<RunId>,
-    /// Own ones that are read.
+    /// Runs of this controller that are being read.
     read: BTreeSet<RunId>,
-    /// Late ones that are read, and since when.
+    /// Late runs that are being read, each with the time since when.
     late: BTreeMap<RunId, MonoTime>,
-    /// Late ones that may be read, in their order.
+    /// Late runs that may be read next, in their order.
     candidates: VecDeque<RunId>,
-    /// The last one that was looked up.
+    /// The run that was looked up last.
     looked_up: Option<RunId>,
     /// Time of the next look for results without a reader.
     look_at: Option<MonoTime>,
@@ -79,13 +79,13 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
     }
 
-    /// Takes the events that have come up.
+    /// Returns the events since the last call.
     pub(super) fn take_events(&mut self) -> Vec<CollectorEvent> {
         std::mem::take(&mut self.events)
     }
 
     /// Begins to read wanted runs that are not read yet; a failure is tried again with the next call.
-    pub(super) fn follow_wanted(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
+    pub(super) fn read_wanted_runs(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > OWN_RUNS {
             // A run that is in the list again is still wanted.
@@ -170,7 +170,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             in_turn.into_iter().partition(|run| store.knows_run(run));
         late.candidates.extend(known.into_iter().cloned());
         let keys: Vec<String> = unknown.iter().map(|run| RunRecord::record_key(run)).collect();
-        match self.others.records.get_many(&keys) {
+        match self.others.records.get_records(&keys) {
             Ok(records) => {
                 for (run, record) in unknown.into_iter().zip(records) {
                     self.others.sort_unknown_run(run, record.as_ref(), &mut late);

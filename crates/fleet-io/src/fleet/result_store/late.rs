@@ -64,7 +64,7 @@ impl ResultStoreState {
         let Ok(mut open) = OpenRun::from_bytes(&written) else { return Ok(Vec::new()) };
         let mut taken_in = Vec::new();
         for key in whole {
-            if !open.misses_node(key.attempt, &key.node) {
+            if !open.lacks_result_of(key.attempt, &key.node) {
                 continue;
             }
             let gathered = self.catalogue.gather_late_part(run, key.attempt, &key.node)?;
@@ -81,6 +81,6 @@ impl ResultStoreState {
         // A whole report needs no state for later results: without one the run is not open any more.
         let written = open.to_bytes().ok().filter(|_| !open.is_whole());
         self.catalogue.complete_report(&report, written.as_deref())?;
-        Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary_for(&key.node))).collect())
+        Ok(taken_in.into_iter().map(|key| (key.clone(), open.describe_late_result(&key.node))).collect())
     }
 }

@@ -6,7 +6,9 @@ use crate::fleet::{HeldNodes, Leftover, WaitChoice};
 use packetrig_fleet::controller::{RunRecord, StartPolicy};
 use packetrig_fleet::fabric::{Error as FabricError, RecordStore, StoredRecord};
 use packetrig_fleet::labels::OperatorLabels;
-use packetrig_fleet::lead::{ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, shown_leads};
+use packetrig_fleet::lead::{
+    ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, read_unreleased_leads,
+};
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
 use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
 use packetrig_report::outcome::RunState;
@@ -64,7 +66,7 @@ fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<Ta
 
 pub(super) fn led(records: &mut impl RecordStore) -> Vec<NodeName> {
     let nodes = NODES.map(name);
-    shown_leads(records, &nodes).unwrap().into_keys().collect()
+    read_unreleased_leads(records, &nodes).unwrap().into_keys().collect()
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn ended_controller_refuses_new_runs() {
     let is_lost = (0..500).any(|_| {
         let found = records.get_record("term.one").unwrap().unwrap();
         // Its own refresh may come in between.
-        found.decode_value::<TermRecord>().unwrap().end_over(&mut records, found.revision).ok();
+        found.decode_value::<TermRecord>().unwrap().end_if_unchanged(&mut records, found.revision).ok();
         std::thread::sleep(std::time::Duration::from_millis(20));
         one.leadership.is_lost()
     });

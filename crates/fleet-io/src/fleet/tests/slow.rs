@@ -37,8 +37,8 @@ impl Endpoint for SlowEndpoint {
         self.inner.post_message(to, body)
     }
 
-    fn post_all(&mut self, body: MessageBody) -> Result<(), FabricError> {
-        self.inner.post_all(body)
+    fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), FabricError> {
+        self.inner.post_to_all_nodes(body)
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), FabricError> {
@@ -175,9 +175,9 @@ fn round_trip_ignores_answers_to_earlier_call() {
     for _ in 0..3 {
         // The answer to an abandoned call is still on its way when the next call is made.
         use packetrig_fleet::message::Nonce;
-        fleet.endpoint.post_all(MessageBody::RollCall(Nonce(1))).unwrap();
+        fleet.endpoint.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).unwrap();
         fleet.call_roll().unwrap();
-        let far = fleet.round_trips.longest_trip([&NodeName("south".into())]);
+        let far = fleet.round_trips.longest_round_trip([&NodeName("south".into())]);
         assert!(far >= Nanos::from_millis(300), "{far}");
     }
 }

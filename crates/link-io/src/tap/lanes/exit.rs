@@ -75,14 +75,14 @@ impl LaneExit {
         self.departures = Some(DepartureLog { due_ns, lateness: DepartureLateness::default() });
     }
 
-    /// Lateness of all frames that have departed so far.
+    /// Returns the lateness of all frames that have departed so far.
     pub(super) fn lateness(&self) -> DepartureLateness {
         self.departures.as_ref().map(|departures| departures.lateness).unwrap_or_default()
     }
 
     /// Records the frames that the kernel has taken since the last call. Called after the call that sent them: the time that
     /// a frame waited in there, or for a processor, is lateness, too.
-    fn note_departures(&mut self) {
+    fn record_departures(&mut self) {
         let Some(DepartureLog { due_ns, lateness }) = &mut self.departures else { return };
         let departed = due_ns.len().saturating_sub(self.ring.untaken_frames());
         if departed == 0 {
@@ -93,7 +93,7 @@ impl LaneExit {
     }
 
     /// Applies the interface's present MTU: the kernel does not check it on this path.
-    fn follow_mtu(&mut self) {
+    fn apply_current_mtu(&mut self) {
         if let Some(mtu) = self.mtu.all.get(self.mtu.interface) {
             self.ring.set_mtu(mtu.load(Ordering::Relaxed));
         }
@@ -146,13 +146,13 @@ impl LaneExit {
     /// Asks the kernel to send the frames in the ring. Drops those that it cannot send because the interface is down or
     /// gone.
     pub(super) fn kick_ring(&mut self) {
-        self.follow_mtu();
+        self.apply_current_mtu();
         if self.ring.pending_frames() == 0 {
             return;
         }
         // A frame for an interface that is down is dropped, as a cable does. If it were kept, it would leave minutes later.
         let is_down = self.ring.kick_kernel().is_err();
-        self.note_departures();
+        self.record_departures();
         let finished = self.ring.handed_over() + self.ring.counts().refused;
         if is_down || self.stall_watch.has_timed_out(self.ring.untaken_frames(), finished) {
             self.down += self.ring.withdraw_untaken() as u64;

@@ -107,7 +107,7 @@ impl TapLane {
                 if mirrors.is_empty() {
                     return;
                 }
-                if select_for_copy(&frame, filter.as_ref(), stations, tally) {
+                if should_copy(&frame, filter.as_ref(), stations, tally) {
                     copy_to_mirrors(&frame, trailer_of, mirrors, tally);
                 }
             });
@@ -128,7 +128,7 @@ impl TapLane {
 
     fn report_lateness(&mut self) {
         if let Some(treatment) = &mut self.treatment {
-            treatment.note_lateness(self.out.lateness());
+            treatment.record_lateness(self.out.lateness());
         }
     }
 
@@ -218,7 +218,7 @@ fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u
     }
 }
 
-fn select_for_copy(
+fn should_copy(
     frame: &RawFrame<'_>,
     filter: Option<&FilterProgram>,
     stations: &[Mac],

@@ -50,27 +50,27 @@ pub(super) fn choose_user(directory: &Path, owner: u32) -> Result<ProcessUser, S
         found => return found.map_err(|error| error.to_string()),
     }
     let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
-    let first = first_number(&directory);
+    let first = first_user_number(&directory);
     // The number of the last start comes first: then no file changes its owner.
     let numbers = NUMBERS.contains(&owner).then_some(owner).into_iter();
-    let mut numbers = numbers.chain((0..TRIES).map(|step| number_after(first, step)));
+    let mut numbers = numbers.chain((0..TRIES).map(|step| nth_user_number(first, step)));
     match numbers.find_map(|number| unused_user(number).transpose()) {
         Some(found) => found.map_err(|error| error.to_string()),
-        None => Err(format!("no user number from {} on is free", number_after(first, 0))),
+        None => Err(format!("no user number from {} on is free", nth_user_number(first, 0))),
     }
 }
 
-fn first_number(directory: &Path) -> u32 {
+fn first_user_number(directory: &Path) -> u32 {
     let digest = Sha256::digest(directory.as_os_str().as_encoded_bytes());
     u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
 }
 
-fn number_after(first: u32, step: u32) -> u32 {
+fn nth_user_number(first: u32, step: u32) -> u32 {
     let count = NUMBERS.end() - NUMBERS.start() + 1;
     NUMBERS.start() + (first % count + step) % count
 }
 
-/// The user with that number, if it is nobody's.
+/// Returns the user with this number if it is neither in the list of users nor given out by systemd.
 fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
     let user = ProcessUser::find_by_name(&number.to_string())?;
     // Only a user without a name is named after the number.
@@ -91,7 +91,7 @@ pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error
     let above = directory.canonicalize().and_then(|path| fs::metadata(path.parent().unwrap_or(&path)));
     let above = above.map_err(world_error(&shown))?;
     let user = ProcessUser { uid: above.uid(), gid: above.gid(), name: above.uid().to_string() };
-    match held.give_to(&user) {
+    match held.change_owner_to(&user) {
         Ok(()) => Ok(held),
         Err(_) => Err(Error::World { what: shown, source: foreign_error(directory, owner, &user) }),
     }
@@ -115,11 +115,12 @@ mod tests {
 
     #[test]
     fn numbers_of_directories_differ_and_stay_in_the_range() {
-        let [one, other] = ["/root/a/broker", "/root/b/broker"].map(|path| first_number(Path::new(path)));
-        assert_ne!(number_after(one, 0), number_after(other, 0));
+        let [one, other] =
+            ["/root/a/broker", "/root/b/broker"].map(|path| first_user_number(Path::new(path)));
+        assert_ne!(nth_user_number(one, 0), nth_user_number(other, 0));
         for first in [0, 4335, 4336, u32::MAX, one, other] {
-            assert!((0..TRIES).all(|step| NUMBERS.contains(&number_after(first, step))), "{first}");
+            assert!((0..TRIES).all(|step| NUMBERS.contains(&nth_user_number(first, step))), "{first}");
         }
-        assert_eq!([number_after(4335, 0), number_after(4335, 1)], [65_519, 61_184]);
+        assert_eq!([nth_user_number(4335, 0), nth_user_number(4335, 1)], [65_519, 61_184]);
     }
 }

@@ -38,7 +38,7 @@ impl OneprobeMachine {
         None
     }
 
-    pub(super) fn connect_again(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
+    pub(super) fn retry_connect(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
         // 1, 2, 4, 8, 8 s: the initial timeout and the backoff of RFC 6298 (2.1, 5.5).
         let again_at = at + ((1_000 * MS) << tries.saturating_sub(1).min(3));
         if now < again_at {
@@ -70,7 +70,7 @@ impl OneprobeMachine {
                 return Some(OneprobeStep::Wait(quiet_at));
             }
             self.state = OneprobeState::Synchronizing { asked_at: now, tries: 1 };
-            self.ask_for_state();
+            self.queue_state_request();
             return None;
         }
         if now >= since + MUTE {
@@ -80,12 +80,12 @@ impl OneprobeMachine {
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
-        self.request_first();
+        self.queue_first_request();
         self.state = OneprobeState::FillingQueue { since, asked_at: now, quiet_at };
         None
     }
 
-    pub(super) fn request_first(&mut self) {
+    pub(super) fn queue_first_request(&mut self) {
         // Up to four whole requests in one segment: the server has more to send for longer. A longer one may not fit the path.
         let whole = self.request.length();
         let length = (whole * (LONGEST / whole.max(1)).clamp(1, 4)).min(LONGEST);

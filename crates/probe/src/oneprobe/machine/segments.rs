@@ -98,7 +98,7 @@ impl OneprobeMachine {
             self.connection.edge = expected.wrapping_add(2 * u32::from(self.options.answer));
             self.connection.acknowledged = segment.acknowledgement;
             self.connection.peer_window = segment.window;
-            self.request_first();
+            self.queue_first_request();
             self.state = OneprobeState::FillingQueue { since: at, asked_at: at, quiet_at: at };
         } else if segment.has_flag(flags::ACK) && !segment.has_flag(flags::SYN | flags::RST) {
             // RFC 9293, 3.10.7.3: an acknowledgement for another connection of this port is answered with a reset at its number, so that
@@ -205,7 +205,7 @@ impl OneprobeMachine {
                 // The question may have overtaken a segment that was only delayed. Then it has arrived when we ask again.
                 probe.is_asked_again = true;
                 self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
-                self.ask_for_state();
+                self.queue_state_request();
             }
             (Some(verdict), _) => self.conclude_probe(&probe, verdict, at),
             (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => {

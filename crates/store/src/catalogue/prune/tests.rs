@@ -50,7 +50,8 @@ fn the_newest_of_each_name_and_kind_stay() {
     assert!(place.path().join("runs/a1/report.json").exists(), "a plan removes nothing");
     assert_eq!(catalogue.prune_results(&keep(1)).unwrap(), planned);
     assert!(!place.path().join("runs/a1").exists() && place.path().join("runs/a3").exists());
-    let left: Vec<_> = catalogue.all_stored().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
+    let left: Vec<_> =
+        catalogue.list_all_stored().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
     assert_eq!(left, ["m1", "a3", "b1"]);
     assert_eq!(catalogue.kept_runs().unwrap(), []);
 }
@@ -105,7 +106,7 @@ fn interrupted_prune_is_finished_by_the_next() {
     // The process died here. Nothing is listed, and the files are still there.
     drop(catalogue);
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
-    assert_eq!((catalogue.all_stored().unwrap(), catalogue.kept_runs().unwrap()), (vec![], vec![]));
+    assert_eq!((catalogue.list_all_stored().unwrap(), catalogue.kept_runs().unwrap()), (vec![], vec![]));
     assert!(matches!(catalogue.load_report("a"), Err(Error::Unknown(_))));
     assert!(place.path().join("runs/a/report.json").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 2);

@@ -89,9 +89,9 @@ pub(super) struct RxBlocks {
     shape: RxRingShape,
     /// The block being read, or the next to be handed over.
     block: usize,
-    /// That block is ours.
+    /// True if user space owns that block.
     held: bool,
-    /// Frames of it not read yet.
+    /// Number of frames in that block that were not read yet.
     remaining: u32,
     /// Frames read so far, those of this machine that were passed over included.
     pub(super) read: u64,

@@ -23,7 +23,7 @@ const IGNORE_OUTGOING: u32 = 0x4000;
 
 impl RxRing {
     /// Opens `count` rings on an interface that share its frames by flow, and receives from now on.
-    pub fn open_fanned(
+    pub fn open_fanout_rings(
         netns: &NetNs,
         index: u32,
         name: &str,
@@ -61,16 +61,16 @@ impl RxRing {
 /// no other program's.
 fn join_group(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
     let unwanted = if outgoing { 0 } else { IGNORE_OUTGOING };
-    match ask_to_join(socket, group, unwanted) {
+    match set_fanout(socket, group, unwanted) {
         // Groups have this flag since Linux 5.8. Without it outgoing frames are recognised by their direction.
-        Err(Errno::INVAL) if unwanted != 0 => ask_to_join(socket, group, 0)?,
+        Err(Errno::INVAL) if unwanted != 0 => set_fanout(socket, group, 0)?,
         asked => asked?,
     }
     Ok(socket::get_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)? & 0xffff)
 }
 
 /// Sends the request: the number of the group in the lower half, kind and flags in the upper one (packet(7)).
-fn ask_to_join(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Errno> {
+fn set_fanout(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Errno> {
     let hash = libc::PACKET_FANOUT_HASH | flags;
     let request = group.map_or((hash | UNIQUE_ID) << 16, |id| id | hash << 16);
     socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &request)

@@ -77,7 +77,7 @@ pub(super) struct TxSlots {
     pub(super) head: usize,
     /// Oldest slot not given back.
     tail: usize,
-    /// Slots from tail to head.
+    /// Number of slots from tail to head.
     pub(super) filled: usize,
     pub(super) mtu: usize,
     pub(super) counts: TxCounts,

@@ -36,7 +36,7 @@ impl ThreadClass {
 }
 
 /// The name of a deadly call. Async-signal-safe.
-pub(in crate::sandbox) fn name_of_deadly(number: c_long) -> Option<&'static str> {
+pub(in crate::sandbox) fn name_of_fatal_call(number: c_long) -> Option<&'static str> {
     let mut all = DEADLY.iter().chain(DEADLY_IN_PARSERS).chain(DEADLY_IN_PLAIN_PARSERS);
     all.find(|call| call.number == number).and_then(|call| call.constant.strip_prefix("SYS_"))
 }

@@ -4,7 +4,7 @@
 
 use super::RUNS;
 use crate::area::SharedArea;
-use crate::convert::place_in_ring;
+use crate::convert::ring_index;
 use crate::layout::send::{control, run as slot};
 use std::sync::atomic::Ordering;
 
@@ -60,7 +60,7 @@ impl RunQueue {
         if self.pushed - self.read_progress().popped >= RUNS {
             return false;
         }
-        let at = control::RUNS + slot::SIZE * place_in_ring(self.pushed, RUNS);
+        let at = control::RUNS + slot::SIZE * ring_index(self.pushed, RUNS);
         let bytes = self.area.bytes_mut(at, slot::SIZE);
         let longs = [
             (slot::DUE, run.due_ns),

@@ -142,7 +142,8 @@ fn xsk_frames_leave_once_in_order_under_load() {
                     wanted.push(bytes);
                 }
             }
-            if slots.show_committed() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped) {
+            if slots.publish_committed() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped)
+            {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(20));
@@ -167,7 +168,8 @@ fn withdrawn_xsk_frames_never_leave_and_others_do() {
             while entered < 200 && chance(3) > 0 && fill(&mut slots, &frame(entered, 60)) {
                 entered += 1;
             }
-            if slots.show_committed() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped) {
+            if slots.publish_committed() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped)
+            {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(4));
@@ -175,7 +177,7 @@ fn withdrawn_xsk_frames_never_leave_and_others_do() {
                 withdrawn += slots.withdraw_unreached();
             }
         }
-        slots.show_committed();
+        slots.publish_committed();
         kernel.kick(&mut slots, 100);
         kernel.tell(&mut slots, 100);
         slots.reap_slots();
@@ -207,7 +209,7 @@ fn frames_that_the_interface_cannot_send_are_refused() {
     ] {
         assert!(fill(&mut slots, &bytes));
         assert_eq!(slots.counts.refused, refused, "{} B", bytes.len());
-        slots.show_committed();
+        slots.publish_committed();
         kernel.kick(&mut slots, 10);
         kernel.tell(&mut slots, 10);
         slots.reap_slots();

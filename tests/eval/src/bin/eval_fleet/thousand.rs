@@ -83,7 +83,7 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.allow_only(&authority.admitted()?, authority.server_asker()?)?;
+        broker.set_allowed_nodes(&authority.admitted()?, authority.system_user_credentials()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;
@@ -169,7 +169,7 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<N
     while hall.endpoint.receive_message(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
     if at_once {
-        hall.endpoint.post_all(MessageBody::RollCall(Nonce(asked)))?;
+        hall.endpoint.post_to_all_nodes(MessageBody::RollCall(Nonce(asked)))?;
     } else {
         for node in all {
             hall.endpoint.post_message(node, MessageBody::Command(head(ECHO), NodeCommand::Query))?;

@@ -127,7 +127,7 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.reading.follow_wanted(&self.wanted_runs.1, &self.store);
+        self.reading.read_wanted_runs(&self.wanted_runs.1, &self.store);
     }
 
     /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
