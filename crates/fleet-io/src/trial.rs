@@ -28,6 +28,7 @@ pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
         rig_fault: rig_fault(report, lost, sent_late),
         overhead: Nanos::ZERO,
         event_at: None,
+        event_ended_at: None,
     }
 }
 

@@ -49,7 +49,7 @@ impl ComparisonOptions {
             (
                 !self.maximum_worsening.is_empty() && self.pairs < LEAST_PAIRS,
                 "pairs",
-                "must be at least 5 with a limit: fewer pairs decide nothing",
+                "must be at least 5 where a limit (--max-worse) is to decide: fewer pairs decide nothing",
             ),
         ])
     }

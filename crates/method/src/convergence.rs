@@ -182,7 +182,7 @@ impl TestMethod for Convergence {
 
     fn on_result(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
-        let trial = evaluate_trial(result, order.load);
+        let trial = evaluate_trial(result, order.load, self.options.trial_ns);
         // The number of repeats is limited, so that the method ends even if the rig is always this uncertain.
         if self.leaves_limit_open(&trial) && self.repeated < REPEATS {
             self.repeated += 1;
@@ -201,10 +201,15 @@ impl TestMethod for Convergence {
     }
 }
 
-fn evaluate_trial(result: &TrialResult, load: Load) -> ConvergenceTrial {
+fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> ConvergenceTrial {
+    let may_come_late = result.event_ended_at.is_some_and(|ended| ended > sending);
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
         // This arm comes first: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
+        _ if may_come_late && result.is_without_loss() => (
+            ConvergenceOutcome::EventDidNotHappen,
+            Some("nothing was lost, and the command of the event ended after the last frame: the event may have come too late".to_owned()),
+        ),
         // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),

@@ -173,6 +173,9 @@ pub struct TrialResult {
     /// Time of the event, after the first frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event_at: Option<Nanos>,
+    /// Time when the command of the event had ended, after the first frame. The event itself may happen at any time between the two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub event_ended_at: Option<Nanos>,
 }
 
 impl TrialResult {

@@ -205,7 +205,7 @@ pub enum NoAnswer {
     /// It would need more trains, or traffic is too heavy.
     #[error("not converged after {trains} trains: {what}")]
     NotConverged { trains: usize, what: String },
-    #[error("stopped: {:.0} % of the probes were lost", .share * 100.0)]
+    #[error("stopped: {:.0} % of the probes were lost; shorter trains (--longest) fit into shorter queues", .share * 100.0)]
     Loss { share: f64 },
 }
 

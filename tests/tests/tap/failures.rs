@@ -131,7 +131,7 @@ fn recreated_mirror_is_reported_as_gone() {
         links.delete_link(link.index).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end(&link.name), end("other")).unwrap();
-        tap.await_remark(&format!("{mirror} is gone"));
+        tap.await_remark(&format!("{mirror} no longer exists"));
         assert_eq!(status(&name)["gone"], serde_json::json!([mirror]), "{way}");
         testbed.send(0, &many(10, 60));
         let result = stop(tap);

@@ -36,7 +36,7 @@ pub(crate) fn moment_before_now(age: Nanos) -> u64 {
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
     let now = i128::from(clock::wall_clock_ns());
     moment_at(text, Timestamp::from_nanosecond(now).unwrap_or(Timestamp::UNIX_EPOCH))
-        .ok_or_else(|| format!("`{text}` is not a time; write it like {EXAMPLES}"))
+        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like {EXAMPLES}"))
 }
 
 /// Returns `None` also for times that records cannot have: before 1970, or after the year 2554.
@@ -63,10 +63,12 @@ pub(crate) fn parse_age(text: &str) -> Result<Nanos, String> {
         // `d` is no unit of other times: a day is a length of the past here, and a test of days is written in
         // hours.
         Some(days) => days.parse().ok().and_then(|days: u64| days.checked_mul(DAY)).map(Nanos::from_secs),
+        // A number alone would be seconds, and nobody looks back for some seconds.
+        None if text.trim().bytes().all(|byte| byte.is_ascii_digit()) => None,
         None => text.parse().ok(),
     };
     age.filter(|age| *age > Nanos::ZERO)
-        .ok_or_else(|| format!("`{text}` is not a time; write it like 7d, 24h or 90min"))
+        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like 7d, 24h or 90min"))
 }
 
 #[cfg(test)]
@@ -99,7 +101,7 @@ mod tests {
     fn age_has_days_too() {
         assert_eq!(parse_age("7d"), Ok(Nanos::from_secs(7 * 86_400)));
         assert_eq!(parse_age("90min"), Ok(Nanos::from_secs(5400)));
-        for wrong in ["", "d", "0d", "-1d", "1w", "18446744073709551615d"] {
+        for wrong in ["", "d", "0d", "-1d", "1w", "24", "18446744073709551615d"] {
             assert!(parse_age(wrong).is_err_and(|error| error.contains("7d")), "{wrong}");
         }
     }

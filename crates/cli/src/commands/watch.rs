@@ -25,7 +25,7 @@ use crate::args::{ServerAccessArgs, WatchArgs};
 use crate::commands::run_viewer::{AnnouncedRun, announced_runs};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::CommandOutput;
+use crate::output::{CommandOutput, print_remark};
 use follow::{EventRequest, ServerLife, ServerLink};
 use packetrig_program::make_safe;
 use packetrig_server::client::{ApiAddress, ApiClient, CertificateTrust};
@@ -88,7 +88,13 @@ fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     }
     let runs = announced_runs();
     match runs.as_slice() {
-        [] => Ok(WatchedServer { address: ApiAddress::default_server(), lasts: ServerLife::BeyondRun }),
+        [] => {
+            let address = ApiAddress::default_server();
+            print_remark(format_args!(
+                "watch: no run or series of probes of yours is in progress in this network namespace; trying {address}"
+            ));
+            Ok(WatchedServer { address, lasts: ServerLife::BeyondRun })
+        }
         [run] => Ok(WatchedServer { address: run.address.into(), lasts: ServerLife::OfRun }),
         _ => Err(Error::Usage(format!("several runs are in progress; name one:{}", list_runs(&runs)))),
     }

@@ -66,6 +66,10 @@ fn lossless_trial_differs_from_trial_without_event() {
     let wanted =
         [ConvergenceOutcome::Measured, ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured];
     assert_eq!(outcomes, wanted);
+    let late = |lost| TrialResult { event_ended_at: Some(Nanos::from_secs(11)), ..trial([lost, 0]) };
+    let with_late_ends = run(&[late(0), late(4)]);
+    let outcomes: Vec<_> = with_late_ends.result_so_far().trials.iter().map(|trial| trial.outcome).collect();
+    assert_eq!(outcomes, [ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured]);
     let found = method.result_so_far().convergence_ns.unwrap();
     assert!(found.count == 2 && found.min.abs() < 1e-12);
     let judgement = method.judge_result();

@@ -211,8 +211,16 @@ fn durations_of_every_kind() {
 
 #[test]
 fn impossible_sizes_say_what_would_do() {
-    let problem = error("size: {fixed: 64}\npacket: [{ethernet: {}}, {ipv6: {}}, {udp: {}}]");
-    assert_eq!((problem.path.as_str(), problem.hint.unwrap().contains("66")), ("flows[0].size", true));
+    let ipv6 = "packet: [{ethernet: {}}, {ipv6: {}}, {udp: {}}]";
+    for (metrics, size, needed) in [(true, 64, "72"), (true, 71, "72"), (false, 64, "66")] {
+        let problem = error(&format!("metrics: {{enable: {metrics}}}\nsize: {{fixed: {size}}}\n{ipv6}"));
+        assert_eq!(problem.path, "flows[0].size");
+        assert!(problem.hint.as_ref().is_some_and(|hint| hint.contains(needed)), "{problem:?}");
+    }
+    // Frames without room for a tag are refused whatever the others are: the receiver would take them for lost.
+    error(&format!("metrics: {{enable: true}}\nsize: {{random: {{min: 66, max: 128}}}}\n{ipv6}"));
+    plan(&format!("metrics: {{enable: true}}\nsize: {{fixed: 72}}\n{ipv6}"));
+    plan(&format!("metrics: {{enable: false}}\nsize: {{fixed: 66}}\n{ipv6}"));
     assert_eq!(error("size: {fixed: 100000}").path, "flows[0].size.fixed");
     assert_eq!(error("size: {random: {min: 200, max: 100}}").path, "flows[0].size.random");
     assert!(plan("size: {fixed: 60}").warnings[0].message.contains("sent as 64"));
@@ -439,11 +447,13 @@ fn flow_count_is_limited_by_tag_size() {
     };
     let text =
         |flows: Vec<String>| format!("ports: [{{name: a, location: eth1}}]\nflows:\n{}", flows.join("\n"));
-    let plan = Plan::from_text(&text((0..4097).map(flow).collect())).unwrap();
+    let plan = Plan::from_text(&text((0..4096).map(flow).collect())).unwrap();
     let paths: Vec<&str> = plan.warnings.iter().map(|warning| warning.path.as_str()).collect();
-    assert_eq!(paths, ["flows[4095].size", "flows[4096].size"]);
-    let last = plan.warnings.last().unwrap();
-    assert!(last.message.contains("only 4096 flows"), "{}", last.message);
+    assert_eq!(paths, ["flows[4095].size"]);
+    let problems = errors(&text((0..4097).map(flow).collect()));
+    let last = problems.iter().find(|problem| problem.severity == ProblemSeverity::Error).unwrap();
+    assert_eq!(last.path, "flows[4096].size");
+    assert!(last.message.contains("distinguishes 4096 flows"), "{}", last.message);
     let shortest = (0..65_537).map(|n| format!("- {{name: f{n}, tx_rx: {{port: {{tx_name: a}}}}}}"));
     assert!(errors(&text(shortest.collect())).iter().any(|problem| problem.message.contains("65536")));
 }

@@ -5,7 +5,7 @@ use super::{bounds, show};
 use crate::HostProgram;
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
-use packetrig_probe::series::{AnswerMeaning, SeriesTimes};
+use packetrig_probe::series::{AnswerMeaning, SeriesCounts, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
@@ -103,6 +103,7 @@ pub(super) fn run_session(
 
 /// Findings of a session about the two directions.
 struct SessionFindings {
+    counts: SeriesCounts,
     directions: DirectionKnowledge,
     relation: ClockRelation,
     both: SessionDelays,
@@ -121,12 +122,12 @@ impl SessionFindings {
             ClockRelation::Utc(clock)
         };
         let both = delays::compute_delays(records, follow_ups, &directions, &relation);
-        Self { directions, relation, both }
+        Self { counts: outcome.series.counts(), directions, relation, both }
     }
 
     /// Appends the findings to the text about the series.
     fn append_to(&self, mut text: String) -> String {
-        let Self { directions, relation, both } = self;
+        let Self { counts, directions, relation, both } = self;
         text += &times_line("  without the reflector's time", both.path.as_ref());
         for (name, DirectionDelays { delay, variation }) in
             [("forward", &both.there), ("reverse", &both.back)]
@@ -151,7 +152,9 @@ impl SessionFindings {
                     format_count(back)
                 )]);
             }
-            _ if directions.is_stateful => {}
+            _ if directions.is_stateful || counts.answered == 0 => {}
+            // Every probe came back, so none was lost either way.
+            _ if counts.lost == 0 && counts.refused == 0 => text += "  lost: forward 0, reverse 0\n",
             _ => {
                 text += "  loss of each direction is unknown: the reflector's numbers never differ from ours, so it may keep no count\n";
             }

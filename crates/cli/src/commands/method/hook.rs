@@ -36,9 +36,9 @@ impl ShellCommands {
         Some(ArmedHook { start, thread })
     }
 
-    /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the time of the event after
-    /// the first frame; `None` if the trial ended before it.
-    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<Nanos>, Error> {
+    /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the times of the event;
+    /// `None` if the trial ended before it.
+    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<EventTimes>, Error> {
         let caused = hook.join_thread();
         // A command that failed may have changed something, so it is undone as well. Only a command that never
         // ran is not.
@@ -53,10 +53,17 @@ fn run_if_given(command: Option<&String>) -> Result<(), Error> {
     command.map_or(Ok(()), |command| run_shell(command).map_err(Error::Usage))
 }
 
+/// When the command of an event ran, after the first frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventTimes {
+    pub(super) begun: Nanos,
+    pub(super) ended: Nanos,
+}
+
 /// A hook that waits for the start of its trial.
 pub(super) struct ArmedHook {
     start: Sender<MonoTime>,
-    thread: JoinHandle<Result<Option<Nanos>, String>>,
+    thread: JoinHandle<Result<Option<EventTimes>, String>>,
 }
 
 impl ArmedHook {
@@ -66,7 +73,7 @@ impl ArmedHook {
         self.start.send(at).unwrap_or_default();
     }
 
-    fn join_thread(self) -> Result<Option<Nanos>, Error> {
+    fn join_thread(self) -> Result<Option<EventTimes>, Error> {
         // The closed channel ends the thread's wait: a trial that is over causes no event any more.
         drop(self.start);
         match self.thread.join() {
@@ -78,8 +85,12 @@ impl ArmedHook {
     }
 }
 
-/// Runs the command when it is due. Returns its start after the first frame; `None` if the trial was over before.
-fn run_when_due(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Option<Nanos>, String> {
+/// Runs the command when it is due. Returns its times; `None` if the trial was over before.
+fn run_when_due(
+    command: &str,
+    started: &Receiver<MonoTime>,
+    after: Nanos,
+) -> Result<Option<EventTimes>, String> {
     let Ok(mut first) = started.recv() else { return Ok(None) };
     loop {
         let left = (first + after).since(MonoTime::from_nanos(clock::monotonic_ns()));
@@ -93,7 +104,8 @@ fn run_when_due(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Re
     // The time is taken before the command starts, because the device may change at any time while it runs.
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
     run_shell(command)?;
-    Ok(Some(begun.since(first)))
+    let ended = MonoTime::from_nanos(clock::monotonic_ns());
+    Ok(Some(EventTimes { begun: begun.since(first), ended: ended.since(first) }))
 }
 
 fn run_shell(command: &str) -> Result<(), String> {
@@ -106,7 +118,8 @@ fn run_shell(command: &str) -> Result<(), String> {
             let said = String::from_utf8_lossy(&output.stderr);
             // The last line, which is where most programs say why they fail.
             let said = said.lines().last().unwrap_or_default().trim().to_owned();
-            Err(format!("the event command `{command}` failed ({}): {said}", output.status))
+            let reason = if said.is_empty() { "it printed no reason" } else { &said };
+            Err(format!("the command `{command}` failed ({}): {reason}", output.status))
         }
         Err(error) => Err(format!("cannot start /bin/sh for the event command: {error}")),
     }

@@ -75,7 +75,7 @@ impl TrialRunner {
         let options = self.run_options(waits.late_frames_ns, order);
         let ran = self.run_trial(&document, options, hook.as_ref(), watcher);
         // Before `ran?` and the returns below: the device must not stay as the event left it.
-        let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
+        let event = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
         if stop() || !wait_unless_stopped(waits.settle_ns, stop) {
             return Ok(None);
@@ -84,7 +84,12 @@ impl TrialRunner {
         // Of the last trial: back ends are chosen for each trial, and the result names those of its end.
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + sending_and_drain_time(&report);
-        Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(order, &report) }))
+        Ok(Some(TrialResult {
+            overhead: took.saturating_sub(own),
+            event_at: event.map(|event| event.begun),
+            event_ended_at: event.map(|event| event.ended),
+            ..trial_result(order, &report)
+        }))
     }
 
     fn run_trial(

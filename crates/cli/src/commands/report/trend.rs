@@ -24,7 +24,7 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
     if results.is_empty() {
         let name = &arguments.name;
         return Err(Error::Usage(format!(
-            "no run and no method is named `{name}`; `packetrig report` lists them"
+            "no result is named `{name}`; `packetrig report` lists them, and --name names a run or a test of a method"
         )));
     }
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());

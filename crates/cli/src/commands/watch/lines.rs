@@ -55,7 +55,7 @@ fn print_events(
     while !is_interrupted() && !output.is_closed() {
         match link.next_event(LOOK)? {
             Some(WatchEvent::Ended) => {
-                print_remark("watch: the run has ended; `packetrig report` shows its result");
+                print_remark("watch: the run has ended; its command prints the result");
                 return Ok(());
             }
             Some(event) => print(event, output),
