@@ -223,7 +223,7 @@ fn impossible_sizes_say_what_would_do() {
     plan(&format!("metrics: {{enable: false}}\nsize: {{fixed: 66}}\n{ipv6}"));
     assert_eq!(error("size: {fixed: 100000}").path, "flows[0].size.fixed");
     assert_eq!(error("size: {random: {min: 200, max: 100}}").path, "flows[0].size.random");
-    assert!(plan("size: {fixed: 60}").warnings[0].message.contains("sent as 64"));
+    assert!(plan("size: {fixed: 60}").warnings[0].message.contains("sent with 64 bytes"));
 }
 
 #[test]
