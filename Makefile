@@ -175,7 +175,7 @@ eval-collect: ## Measure the collector: offered = stored, losses stated after ki
 	@scripts/setup.sh eval
 	eval/run.sh collect
 
-eval-flows: ## Measure questions about ten million flow records beside nfdump and DuckDB: same answers, time of each (EVAL_QUICK=1: one million)
+eval-flows: ## Measure questions about ten million flow records beside nfdump and DuckDB: same answers, time of each; nfdump's own filters (EVAL_QUICK=1: one million; EVAL_NFTEST)
 	@scripts/setup.sh eval
 	eval/run.sh flows
 

@@ -25,6 +25,12 @@ flows)
 	else
 		echo "going on without DuckDB" >&2
 	fi
+	# Named by a user, or fetched: nfdump's own test of its filters.
+	if EVAL_NFTEST=${EVAL_NFTEST:-$(sh scripts/nftest.sh target/eval/nfdump)}; then
+		export EVAL_NFTEST
+	else
+		echo "going on without nfdump's test of its filters" >&2
+	fi
 	;;
 methods)
 	if EVAL_MLRSEARCH=$(sh scripts/clients.sh mlrsearch); then

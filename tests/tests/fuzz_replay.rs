@@ -60,6 +60,11 @@ fn flow_files_are_read_or_refused() {
 }
 
 #[test]
+fn names_are_read_or_refused() {
+    replay("flow_names", fuzz::flow_names);
+}
+
+#[test]
 fn ipfix_messages_are_decoded_or_refused() {
     replay("flow_ipfix", fuzz::flow_ipfix);
 }

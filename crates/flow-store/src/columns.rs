@@ -59,7 +59,7 @@ impl FlowColumn {
     }
 }
 
-fn without_dashes(text: &str) -> String {
+pub(crate) fn without_dashes(text: &str) -> String {
     text.replace('-', "").to_ascii_lowercase()
 }
 

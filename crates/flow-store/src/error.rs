@@ -33,6 +33,9 @@ pub enum Error {
     /// Not a target that records can be written to.
     #[error("`{text}` is not a valid target for flow records: {why}")]
     Target { text: String, why: &'static str },
+    /// A file of names.
+    #[error("{} gives no names: {why}", path.display())]
+    Names { path: PathBuf, why: String },
     /// Records that cannot be written as Parquet.
     #[error("cannot encode flow records as Parquet: {0}; this is a bug in packetrig")]
     Encode(parquet::errors::ParquetError),
@@ -48,6 +51,7 @@ impl Error {
             | Self::Foreign { .. }
             | Self::Nothing { .. }
             | Self::GivenUp
+            | Self::Names { .. }
             | Self::Target { .. } => Blame::Usage,
             Self::Network { .. } => Blame::World,
             Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,

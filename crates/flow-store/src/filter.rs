@@ -10,6 +10,7 @@ mod terms;
 mod tokens;
 mod values;
 
+use super::names::FlowNames;
 use super::scan::{RowChunk, TimeSpan};
 pub(super) use condition::{ConditionOperand, OperandCells, per_second};
 use condition::{FlowCondition, ValueTest};
@@ -17,7 +18,8 @@ pub use error::FilterError;
 use expression::FilterExpression;
 use packetrig_flow::MAPPED;
 use parquet::file::metadata::RowGroupMetaData;
-use ranges::{RangeSet, ValueRange};
+use ranges::RangeSet;
+pub(super) use ranges::ValueRange;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 pub use terms::{FilterTerm, MISSING, NfdumpForm, TERMS, TermSyntax};
@@ -40,13 +42,18 @@ impl FromStr for FlowFilter {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
-        parser::parse_filter(text).map(Self::from_expression)
+        Self::parse_with_names(text, &FlowNames::default())
     }
 }
 
 impl FlowFilter {
     fn from_expression(expression: FilterExpression) -> Self {
         Self { expression, span: TimeSpan::default() }
+    }
+
+    /// Parses a filter whose terms may ask for names.
+    pub fn parse_with_names(text: &str, names: &FlowNames) -> Result<Self, FilterError> {
+        parser::parse_filter(text, names).map(Self::from_expression)
     }
 
     /// Selects flows that began in this time span.
@@ -157,7 +164,7 @@ pub struct AddressPrefix {
 
 impl AddressPrefix {
     /// The range from its first to its last address.
-    fn address_range(&self) -> ValueRange {
+    pub(super) fn address_range(&self) -> ValueRange {
         // A shift by all 128 bits overflows: a prefix of full length has no free bits.
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
         ValueRange { least: self.bits & !rest, greatest: self.bits | rest }

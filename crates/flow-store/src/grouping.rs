@@ -1,14 +1,16 @@
 //! Groupings of records: by columns, or by values made of several columns.
 
+mod network;
+
 use super::cells::ColumnCells;
 use super::columns::{FlowColumn, counterpart_column, find_column, flow_columns};
-use super::filter::canonical_address;
+use super::names::{FlowNames, NAME_COLUMNS, NameCells, NameColumn, NameKind, NameValue, find_name_column};
 use super::scan::RowChunk;
+pub use network::{AddressNetwork, NetworkLengths};
 use packetrig_flow::element::ElementKind;
 use packetrig_units::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
-use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Maximum number of parts of a grouping.
 const MAX_PARTS: usize = 8;
@@ -17,10 +19,20 @@ const MAX_WORD: usize = 255;
 
 /// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
 /// counts as a record of its own; otherwise both count together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct FlowGrouping {
     parts: Vec<GroupPart>,
+    names: Arc<FlowNames>,
 }
+
+/// Groupings are equal if they have the same parts.
+impl PartialEq for FlowGrouping {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts == other.parts
+    }
+}
+
+impl Eq for FlowGrouping {}
 
 /// One thing by which records are grouped.
 #[derive(Clone, Copy, Debug)]
@@ -29,56 +41,13 @@ pub enum GroupPart {
     Column(&'static FlowColumn),
     /// The network of an address.
     Network(&'static FlowColumn, NetworkLengths),
+    /// A name of what a column has.
+    Name(&'static NameColumn),
     /// The two addresses, in either direction.
     Pair,
     /// The protocol, and the lower of the two ports, which normally is the port of the service.
     Port,
     Exporter,
-}
-
-/// Bits of an address that name its network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NetworkLengths {
-    v4: u32,
-    v6: u32,
-}
-
-impl NetworkLengths {
-    /// Reads `24`, `64` or `24/64`. A length for one version leaves the addresses of the other one whole: one of up to 32 bits is for IPv4.
-    fn from_words<'a>(words: impl Iterator<Item = &'a str>) -> Option<Self> {
-        let lengths: Option<Vec<u32>> = words.map(|word| word.parse().ok()).collect();
-        match lengths?[..] {
-            [v4] if v4 <= 32 => Some(Self { v4, v6: 128 }),
-            [v6] if v6 <= 128 => Some(Self { v4: 32, v6 }),
-            [v4, v6] if v4 <= 32 && v6 <= 128 => Some(Self { v4, v6 }),
-            _ => None,
-        }
-    }
-
-    /// The network of an address.
-    fn network_of(self, address: [u8; 16]) -> AddressNetwork {
-        let is_v4 = matches!(canonical_address(address), IpAddr::V4(_));
-        let (length, behind) = if is_v4 { (self.v4, 96) } else { (self.v6, 0) };
-        // A shift by all 128 bits overflows: a network of no bits is everything.
-        let rest = u128::MAX.checked_shr(behind + length).unwrap_or(0);
-        let address = (u128::from_be_bytes(address) & !rest).to_be_bytes();
-        AddressNetwork { address, length, is_whole: length == if is_v4 { 32 } else { 128 } }
-    }
-}
-
-/// A network: its first address, and its length in the version of that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AddressNetwork {
-    address: [u8; 16],
-    length: u32,
-    is_whole: bool,
-}
-
-impl fmt::Display for AddressNetwork {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = canonical_address(self.address);
-        if self.is_whole { write!(f, "{address}") } else { write!(f, "{address}/{}", self.length) }
-    }
 }
 
 /// The value of a group in one part.
@@ -101,10 +70,13 @@ pub enum GroupValue {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoGrouping {
     #[error(
-        "cannot group records by `{word}`; possible: pair, port, exporter, networks such as src-ip/24, and columns: {}",
+        "cannot group records by `{word}`; possible: pair, port, exporter, networks such as src-ip/24, names ({}), and columns: {}",
+        name_names(),
         short_names()
     )]
     Unknown { word: String },
+    #[error("`{word}` needs {wanted}; name it by --names FILE")]
+    NoNames { word: &'static str, wanted: &'static str },
     #[error("cannot group records by more than {MAX_PARTS} values")]
     TooMany,
     #[error("`{word}` is given twice")]
@@ -113,6 +85,10 @@ pub enum NoGrouping {
 
 fn short_names() -> String {
     flow_columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
+}
+
+fn name_names() -> String {
+    NAME_COLUMNS.iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
 }
 
 impl PartialEq for GroupPart {
@@ -139,7 +115,12 @@ impl FromStr for GroupPart {
             "pair" => return Ok(Self::Pair),
             "port" => return Ok(Self::Port),
             "exporter" => return Ok(Self::Exporter),
-            word => named_column(word),
+            word => {
+                if let Some(column) = find_name_column(word) {
+                    return Ok(Self::Name(column));
+                }
+                named_column(word)
+            }
         };
         column.map(Self::Column).ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
     }
@@ -170,7 +151,7 @@ impl FromStr for FlowGrouping {
         if parts.len() > MAX_PARTS {
             return Err(NoGrouping::TooMany);
         }
-        Ok(Self { parts })
+        Ok(Self { parts, names: Arc::default() })
     }
 }
 
@@ -179,6 +160,7 @@ impl GroupPart {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Column(column) | Self::Network(column, _) => column.short,
+            Self::Name(column) => column.short,
             Self::Pair => "pair",
             Self::Port => "port",
             Self::Exporter => "exporter",
@@ -186,7 +168,11 @@ impl GroupPart {
     }
 
     fn is_of_direction(&self) -> bool {
-        matches!(self, Self::Column(column) | Self::Network(column, _) if counterpart_column(column.name) != column.name)
+        match self {
+            Self::Column(column) | Self::Network(column, _) => counterpart_column(column.name) != column.name,
+            Self::Name(column) => column.is_of_direction(),
+            Self::Pair | Self::Port | Self::Exporter => false,
+        }
     }
 
     fn needed_columns(&self) -> Vec<&'static str> {
@@ -195,6 +181,7 @@ impl GroupPart {
             Self::Column(column) | Self::Network(column, _) => {
                 vec![column.name, counterpart_column(column.name)]
             }
+            Self::Name(column) => column.needed_columns(),
             Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
             Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],
             Self::Exporter => vec!["exporterIPv6Address", "observationDomainId"],
@@ -202,7 +189,7 @@ impl GroupPart {
     }
 
     /// Finds the part's columns in a chunk, or those of the reverse direction.
-    fn group_cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
+    fn group_cells<'a>(&self, names: &'a FlowNames, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
         match self {
@@ -214,6 +201,7 @@ impl GroupPart {
                 let name = if is_back { counterpart_column(column.name) } else { column.name };
                 GroupCells::Network(*lengths, chunk.column(name))
             }
+            Self::Name(column) => GroupCells::Name(column.name_cells(names, chunk, is_back)),
             Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
             Self::Port => {
                 let protocol = chunk.column("protocolIdentifier");
@@ -232,17 +220,16 @@ impl GroupPart {
             Self::Column(column) => match column.kind {
                 ElementKind::Address => GroupValue::Address(take_bytes(key)?),
                 ElementKind::Mac => GroupValue::Mac(take_bytes(key)?),
-                ElementKind::Word | ElementKind::Fields => {
-                    let [length] = take_bytes(key)?;
-                    let (word, rest) = key.split_at_checked(length.into())?;
-                    *key = rest;
-                    GroupValue::Word(String::from_utf8_lossy(word).into_owned())
-                }
+                ElementKind::Word | ElementKind::Fields => GroupValue::Word(take_word(key)?),
                 ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
                     GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
                 }
             },
             Self::Network(_, lengths) => GroupValue::Network(lengths.network_of(take_bytes(key)?)),
+            Self::Name(column) if column.kind == NameKind::AsNumber => {
+                GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
+            }
+            Self::Name(_) => GroupValue::Word(take_word(key)?),
             Self::Pair => GroupValue::Pair(take_bytes(key)?, take_bytes(key)?),
             Self::Port => {
                 let [protocol] = take_bytes(key)?;
@@ -257,6 +244,7 @@ impl GroupPart {
 enum GroupCells<'a> {
     Column(ElementKind, &'a ColumnCells),
     Network(NetworkLengths, &'a ColumnCells),
+    Name(NameCells<'a>),
     Pair([&'a ColumnCells; 2]),
     Port { protocol: &'a ColumnCells, ports: [&'a ColumnCells; 2] },
     Exporter { address: &'a ColumnCells, domain: &'a ColumnCells },
@@ -270,6 +258,10 @@ impl GroupCells<'_> {
             Self::Network(lengths, cells) => {
                 key.extend_from_slice(&lengths.network_of(cells.address_at(row)).address);
             }
+            Self::Name(cells) => match cells.value_at(row) {
+                NameValue::Number(number) => key.extend_from_slice(&u64::from(number).to_be_bytes()),
+                NameValue::Word(word) => append_word(word, key),
+            },
             Self::Pair(ends) => {
                 // Sorted, so that both directions have the same key.
                 let mut ends = ends.map(|cells| cells.address_at(row));
@@ -309,19 +301,27 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
     match kind {
         ElementKind::Address => key.extend_from_slice(&cells.address_at(row)),
         ElementKind::Mac => key.extend_from_slice(&cells.mac_at(row)),
-        ElementKind::Word | ElementKind::Fields => {
-            let word = cells.word_at(row);
-            // Cut at a character, so that a truncated word is still valid text.
-            let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
-            // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
-            key.push(clamp_to_u8(word.len() as u64));
-            key.extend_from_slice(word);
-        }
+        ElementKind::Word | ElementKind::Fields => append_word(cells.word_at(row), key),
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
             // Big-endian, so that keys compare like numbers: groups of equal size are shown in this order.
             key.extend_from_slice(&cells.number_at(row).to_be_bytes());
         }
     }
+}
+
+fn append_word(word: &str, key: &mut Vec<u8>) {
+    // Cut at a character, so that a truncated word is still valid text.
+    let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
+    // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
+    key.push(clamp_to_u8(word.len() as u64));
+    key.extend_from_slice(word);
+}
+
+fn take_word(key: &mut &[u8]) -> Option<String> {
+    let [length] = take_bytes(key)?;
+    let (word, rest) = key.split_at_checked(length.into())?;
+    *key = rest;
+    Some(String::from_utf8_lossy(word).into_owned())
 }
 
 fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
@@ -331,6 +331,20 @@ fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
 }
 
 impl FlowGrouping {
+    /// The same grouping with names, which parts such as `src-country` need.
+    pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, NoGrouping> {
+        let missing = self.parts.iter().find_map(|part| match part {
+            GroupPart::Name(column) if !names.has_kind(column.kind) => Some(column),
+            _ => None,
+        });
+        match missing {
+            Some(column) => {
+                Err(NoGrouping::NoNames { word: column.short, wanted: column.kind.wanted_file() })
+            }
+            None => Ok(Self { names: Arc::clone(names), ..self }),
+        }
+    }
+
     /// The parts of the grouping, in order.
     pub fn parts(&self) -> &[GroupPart] {
         &self.parts
@@ -346,8 +360,9 @@ impl FlowGrouping {
     }
 
     /// The keys of a chunk's rows, or of their reverse direction.
-    pub(super) fn row_keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
-        GroupKeys { parts: self.parts.iter().map(|part| part.group_cells(chunk, is_back)).collect() }
+    pub(super) fn row_keys<'a>(&'a self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
+        let parts = self.parts.iter().map(|part| part.group_cells(&self.names, chunk, is_back));
+        GroupKeys { parts: parts.collect() }
     }
 
     /// Reads the values of a key.

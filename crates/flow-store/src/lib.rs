@@ -26,6 +26,7 @@ pub mod json;
 pub mod kafka;
 mod key_hash;
 pub mod ledgers;
+pub mod names;
 mod network;
 pub mod order;
 pub mod parquet;

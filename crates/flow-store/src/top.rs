@@ -8,7 +8,10 @@
 //!
 //! Invariant: a group that is shown has all its records. At most [`MAX_GROUPS`] groups are counted at once, by all threads together.
 
+mod compare;
 mod counter;
+mod listed;
+mod series;
 mod sketch;
 mod table;
 
@@ -16,8 +19,10 @@ use super::Error;
 use super::filter::{FlowFilter, per_second};
 use super::grouping::{FlowGrouping, GroupValue};
 use super::scan::{RowChunk, ScanTerms, count_records};
-use counter::{CountedGroups, GroupCounter, ScanCounter};
+pub use compare::{ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, compare_groups};
+use counter::{CountedGroups, GroupCounter};
 use serde::Serialize;
+pub use series::{MAX_SERIES, MAX_STEPS, NoSeries, TopSeries, top_series};
 use std::path::PathBuf;
 
 /// Maximum number of groups counted at once.
@@ -137,7 +142,18 @@ fn top_groups_within(
     question: &TopQuestion,
     bound: usize,
 ) -> Result<TopAnswer, Error> {
-    let scan = TopScan { question, filter, reverse: filter.to_reversed() };
+    Ok(to_answer(question, count_groups(terms, files, filter, question, bound)?))
+}
+
+/// Counts all groups, and keeps the largest ones with their keys.
+fn count_groups(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    question: &TopQuestion,
+    bound: usize,
+) -> Result<CountedGroups, Error> {
+    let scan = TopScan { grouping: &question.grouping, filter, reverse: filter.to_reversed() };
     let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
     let mut counter = GroupCounter::new(question, bound, terms.reader_count());
     loop {
@@ -147,11 +163,13 @@ fn top_groups_within(
             &scan.selection(),
             &wanted,
             || counter.scan_counter(),
-            |counter, chunk, rows| scan.count_chunk(counter, chunk, rows),
+            |counter, chunk, rows| {
+                scan.count_chunk(chunk, rows, &mut |key: &[u8], has| counter.add_record(key, has));
+            },
         )?;
         // Each scan ends with a greater hash than the one before, so the loop ends.
         if counter.end_scan(counters) {
-            return Ok(to_answer(question, counter.into_counted()));
+            return Ok(counter.into_counted());
         }
     }
 }
@@ -166,7 +184,7 @@ enum FlowDirection {
 
 /// The question of one scan.
 struct TopScan<'a> {
-    question: &'a TopQuestion,
+    grouping: &'a FlowGrouping,
     filter: &'a FlowFilter,
     reverse: FlowFilter,
 }
@@ -174,32 +192,30 @@ struct TopScan<'a> {
 impl TopScan<'_> {
     /// The records that are scanned, once for both directions: a record with either half is selected, and each half is filtered again.
     fn selection(&self) -> FlowFilter {
-        if self.question.grouping.is_of_direction() {
-            self.filter.or(&self.reverse)
-        } else {
-            self.filter.clone()
-        }
+        if self.grouping.is_of_direction() { self.filter.or(&self.reverse) } else { self.filter.clone() }
     }
 
-    fn count_chunk(&self, counter: &mut ScanCounter<'_>, chunk: &RowChunk, rows: &[usize]) {
+    /// Calls `add` with the key and the sum of each half of a record that is selected.
+    // Generic, so that the call in the inner loop is inlined.
+    fn count_chunk(&self, chunk: &RowChunk, rows: &[usize], add: &mut impl FnMut(&[u8], GroupSum)) {
         // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
-        if !self.question.grouping.is_of_direction() {
-            return self.count_rows(counter, chunk, rows, FlowDirection::Both);
+        if !self.grouping.is_of_direction() {
+            return self.count_rows(chunk, rows, FlowDirection::Both, add);
         }
         let forward = self.filter.select_among(chunk, rows.to_vec());
-        self.count_rows(counter, chunk, &forward, FlowDirection::Forward);
+        self.count_rows(chunk, &forward, FlowDirection::Forward, add);
         let reverse = self.reverse.select_among(chunk, rows.to_vec());
-        self.count_rows(counter, chunk, &reverse, FlowDirection::Reverse);
+        self.count_rows(chunk, &reverse, FlowDirection::Reverse, add);
     }
 
     fn count_rows(
         &self,
-        counter: &mut ScanCounter<'_>,
         chunk: &RowChunk,
         rows: &[usize],
         direction: FlowDirection,
+        add: &mut impl FnMut(&[u8], GroupSum),
     ) {
-        let keys = self.question.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
+        let keys = self.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
         // Looked up once for the chunk and not for each row.
         let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
@@ -210,7 +226,7 @@ impl TopScan<'_> {
             // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
                 keys.write_key(row, &mut key);
-                counter.add_record(&key, has);
+                add(&key, has);
             }
         }
     }
@@ -296,7 +312,14 @@ impl GroupSum {
         self.last_ns.saturating_sub(self.first_ns)
     }
 
-    /// Adds another sum. An empty sum has no time, so the first one that is added sets it.
+    /// Adds a sum that may be empty, such as that of a thread that has read no records.
+    fn merge_sum(&mut self, other: Self) {
+        if other.sum != GroupTotals::default() {
+            self.add_sum(other);
+        }
+    }
+
+    /// Adds another sum, which is not empty. An empty sum has no time, so the first one that is added sets it.
     fn add_sum(&mut self, other: Self) {
         let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };

@@ -36,6 +36,16 @@ impl<T> CodedCells<T> {
         self.codes.iter().map(|&code| &self.dictionary[code as usize])
     }
 
+    /// Values of the dictionary, whether rows have them or not.
+    pub(crate) fn dictionary_length(&self) -> usize {
+        self.dictionary.len()
+    }
+
+    /// Makes something of each value of the dictionary, once.
+    pub(crate) fn map_values<U>(&self, map: impl Fn(&T) -> U) -> CodedCells<U> {
+        CodedCells { dictionary: self.dictionary.iter().map(map).collect(), codes: self.codes.clone() }
+    }
+
     /// Removes the rows whose value is not kept.
     pub(crate) fn retain_rows(&self, rows: &mut Vec<usize>, is_kept: impl Fn(&T) -> bool) {
         if self.dictionary.len() > rows.len() {

@@ -43,6 +43,11 @@ pub(crate) enum ConditionOperand {
         of: &'static str,
         per: &'static str,
     },
+    /// One number less another; zero if that is greater.
+    Difference {
+        of: &'static str,
+        less: &'static str,
+    },
 }
 
 /// The test of a value.
@@ -68,6 +73,7 @@ impl ConditionOperand {
             Self::Duration { .. } => vec![START, END],
             Self::PerSecond { column, .. } => vec![column, START, END],
             Self::Ratio { of, per } => vec![of, per],
+            Self::Difference { of, less } => vec![of, less],
         }
     }
 
@@ -75,7 +81,7 @@ impl ConditionOperand {
     const fn cost(self) -> usize {
         match self {
             Self::Column(_) | Self::Bits { .. } => 1,
-            Self::Duration { .. } => 2,
+            Self::Duration { .. } | Self::Difference { .. } => 2,
             Self::PerSecond { .. } | Self::Ratio { .. } => 3,
         }
     }
@@ -93,6 +99,9 @@ impl ConditionOperand {
             }
             Self::Ratio { of, per } => {
                 Self::Ratio { of: counterpart_column(of), per: counterpart_column(per) }
+            }
+            Self::Difference { of, less } => {
+                Self::Difference { of: counterpart_column(of), less: counterpart_column(less) }
             }
         }
     }
@@ -115,6 +124,9 @@ impl ConditionOperand {
                 lifetime: FlowLifetime::from_chunk(chunk),
             },
             Self::Ratio { of, per } => OperandCells::Ratio { of: chunk.column(of), per: chunk.column(per) },
+            Self::Difference { of, less } => {
+                OperandCells::Difference { of: chunk.column(of), less: chunk.column(less) }
+            }
         }
     }
 }
@@ -125,6 +137,7 @@ pub(crate) enum OperandCells<'a> {
     Duration { lifetime: FlowLifetime<'a>, unit_ns: u64 },
     PerSecond { count: &'a ColumnCells, factor: u64, lifetime: FlowLifetime<'a> },
     Ratio { of: &'a ColumnCells, per: &'a ColumnCells },
+    Difference { of: &'a ColumnCells, less: &'a ColumnCells },
 }
 
 /// The columns of start and end in a chunk.
@@ -153,6 +166,7 @@ impl OperandCells<'_> {
                 per_second(count.number_at(row), *factor, lifetime.duration_at(row))
             }
             Self::Ratio { of, per } => of.number_at(row).checked_div(per.number_at(row)).unwrap_or(0),
+            Self::Difference { of, less } => of.number_at(row).saturating_sub(less.number_at(row)),
         }
     }
 

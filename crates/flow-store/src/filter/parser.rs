@@ -10,6 +10,7 @@
 //! and of testing a record.
 
 mod field;
+mod named;
 mod operands;
 
 use super::condition::{ConditionOperand, FlowCondition, ValueTest};
@@ -17,10 +18,11 @@ use super::error::FilterError;
 use super::expression::FilterExpression;
 use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
-use super::terms::{MISSING, TERMS, TermSyntax};
+use super::terms::{TERMS, TermSyntax, reason_of_absence};
 use super::tokens::{FilterToken, TokenKind, split_tokens};
 use super::values::{parse_value, syntax_of};
 use crate::columns::{find_column, flow_columns};
+use crate::names::{FlowNames, NameKind};
 use packetrig_flow::MAPPED;
 use packetrig_flow::element::ElementKind;
 
@@ -33,16 +35,18 @@ const MAX_CONDITIONS: usize = 1024;
 /// Words of the longest term.
 const PHRASE_WORDS: usize = 3;
 const TCP: u128 = 6;
+const ENDS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address"];
 /// Protocol numbers of ICMP and ICMPv6.
 const ICMP: [u128; 2] = [1, 58];
 
-pub(super) fn parse_filter(text: &str) -> Result<FilterExpression, FilterError> {
+pub(super) fn parse_filter(text: &str, names: &FlowNames) -> Result<FilterExpression, FilterError> {
     // Checked before the text is split, so that the tokens are bounded, too.
     if text.len() > MAX_TEXT {
         let what = format!("the filter has {} bytes; the most is {MAX_TEXT}", text.len());
         return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
     }
-    let mut parser = FilterParser { text, tokens: split_tokens(text)?, next: 0, depth: 0, conditions: 0 };
+    let mut parser =
+        FilterParser { text, names, tokens: split_tokens(text)?, next: 0, depth: 0, conditions: 0 };
     if parser.peek().kind == TokenKind::End {
         return Ok(FilterExpression::All(Vec::new()));
     }
@@ -59,6 +63,7 @@ pub(super) fn parse_filter(text: &str) -> Result<FilterExpression, FilterError> 
 
 struct FilterParser<'a> {
     text: &'a str,
+    names: &'a FlowNames,
     /// The last token is [`TokenKind::End`].
     tokens: Vec<FilterToken<'a>>,
     next: usize,
@@ -90,10 +95,10 @@ impl FilterSubject {
 
     fn has_order(&self) -> bool {
         let syntax = self.syntax;
-        let has_order = !matches!(
-            syntax,
-            TermSyntax::Address | TermSyntax::Mac | TermSyntax::Protocol | TermSyntax::Word
-        );
+        let is_name = syntax.name_kind().is_some_and(|kind| kind != NameKind::AsNumber);
+        let is_word =
+            matches!(syntax, TermSyntax::Address | TermSyntax::Mac | TermSyntax::Protocol | TermSyntax::Word);
+        let has_order = !is_name && !is_word;
         self.field.as_ref().map_or(has_order, FieldName::has_order)
     }
 
@@ -212,11 +217,15 @@ impl<'a> FilterParser<'a> {
             return Err(self.error_here(what, "use lists: `ip in [...]`, `port in [...]`"));
         }
         let subject = self.parse_subject()?;
+        if let Some(kind) = subject.syntax.name_kind() {
+            return self.parse_named(&subject, kind);
+        }
         Ok(match subject.syntax {
             TermSyntax::Field => self.parse_field_condition()?,
             TermSyntax::Everything => FilterExpression::All(Vec::new()),
             TermSyntax::Version4 => both_ends_ipv4(),
-            TermSyntax::Version6 => both_ends_ipv4().to_negated(),
+            TermSyntax::Version6 => one_end_ipv6(),
+            TermSyntax::SameTtl => same_ttl(&subject),
             // Other protocols have zero in this column and would match `flags = 0`, so TCP is part of the condition.
             TermSyntax::Flags => {
                 let test = self.parse_flags(&subject)?;
@@ -248,8 +257,8 @@ impl<'a> FilterParser<'a> {
                 return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
             // The reason helps a user of nfdump more than the message that no condition begins like this.
-            if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
-                return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), *why));
+            if let Some(why) = reason_of_absence(&phrase) {
+                return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), why));
             }
         }
         // No term begins here, so it must be the name of a column.
@@ -312,15 +321,33 @@ fn known_phrases() -> impl Iterator<Item = &'static str> {
     TERMS.iter().flat_map(|term| term.phrases).copied()
 }
 
+/// The greatest TTL does not differ from the least one. Files have zeros where an exporter does not send them.
+fn same_ttl(subject: &FilterSubject) -> FilterExpression {
+    let known = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
+    let none = RangeSet::new(vec![ValueRange::from_value(0)]);
+    let parts = subject.operands.iter().zip([known, none]);
+    FilterExpression::All(
+        parts.map(|(&operand, set)| single_condition(operand, ValueTest::Values(set))).collect(),
+    )
+}
+
+/// Flows below IP have no addresses: zeros at both ends are of neither version.
+fn one_end_ipv6() -> FilterExpression {
+    let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
+    let has_address = ENDS
+        .map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(some.clone())))
+        .to_vec();
+    FilterExpression::All(vec![both_ends_ipv4().to_negated(), FilterExpression::Any(has_address)])
+}
+
 // IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so they are one range of 2^32 values.
 fn both_ends_ipv4() -> FilterExpression {
     let mut last = [0xff; 16];
     last[..12].copy_from_slice(&MAPPED);
     let greatest = u128::from_be_bytes(last);
     let mapped = RangeSet::new(vec![ValueRange { least: greatest - u128::from(u32::MAX), greatest }]);
-    let ends = ["sourceIPv6Address", "destinationIPv6Address"];
     FilterExpression::All(
-        ends.map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(mapped.clone())))
+        ENDS.map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(mapped.clone())))
             .to_vec(),
     )
 }

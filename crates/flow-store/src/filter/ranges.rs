@@ -9,9 +9,9 @@ pub(super) struct RangeSet(Vec<ValueRange>);
 
 /// From the least to the greatest value, both inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ValueRange {
-    pub(super) least: u128,
-    pub(super) greatest: u128,
+pub(crate) struct ValueRange {
+    pub(crate) least: u128,
+    pub(crate) greatest: u128,
 }
 
 impl ValueRange {

@@ -1,6 +1,7 @@
 //! The terms of filters: one list for the parser, its messages and the book.
 
 use super::condition::ConditionOperand;
+use crate::names::NameKind;
 
 /// A term that a condition can begin with.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +40,10 @@ pub enum TermSyntax {
     Number,
     /// A number as in [`Self::Number`], with the suffixes `k`, `m`, `g` and `t` for powers of a thousand.
     Count,
-    /// A time in milliseconds, or with its unit.
+    /// A length of time in milliseconds, or with its unit.
     Time,
+    /// A point in time: a date, or a date and time of UTC, or nanoseconds since 1970.
+    Moment,
     /// A protocol's name or number, or a list.
     Protocol,
     /// An address, a network, or a list.
@@ -52,23 +55,57 @@ pub enum TermSyntax {
     Word,
     /// A number; the protocol has to be ICMP.
     Icmp,
+    /// Nothing follows; all packets had the same TTL.
+    SameTtl,
     /// The name of a field, then a value as its kind requires.
     Field,
+    /// Countries as two letters, from a file of names.
+    Country,
+    /// Numbers of autonomous systems, from a file of names.
+    Asn,
+    /// Names of autonomous systems, from a file of names.
+    AsName,
+    /// Names of prefixes, from a file of names.
+    Prefix,
+    /// Names of interfaces, from a file of names.
+    Interface,
+    /// Names of services, from a file of names.
+    Service,
 }
 
 impl TermSyntax {
+    /// The names that it asks for, if it asks for names.
+    pub(super) const fn name_kind(self) -> Option<NameKind> {
+        Some(match self {
+            Self::Country => NameKind::Country,
+            Self::Asn => NameKind::AsNumber,
+            Self::AsName => NameKind::AsName,
+            Self::Prefix => NameKind::Prefix,
+            Self::Interface => NameKind::Interface,
+            Self::Service => NameKind::Service,
+            _ => return None,
+        })
+    }
+
     /// Examples, for messages.
     pub const fn example_values(self) -> &'static str {
         match self {
-            Self::Everything | Self::Version4 | Self::Version6 => "",
+            Self::Everything | Self::Version4 | Self::Version6 | Self::SameTtl => "",
             Self::Number | Self::Icmp => "`3`, `> 3`, `in [3 5]`",
             Self::Count => "`100`, `> 10k`, `in [1 2]`",
             Self::Time => "`> 500` (ms), `<= 2s`",
+            Self::Moment => "`< 2026-11-21T13:00`, `2026-11-21T13:00:05.010`",
             Self::Protocol => "`tcp`, `17`, `in [tcp udp]`",
-            Self::Address => "`198.18.0.1`, `10.0.0.0/8`, `2001:2::/48`, `in [198.18.0.1 10.0.0.0/8]`",
+            Self::Address => "`198.18.0.1`, `10.0.0.0/8`, `in [198.18.0.1 2001:2::/48]`",
             Self::Mac => "`02:00:00:00:00:01`",
-            Self::Flags => "`S`, `SA`, `= 18`",
+            Self::Flags => "`S`, `SA`, `=S`, `= 18`",
             Self::Word => "`vxlan`",
+            Self::Country => "`DE`, `in [DE FR]`",
+            Self::Asn => "`64500`, `in [64500 64501]`",
+            Self::AsName => "`\"example net\"`, `in [one \"another one\"]`",
+            Self::Prefix => "`\"customer a\"`, `in [a b]`",
+            Self::Interface => "`uplink`, `in [uplink \"to office\"]`",
+            Self::Service => "`https`, `in [ssh domain]`",
             Self::Field => "`ingressVRFID = 5`, `9/8232`, `applicationName in [dns http]`",
         }
     }
@@ -91,6 +128,13 @@ const fn traffic_class(column: &'static str) -> ConditionOperand {
 const PACKETS: &str = "packetDeltaCount";
 const OCTETS: &str = "octetDeltaCount";
 const ICMP: &str = "icmpTypeCode";
+const SOURCE: &str = "sourceIPv6Address";
+const DESTINATION: &str = "destinationIPv6Address";
+const NAT: [&str; 2] = ["postNATSourceIPv6Address", "postNATDestinationIPv6Address"];
+const TTL_LEAST: &str = "minimumTTL";
+const MAX_TTL: &str = "maximumTTL";
+/// Entries of the label stack, from the outermost one on.
+const MPLS: [&str; 3] = ["mplsTopLabelStackSection", "mplsLabelStackSection2", "mplsLabelStackSection3"];
 
 macro_rules! terms {
     ($($($phrase:literal)+, $nfdump:expr, $syntax:ident, [$($operand:expr),*], $meaning:literal;)*) => {
@@ -109,25 +153,33 @@ use NfdumpForm::{Same, SameBut, Unknown};
 pub const TERMS: &[FilterTerm] = terms! {
     "any", Same, Everything, [], "every record";
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
-    "inet6" "ipv6", Same, Version6, [], "the addresses are not IPv4";
+    "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is of neither version";
     "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
         [column("protocolIdentifier")], "the protocol in IP";
     "ip" "host" "net", SameBut("nfdump also asks DNS for names; we take addresses only"), Address,
-        [column("sourceIPv6Address"), column("destinationIPv6Address")], "either end";
-    "src ip" "src host" "src net", Same, Address, [column("sourceIPv6Address")], "the end that sent, or was seen first";
-    "dst ip" "dst host" "dst net", Same, Address, [column("destinationIPv6Address")], "the other end";
+        [column(SOURCE), column(DESTINATION)], "either end";
+    "src ip" "src host" "src net", Same, Address, [column(SOURCE)], "the end that sent, or was seen first";
+    "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION)], "the other end";
     "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
     "src port", Same, Number, [column("sourceTransportPort")], "";
     "dst port", Same, Number, [column("destinationTransportPort")], "";
-    "icmp-type", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 8, mask: 0xff }],
+    "icmp-type" "icmp type", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 8, mask: 0xff }],
         "the type; the protocol has to be ICMP or ICMPv6";
-    "icmp-code", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 0, mask: 0xff }],
+    "icmp-code" "icmp code", Same, Icmp, [ConditionOperand::Bits { column: ICMP, shift: 0, mask: 0xff }],
         "the code; the protocol has to be ICMP or ICMPv6";
-    "flags", SameBut("nfdump has no `E` (ECE), `C` (CWR) and `N` (AE, once NS)"), Flags, [column("tcpControlBits")],
-        "TCP, and all these flags were seen; after `not`: none of them";
+    "flags", SameBut("nfdump has no `N` (AE, once NS); from 1.7.2 on its `not flags AF` is *not both*"), Flags, [column("tcpControlBits")],
+        "TCP, and all these flags were seen; after `not`: none of them; after `=`: these and no others";
     "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
     "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
+    "ttl", Same, Number, [column(TTL_LEAST), column(MAX_TTL)], "the least or the greatest TTL";
+    "min ttl", Same, Number, [column(TTL_LEAST)], "";
+    "max ttl", Same, Number, [column(MAX_TTL)], "";
+    "ttl equal", Same, SameTtl, [column(MAX_TTL), ConditionOperand::Difference { of: MAX_TTL, less: TTL_LEAST }],
+        "all packets had the same TTL; 0 counts as unknown";
+    "first seen", SameBut("nfdump takes local time"), Moment, [column("flowStartNanoseconds")],
+        "the time of the first packet; up to three decimals name a whole millisecond";
+    "last seen", SameBut("nfdump takes local time"), Moment, [column("flowEndNanoseconds")], "the time of the last packet";
     "packets" "in packets", Same, Count, [column(PACKETS)], "packets from source to destination";
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
     "bytes" "in bytes", Same, Count, [column(OCTETS)], "bytes of IP from source to destination";
@@ -144,50 +196,78 @@ pub const TERMS: &[FilterTerm] = terms! {
     "src vlan", Same, Number, [column("dot1qVlanId")], "outermost VLAN";
     "dst vlan", Same, Number, [column("postVlanId")], "VLAN behind the exporter";
     "inner vlan", Unknown, Number, [column("dot1qCustomerVlanId")], "the VLAN inside the outermost";
-    "as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpSourceAsNumber"), column("bgpDestinationAsNumber")], "either AS";
-    "src as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpSourceAsNumber")], "";
-    "dst as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpDestinationAsNumber")], "";
-    "next ip", SameBut("nfdump takes no networks and lists"), Address, [column("ipNextHopIPv6Address")], "next hop";
-    "bgpnext ip", SameBut("nfdump takes no networks and lists"), Address, [column("bgpNextHopIPv6Address")], "next hop of BGP";
-    "router ip", SameBut("nfdump takes no networks and lists"), Address, [column("exporterIPv6Address")], "the exporter";
+    "as", Same, Number, [column("bgpSourceAsNumber"), column("bgpDestinationAsNumber")], "either AS";
+    "src as", Same, Number, [column("bgpSourceAsNumber")], "";
+    "dst as", Same, Number, [column("bgpDestinationAsNumber")], "";
+    "next ip" "next net", Same, Address, [column("ipNextHopIPv6Address")], "next hop";
+    "bgp next ip" "bgp next net" "bgpnext ip", SameBut("nfdump takes no lists"), Address, [column("bgpNextHopIPv6Address")], "next hop of BGP";
+    "exporter ip" "exporter net" "router ip" "router net", SameBut("nfdump takes no lists"), Address, [column("exporterIPv6Address")], "the exporter";
     "observation domain id", Same, Number, [column("observationDomainId")], "of the exporter";
-    "xip" "nip" "xnet", Same, Address, [column("postNATSourceIPv6Address"), column("postNATDestinationIPv6Address")],
+    "nat ip" "nat net" "xip" "nip" "xnet", Same, Address, [column(NAT[0]), column(NAT[1])],
         "either address behind NAT";
-    "src xip" "src nip" "src xnet", Same, Address, [column("postNATSourceIPv6Address")], "";
-    "dst xip" "dst nip" "dst xnet", Same, Address, [column("postNATDestinationIPv6Address")], "";
-    "xport" "nport", Same, Number, [column("postNAPTSourceTransportPort"), column("postNAPTDestinationTransportPort")],
+    "src nat ip" "src nat net" "src xip" "src nip" "src xnet", Same, Address, [column(NAT[0])], "";
+    "dst nat ip" "dst nat net" "dst xip" "dst nip" "dst xnet", Same, Address, [column(NAT[1])], "";
+    "nat port" "xport" "nport", Same, Number, [column("postNAPTSourceTransportPort"), column("postNAPTDestinationTransportPort")],
         "either port behind NAT";
-    "src xport" "src nport", Same, Number, [column("postNAPTSourceTransportPort")], "";
-    "dst xport" "dst nport", Same, Number, [column("postNAPTDestinationTransportPort")], "";
-    "tunip", SameBut("nfdump takes no networks and lists"), Address,
+    "src nat port" "src xport" "src nport", Same, Number, [column("postNAPTSourceTransportPort")], "";
+    "dst nat port" "dst xport" "dst nport", Same, Number, [column("postNAPTDestinationTransportPort")], "";
+    "tun ip" "tun net" "tunip", Same, Address,
         [column("outerSourceIPv6Address"), column("outerDestinationIPv6Address")], "either end of the tunnel";
-    "src tunip", SameBut("nfdump takes no networks and lists"), Address, [column("outerSourceIPv6Address")], "";
-    "dst tunip", SameBut("nfdump takes no networks and lists"), Address, [column("outerDestinationIPv6Address")], "";
+    "src tun ip" "src tun net" "src tunip", Same, Address, [column("outerSourceIPv6Address")], "";
+    "dst tun ip" "dst tun net" "dst tunip", Same, Address, [column("outerDestinationIPv6Address")], "";
     "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`";
     "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN network, GTP tunnel, GRE key";
     "mac", SameBut("nfdump also looks at the two MAC addresses behind the exporter"), Mac,
         [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
+    "in mac", Same, Mac, [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in src mac" "src mac", Same, Mac, [column("sourceMacAddress")], "";
     "in dst mac" "dst mac", Same, Mac, [column("destinationMacAddress")], "";
-    "mpls label1", SameBut("nfdump 1.7.1 compares 12 of the 20 bits"), Number, [label("mplsTopLabelStackSection")], "outermost label";
-    "mpls label2", Same, Number, [label("mplsLabelStackSection2")], "";
-    "mpls label3", Same, Number, [label("mplsLabelStackSection3")], "";
-    "mpls exp1", Same, Number, [traffic_class("mplsTopLabelStackSection")], "its traffic class";
-    "mpls exp2", Same, Number, [traffic_class("mplsLabelStackSection2")], "";
-    "mpls exp3", Same, Number, [traffic_class("mplsLabelStackSection3")], "";
+    "mpls label0", SameBut("nfdump 1.7.1 counts labels from 1"), Number, [label(MPLS[0])], "outermost label";
+    "mpls label1", Same, Number, [label(MPLS[1])], "";
+    "mpls label2", Same, Number, [label(MPLS[2])], "";
+    "mpls any", SameBut("nfdump looks at ten labels"), Number, [label(MPLS[0]), label(MPLS[1]), label(MPLS[2])],
+        "one of the three labels that are kept";
+    "mpls exp0", Same, Number, [traffic_class(MPLS[0])], "traffic class of the outermost label";
+    "mpls exp1", Same, Number, [traffic_class(MPLS[1])], "";
+    "mpls exp2", Same, Number, [traffic_class(MPLS[2])], "";
+    "country" "geo", SameBut("nfdump needs its own file of countries (`-G`)"), Country,
+        [column(SOURCE), column(DESTINATION)], "[country](#names) of either end";
+    "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE)], "";
+    "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION)], "";
+    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT[0]), column(NAT[1])], "country of either address behind NAT";
+    "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT[0])], "";
+    "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT[1])], "";
+    "asn", Unknown, Asn, [column(SOURCE), column(DESTINATION)], "autonomous system of either address; `as` is what the exporter says";
+    "src asn", Unknown, Asn, [column(SOURCE)], "";
+    "dst asn", Unknown, Asn, [column(DESTINATION)], "";
+    "as name", Unknown, AsName, [column(SOURCE), column(DESTINATION)], "its name";
+    "src as name", Unknown, AsName, [column(SOURCE)], "";
+    "dst as name", Unknown, AsName, [column(DESTINATION)], "";
+    "name", Unknown, Prefix, [column(SOURCE), column(DESTINATION)], "name of your prefix that has either address";
+    "src name", Unknown, Prefix, [column(SOURCE)], "";
+    "dst name", Unknown, Prefix, [column(DESTINATION)], "";
+    "if name", Unknown, Interface, [column("ingressInterface"), column("egressInterface")], "name of either interface";
+    "in if name", Unknown, Interface, [column("ingressInterface")], "";
+    "out if name", Unknown, Interface, [column("egressInterface")], "";
+    "service", Unknown, Service, [], "either port is of this service";
     "field", Unknown, Field, [], "a field without a column, by its name at IANA or `enterprise/number`; alone: the record has it";
 };
 
 /// Terms of nfdump that are not supported, by their first words, with the reason or a replacement.
+/// An `N` at the end stands for any number.
 pub const MISSING: &[(&str, &str)] = &[
     ("count", "records have no numbers of their own; `--most` takes the first"),
+    ("cnt", "records have no numbers of their own; `--most` takes the first"),
     ("ident", "files have no name of their source; use a directory for each, or `router ip`"),
-    ("geo", "no database of countries"),
-    ("src geo", "no database of countries"),
-    ("dst geo", "no database of countries"),
     ("engine-type", "no column; use `field engineType`"),
+    ("engine type", "no column; use `field engineType`"),
     ("engine-id", "no column; use `field engineId`"),
-    ("sysid", "exporters have no numbers here; use `router ip` and `observation domain id`"),
+    ("engine id", "no column; use `field engineId`"),
+    ("exporter id", "exporters have no numbers here; use `exporter ip` and `observation domain id`"),
+    ("exporter sysid", "exporters have no numbers here; use `exporter ip` and `observation domain id`"),
+    ("sysid", "exporters have no numbers here; use `exporter ip` and `observation domain id`"),
+    ("fwdstat", "no column; use `field forwardingStatus`"),
+    ("ethertype", "no column; use `field ethernetType`"),
     ("prev as", "no column; use `field bgpPrevAdjacentAsNumber`"),
     ("next as", "no column; use `field bgpNextAdjacentAsNumber`"),
     ("mask", "no column; use `field sourceIPv4PrefixLength` and its like"),
@@ -196,23 +276,43 @@ pub const MISSING: &[(&str, &str)] = &[
     ("out mac", "no column; use `field postSourceMacAddress`, `postDestinationMacAddress`"),
     ("out src mac", "no column; use `field postSourceMacAddress`"),
     ("out dst mac", "no column; use `field postDestinationMacAddress`"),
-    ("mpls label4", "three labels are kept"),
-    ("mpls eos", "three labels are kept; use `mplsTopLabelStackSection`"),
+    ("mpls labelN", "three labels are kept: `label0` to `label2`"),
+    ("mpls expN", "three labels are kept: `exp0` to `exp2`"),
+    (
+        "mpls eos",
+        "three labels are kept, so the last one of a longer stack is not known; use `mplsTopLabelStackSection`",
+    ),
     ("flow", "a record is of one flow; `flowPart = 0` leaves the first of each"),
     ("flows", "a record is of one flow; `flowPart = 0` leaves the first of each"),
     ("flowdir", "no column; use `field flowDirection`"),
     ("tun proto", "use `tunnel`, which knows the kind"),
     ("observation point id", "no column; use `field observationPointId`"),
     ("payload", "records have no payload"),
+    ("in payload", "records have no payload"),
+    ("out payload", "records have no payload"),
     ("client latency", "no column; in `otherFields`"),
     ("server latency", "no column; in `otherFields`"),
     ("asa", "no column; use `field firewallEvent`"),
     ("nat event", "no column; use `field natEvent`"),
-    ("ingress", "no column; use `field ingressVRFID`"),
-    ("egress", "no column; use `field egressVRFID`"),
+    ("ingress vrf", "no column; use `field ingressVRFID`"),
+    ("egress vrf", "no column; use `field egressVRFID`"),
+    ("ingress acl", "no column; in `otherFields`"),
+    ("egress acl", "no column; in `otherFields`"),
+    ("nat pblock", "no column; in `otherFields`"),
+    ("in nat pblock", "no column; in `otherFields`"),
     ("pblock", "no column; in `otherFields`"),
+    ("pf", "records have nothing of a packet filter's log"),
     ("@include", "write `--filter \"$(cat FILE)\"`"),
 ];
+
+/// The reason why a phrase of nfdump is not supported, if it is one of [`MISSING`].
+pub(super) fn reason_of_absence(phrase: &str) -> Option<&'static str> {
+    let is_called = |name: &str| match name.strip_suffix('N') {
+        Some(start) => phrase.strip_prefix(start).is_some_and(|number| number.parse::<u32>().is_ok()),
+        None => name == phrase,
+    };
+    MISSING.iter().find(|(name, _)| is_called(name)).map(|(_, why)| *why)
+}
 
 #[cfg(test)]
 mod tests {

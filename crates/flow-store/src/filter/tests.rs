@@ -82,6 +82,9 @@ fn various() -> Vec<FlowRecord> {
         record.icmp = n << 8 | 3;
         record.key.destination_port = record.icmp;
     }
+    for record in records.iter_mut().step_by(7) {
+        record.ttl_min = 64;
+    }
     for (n, record) in (0_u8..).zip(records.iter_mut().skip(3).step_by(10)) {
         let mut foreign = record.foreign.as_deref().cloned().unwrap();
         let fields: [(u32, u16, &[u8]); 6] = [
@@ -180,12 +183,31 @@ const QUESTIONS: &[(&str, AgreesWith)] = &[
     ("tunnel id 16777214", |record| record.key.tunnel_id == 16_777_214),
     ("mac 02:00:00:00:00:02", |_| true),
     ("in src mac 02:00:00:00:00:02", |_| false),
-    ("mpls label1 1048561", |record| record.mpls[0] >> 12 == 1_048_561),
-    ("mpls exp1 0 and mpls label2 0", |_| true),
+    ("mpls label0 1048561", |record| record.mpls[0] >> 12 == 1_048_561),
+    ("mpls any 1048561", |record| record.mpls[0] >> 12 == 1_048_561),
+    ("mpls exp0 0 and mpls label1 0", |_| true),
+    ("icmp type 4 and icmp code 3", |record| matches!(record.key.protocol, 1 | 58) && record.icmp >> 8 == 4),
+    ("flags =S", |record| record.key.protocol == 6 && record.forward.tcp_flags == 2),
+    ("flags = sf", |record| record.key.protocol == 6 && record.forward.tcp_flags == 3),
+    ("flags != S", |record| record.key.protocol == 6 && record.forward.tcp_flags != 2),
+    ("ttl 64 and max ttl > 63", |record| record.ttl_max == 64),
+    ("min ttl < 64 and not ttl equal", |record| record.ttl_min < 64),
+    ("ttl equal", |record| record.ttl_min == record.ttl_max),
+    ("first seen >= 2026-11-21T13:01:40", |record| record.first_ns() >= THIRTEEN + 100 * SECOND),
+    ("first seen 2026-11-21T13:01:40.000", |record| record.first_ns() == THIRTEEN + 100 * SECOND),
+    ("first seen < 2026-11-21T14:01:40+01:00", |record| record.first_ns() < THIRTEEN + 100 * SECOND),
+    ("last seen > 2026-11-21T13:01:40.0000005", |record| record.last_ns() > THIRTEEN + 100 * SECOND + 500),
+    ("nat ip 198.18.0.9 and nat net 198.18.0.0 255.255.0.0", |record| record.foreign.is_some()),
+    ("src nat ip 198.18.0.9 or dst nat ip 198.18.0.9", |record| record.foreign.is_some()),
+    ("src nat port 11 and nat port in [12 13]", |record| record.foreign.is_some()),
+    ("bgp next ip 198.18.0.8 and next net 198.18.0.0/24", |record| record.foreign.is_some()),
+    ("exporter ip fd00::7 and exporter net fd00::/16", |_| true),
+    ("src tun ip 198.18.0.1 and tun net 198.18.0.0/24", |_| true),
+    ("in mac 02:00:00:00:00:02", |_| true),
     ("observedLoss = 1", |record| record.loss),
     ("flowpart 2", |record| record.part == 2),
     ("flowStartNanoseconds >= 1795266100000000000", |record| record.first_ns() >= THIRTEEN + 100 * SECOND),
-    ("maximumTTL = 64 and (minimumTTL < 64 or port 1)", |_| true),
+    ("maximumTTL = 64 and (minimumTTL < 64 or port 1)", |record| record.ttl_min < 64),
     ("not proto tcp && !(port 443 and proto udp)", |record| !matches!(record.key.protocol, 6 | 17)),
     ("src port 40001 or src port 40002 and proto tcp", |record| {
         record.key.source_port == 40_001 || record.key.source_port == 40_002 && record.key.protocol == 6
@@ -248,6 +270,17 @@ fn no_flags_of_several_is_none_of_them() {
     assert_eq!(kept(&files, &parsed("flags S and not flags AFRPU")), expected);
 }
 
+/// Neither IPv4 nor IPv6: a flow below IP.
+#[test]
+fn record_without_addresses_is_of_no_version() {
+    let mut bare = record(0);
+    (bare.key.source, bare.key.destination) = ([0; 16], [0; 16]);
+    let (_directory, files) = stored(&[bare, record(1)], [0; 16]);
+    for (text, expected) in [("ipv4", 1), ("ipv6", 0), ("not ipv4 and not ipv6", 1)] {
+        assert_eq!(kept(&files, &parsed(text)).len(), expected, "{text}");
+    }
+}
+
 #[test]
 fn row_groups_without_an_answer_are_not_read() {
     let (_directory, files) = stored(&various(), [0; 16]);
@@ -282,13 +315,14 @@ fn row_groups_without_an_answer_are_not_read() {
     assert_eq!(groups("not src port > 40099"), 2);
     assert_eq!(groups("next ip 203.0.113.1"), 0);
     assert_eq!(groups("flags = 1024"), 0);
+    assert_eq!((groups("first seen < 2026-11-21T12:59"), groups("first seen < 2026-11-21T13:00:49")), (0, 1));
     assert_eq!((groups("src ip 10.0.0.1"), groups("src ip 203.0.113.1")), (0, 8));
 }
 
 /// The text, the first line of the message, the marked part, and a word of the help.
 const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("src ip 10.0.0.1 and port http", "`http` is not a value for `port`", "http", "`> 3`"),
-    ("src", "`src` is not a complete condition", "src", "ip, mac, net"),
+    ("src", "`src` is not a complete condition", "src", "host, ip, mac"),
     ("colour red", "no condition begins with `colour`", "colour", "icmp-code"),
     ("port 80 port 90", "`and` or `or` is missing here", "port", "join"),
     ("(port 80", "this `(` is not closed", "(", "add `)`"),
@@ -299,7 +333,15 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
     ("src ip > 10.0.0.1", "`src ip` has no order; compare it with `=` or `!=`", ">", "10.0.0.0/8"),
     ("not", "a condition is missing here", "", "port > 1024"),
     ("port 80 and", "a condition is missing here", "", "port > 1024"),
-    ("geo CH", "nfdump's `geo` is not supported", "geo", "no database"),
+    (
+        "src geo CH",
+        "`src geo` needs a file with countries of addresses (MMDB, or the TSV of IPtoASN)",
+        "src",
+        "--names FILE",
+    ),
+    ("mpls label7 3", "nfdump's `mpls label7` is not supported", "mpls", "three labels are kept"),
+    ("src port in nat pblock", "nfdump's `in nat pblock` is not supported", "nat", "otherFields"),
+    ("first seen yesterday", "`yesterday` is not a value for `first seen`", "yesterday", "2026-11-21T13:00"),
     ("src net 10.0.0.0 255.0.255.0", "this is not a valid netmask", "255.0.255.0", "ones before the zeros"),
     ("packets >", "a value is missing after `packets >`", "", "10k"),
     ("port 80 or src port", "a value is missing after `src port`", "", "`> 3`"),
@@ -427,7 +469,7 @@ const PIECES: [&str; 31] = [
     "#",
     "\n",
     "geo",
-    "mpls label1",
+    "mpls label0",
 ];
 
 proptest! {

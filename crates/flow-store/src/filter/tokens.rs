@@ -11,6 +11,14 @@ pub(super) struct FilterToken<'a> {
     pub(super) at: usize,
 }
 
+impl<'a> FilterToken<'a> {
+    /// Its text without quotation marks.
+    pub(super) fn without_quotes(&self) -> &'a str {
+        // Both marks are single bytes.
+        if self.kind == TokenKind::Quoted { &self.text[1..self.text.len() - 1] } else { self.text }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenKind {
     Word,
@@ -102,11 +110,14 @@ fn first_token(rest: &str, at: usize) -> FilterToken<'_> {
         return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
     // Without a closing quotation mark the token is empty, which the caller reports at this place.
-    if let Some((quoted, _)) = rest.strip_prefix('"').and_then(|rest| rest.split_once('"')) {
-        return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
+    for mark in ['"', '\''] {
+        if let Some((quoted, _)) = rest.strip_prefix(mark).and_then(|rest| rest.split_once(mark)) {
+            return FilterToken { kind: TokenKind::Quoted, text: &rest[..quoted.len() + 2], at };
+        }
     }
     // Addresses, prefixes, times and names with dashes are single words.
-    let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':' | '/' | '-' | '_'));
+    let end =
+        rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':' | '/' | '-' | '+' | '_'));
     let text = &rest[..end.unwrap_or(rest.len())];
     let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
     FilterToken { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
@@ -123,6 +134,8 @@ mod tests {
             (found[3].kind, found[3].text, found[4].kind),
             (TokenKind::Quoted, r#""a (b) # c""#, TokenKind::Or)
         );
+        let single = split_tokens("field applicationName 'a \"b\"'").unwrap();
+        assert_eq!((single[2].kind, single[2].text), (TokenKind::Quoted, "'a \"b\"'"));
         assert!(split_tokens("field applicationName \"a").is_err());
     }
 

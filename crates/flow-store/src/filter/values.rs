@@ -5,7 +5,12 @@ use super::condition::mac_number;
 use super::ranges::ValueRange;
 use super::terms::TermSyntax;
 use crate::protocols;
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 use packetrig_flow::element::ElementKind;
+
+const NANOS_PER_MILLI: u128 = 1_000_000;
 
 const THOUSANDS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
@@ -16,7 +21,8 @@ const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h",
 pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
     match kind {
         ElementKind::Unsigned(64) => TermSyntax::Count,
-        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => TermSyntax::Number,
+        ElementKind::Unsigned(_) | ElementKind::Flag => TermSyntax::Number,
+        ElementKind::Time => TermSyntax::Moment,
         ElementKind::Address => TermSyntax::Address,
         ElementKind::Mac => TermSyntax::Mac,
         // `FilterParser::subject` never offers the column of fields.
@@ -35,6 +41,7 @@ pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> 
         TermSyntax::Mac => parse_mac(text).map(|mac| range_of_one(mac_number(mac))),
         TermSyntax::Protocol => protocols::protocol_number(text).map(|number| range_of_one(number.into())),
         TermSyntax::Count => parse_count(text).map(range_of_one),
+        TermSyntax::Moment => parse_moment(text),
         TermSyntax::Time => parse_scaled_number(text, &TIMES).map(range_of_one),
         _ => parse_plain_number(text).map(range_of_one),
     }
@@ -45,6 +52,23 @@ fn parse_plain_number(text: &str) -> Option<u64> {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
     }
+}
+
+/// The time of a text. With up to three decimals it is a whole millisecond: nfdump has no shorter times, and files of other
+/// exporters have nothing below it.
+fn parse_moment(text: &str) -> Option<ValueRange> {
+    if let Some(number) = parse_plain_number(text) {
+        return Some(range_of_one(number));
+    }
+    // First with an offset: a civil time would ignore it.
+    let time = match text.parse() {
+        Ok(time) => time,
+        Err(_) => text.parse::<DateTime>().ok()?.to_zoned(TimeZone::UTC).ok()?.timestamp(),
+    };
+    let least = u128::try_from(Timestamp::as_nanosecond(time)).ok()?;
+    let decimals = text.rsplit_once('.').map_or("", |(_, decimals)| decimals);
+    let decimals = decimals.bytes().take_while(u8::is_ascii_digit).count();
+    Some(ValueRange { least, greatest: least + if decimals > 3 { 0 } else { NANOS_PER_MILLI - 1 } })
 }
 
 /// A number with one of these units, or without.

@@ -109,7 +109,7 @@ impl ScanCounter<'_> {
 
     /// Adds the records of another thread.
     fn merge_counter(&mut self, mut other: Self) {
-        self.scanned.add_sum(other.scanned);
+        self.scanned.merge_sum(other.scanned);
         if self.sketch.is_some() || other.sketch.is_some() {
             self.begin_sketch();
             other.begin_sketch();

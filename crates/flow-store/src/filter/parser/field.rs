@@ -1,5 +1,6 @@
 //! Parses `field NAME` and what follows it: conditions on fields without a column.
 
+use super::named::WantedTexts;
 use super::{FilterParser, FilterSubject};
 use crate::columns::find_column;
 use crate::filter::error::FilterError;
@@ -27,7 +28,8 @@ impl FilterParser<'_> {
             return Ok(field_expression(field, FieldTest::Present, false));
         }
         if field.is_text() {
-            return self.parse_texts(field, &subject);
+            let WantedTexts { texts, is_negated } = self.parse_wanted_texts(&subject)?;
+            return Ok(field_expression(field, FieldTest::Texts(texts), is_negated));
         }
         let wanted = self.parse_wanted(&subject)?;
         Ok(field_expression(field, FieldTest::Values(wanted.set), wanted.is_negated))
@@ -67,11 +69,8 @@ impl FilterParser<'_> {
         )
     }
 
-    fn parse_texts(
-        &mut self,
-        field: FieldName,
-        subject: &FilterSubject,
-    ) -> Result<FilterExpression, FilterError> {
+    /// Reads a text, a comparison with one, or a list.
+    pub(super) fn parse_wanted_texts(&mut self, subject: &FilterSubject) -> Result<WantedTexts, FilterError> {
         let mut texts = Vec::new();
         let mut is_negated = false;
         if self.peek().text.eq_ignore_ascii_case("in") {
@@ -100,9 +99,9 @@ impl FilterParser<'_> {
             is_negated = self.parse_comparison(subject)? == TokenKind::Unequal;
             texts.push(self.parse_text(subject)?);
         }
-        // The test of a field searches them with a binary search.
+        // Tests search them with a binary search.
         texts.sort_unstable();
-        Ok(field_expression(field, FieldTest::Texts(texts), is_negated))
+        Ok(WantedTexts { texts, is_negated })
     }
 
     fn parse_text(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
@@ -111,8 +110,8 @@ impl FilterParser<'_> {
             return Err(self.not_a_value(subject));
         }
         self.next += 1;
-        // A quoted token includes its quotation marks. Texts are compared in lower case.
-        Ok(token.text.trim_matches('"').to_ascii_lowercase())
+        // Texts are compared in lower case.
+        Ok(token.without_quotes().to_ascii_lowercase())
     }
 }
 

@@ -5,6 +5,7 @@ use crate::filter::AddressPrefix;
 use crate::filter::condition::ValueTest;
 use crate::filter::error::FilterError;
 use crate::filter::ranges::{RangeSet, ValueRange};
+use crate::filter::terms::reason_of_absence;
 use crate::filter::tokens::{FilterToken, TokenKind};
 use crate::tcp_flags;
 use std::net::Ipv4Addr;
@@ -53,6 +54,13 @@ impl FilterParser<'_> {
 
     fn parse_list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
+        // nfdump's `port in nat pblock`.
+        let absent = self.peek_words(2).map(|words| format!("in {words}"));
+        if let Some(phrase) = absent
+            && let Some(why) = reason_of_absence(&phrase)
+        {
+            return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), why));
+        }
         if open.kind != TokenKind::OpenList {
             return Err(
                 self.error_here("a list begins with `[`", format!("possible: {}", subject.example_values()))
@@ -126,15 +134,32 @@ impl FilterParser<'_> {
     }
 
     pub(super) fn parse_flags(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
-        let token = self.peek();
         // Letters are tried first. Everything else is a number, with a comparison or without.
-        let mask = (token.kind == TokenKind::Word).then(|| tcp_flags::flag_mask(token.text)).flatten();
-        if let Some(mask) = mask {
+        if let Some(mask) = self.flags_at(self.next) {
             self.next += 1;
             return Ok(ValueTest::AllFlags(mask));
         }
+        // `flags =S`: these flags and no others.
+        let comparison = self.peek().kind;
+        if matches!(comparison, TokenKind::Equal | TokenKind::Unequal)
+            && let Some(mask) = self.flags_at(self.next + 1)
+        {
+            self.next += 2;
+            let exactly = RangeSet::new(vec![ValueRange::from_value(mask.into())]);
+            return Ok(ValueTest::Values(if comparison == TokenKind::Equal {
+                exactly
+            } else {
+                exactly.complement()
+            }));
+        }
         let wanted = self.parse_wanted(subject)?;
         Ok(ValueTest::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
+    }
+
+    /// The flags that the letters at a place stand for.
+    fn flags_at(&self, at: usize) -> Option<u64> {
+        let token = self.tokens.get(at).filter(|token| token.kind == TokenKind::Word)?;
+        tcp_flags::flag_mask(token.text)
     }
 
     pub(super) fn parse_word(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {

@@ -1,6 +1,8 @@
 //! Evaluation of questions about flow records: the same ten million records as nfdump has them and as we have them, the same
 //! questions to both in turn, the time of each, and whether the answers are the same. Run by `eval/run.sh flows`.
 
+mod filters;
+
 use anyhow::Context;
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::{Effort, directory, median};
@@ -129,6 +131,7 @@ fn main() -> anyhow::Result<()> {
     ))?;
     ask_all(&places, &mut output)?;
     ask_duckdb(&places[1], &mut output)?;
+    filters::ask_nfdumps_filters(files.path(), &mut output)?;
     output.finish()
 }
 

@@ -1,0 +1,176 @@
+//! Parses conditions on names: countries and systems of addresses, prefixes, interfaces, services. They become conditions on the
+//! addresses and numbers that have the names, so that testing a record costs no more than testing a list.
+
+use super::{FilterParser, FilterSubject, protocol_is, single_condition};
+use crate::filter::condition::{ConditionOperand, ValueTest};
+use crate::filter::error::FilterError;
+use crate::filter::expression::FilterExpression;
+use crate::filter::ranges::{RangeSet, ValueRange};
+use crate::names::{AddressTable, NameKind, country_code};
+use std::collections::BTreeMap;
+
+const EXPORTER: &str = "exporterIPv6Address";
+/// Maximum number of names that a message lists.
+const NAMES_SHOWN: usize = 8;
+
+/// Texts that a condition asks for, in lower case and sorted.
+pub(super) struct WantedTexts {
+    pub(super) texts: Vec<String>,
+    /// All other texts are wanted instead.
+    pub(super) is_negated: bool,
+}
+
+impl WantedTexts {
+    fn contains(&self, name: &str) -> bool {
+        self.texts.binary_search(&name.to_ascii_lowercase()).is_ok()
+    }
+}
+
+impl FilterParser<'_> {
+    /// Reads what follows a term that asks for names.
+    pub(super) fn parse_named(
+        &mut self,
+        subject: &FilterSubject,
+        kind: NameKind,
+    ) -> Result<FilterExpression, FilterError> {
+        if !self.names.has_kind(kind) {
+            let what = format!("`{}` needs {}", subject.phrase, kind.wanted_file());
+            return Err(self.error_before(subject, what, "name it by `--names FILE`"));
+        }
+        if kind == NameKind::AsNumber {
+            let wanted = self.parse_wanted(subject)?;
+            let systems = &self.names.systems;
+            let ranges = systems.ranges_where(|system| wanted.set.contains(system.number.into()));
+            return Ok(addresses_in(subject, ranges, wanted.is_negated));
+        }
+        let first = self.next;
+        let wanted = self.parse_wanted_texts(subject)?;
+        let names = self.names;
+        let found = match kind {
+            NameKind::Country => {
+                self.refuse_strange_countries(first, &wanted)?;
+                return Ok(addresses_named(subject, &names.countries, &wanted, |code| code));
+            }
+            NameKind::AsName | NameKind::AsNumber => {
+                return Ok(addresses_named(subject, &names.systems, &wanted, |system| &system.name));
+            }
+            NameKind::Prefix => {
+                self.refuse_unknown_names(first, &wanted, names.prefixes.values().iter())?;
+                return Ok(addresses_named(subject, &names.prefixes, &wanted, |name| name));
+            }
+            NameKind::Interface => {
+                self.refuse_unknown_names(first, &wanted, names.interfaces.values())?;
+                self.interfaces_named(subject, &wanted)
+            }
+            NameKind::Service => {
+                self.refuse_unknown_names(first, &wanted, names.services.values())?;
+                self.services_named(&wanted)
+            }
+        };
+        Ok(if wanted.is_negated { found.to_negated() } else { found })
+    }
+
+    /// An error at the words of a term that has been read.
+    fn error_before(&self, subject: &FilterSubject, what: String, help: &str) -> FilterError {
+        let words = subject.phrase.split(' ').count();
+        self.error_at(self.tokens[self.next.saturating_sub(words)], what, help)
+    }
+
+    fn refuse_strange_countries(&self, first: usize, wanted: &WantedTexts) -> Result<(), FilterError> {
+        match wanted.texts.iter().find(|text| country_code(text).is_none()) {
+            Some(text) => {
+                let what = format!("`{text}` is not a country");
+                Err(self.error_at(self.tokens[first], what, "write two letters: `DE`, `in [DE FR]`"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// A name that no file has is most probably misspelt, and would quietly match nothing.
+    fn refuse_unknown_names<'n>(
+        &self,
+        first: usize,
+        wanted: &WantedTexts,
+        known: impl Iterator<Item = &'n Box<str>> + Clone,
+    ) -> Result<(), FilterError> {
+        let is_known = |text: &String| known.clone().any(|name| name.to_ascii_lowercase() == *text);
+        let Some(unknown) = wanted.texts.iter().find(|text| !is_known(text)) else { return Ok(()) };
+        let mut shown: Vec<_> = known.map(|name| format!("`{name}`")).collect();
+        shown.sort_unstable();
+        shown.dedup();
+        let more = if shown.len() > NAMES_SHOWN { ", …" } else { "" };
+        shown.truncate(NAMES_SHOWN);
+        let help = format!("the files have {}{more}", shown.join(", "));
+        Err(self.error_at(self.tokens[first], format!("no file has the name `{unknown}`"), help))
+    }
+
+    /// Records with an interface of a wanted name.
+    fn interfaces_named(&self, subject: &FilterSubject, wanted: &WantedTexts) -> FilterExpression {
+        let mut numbers: BTreeMap<Option<[u8; 16]>, Vec<ValueRange>> = BTreeMap::new();
+        let mut parts = Vec::new();
+        for ((exporter, number), _) in self.names.interfaces.iter().filter(|(_, name)| wanted.contains(name))
+        {
+            let range = ValueRange::from_value((*number).into());
+            // The name for all exporters does not hold for those with a name of their own.
+            let others: Vec<_> =
+                self.names.interfaces.keys().filter(|(one, at)| at == number && one.is_some()).collect();
+            if exporter.is_some() || others.is_empty() {
+                numbers.entry(*exporter).or_default().push(range);
+            } else {
+                let own = others.iter().filter_map(|(one, _)| *one).map(address_range).collect();
+                parts.push(FilterExpression::All(vec![
+                    subject.expression_of_test(&ValueTest::Values(RangeSet::new(vec![range]))),
+                    column_in(EXPORTER, own).to_negated(),
+                ]));
+            }
+        }
+        for (exporter, ranges) in numbers {
+            let interface = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
+            parts.push(match exporter {
+                Some(exporter) => {
+                    FilterExpression::All(vec![column_in(EXPORTER, vec![address_range(exporter)]), interface])
+                }
+                None => interface,
+            });
+        }
+        FilterExpression::Any(parts)
+    }
+
+    /// Records with a port of a wanted service at either end.
+    fn services_named(&self, wanted: &WantedTexts) -> FilterExpression {
+        let mut ports: BTreeMap<u8, Vec<ValueRange>> = BTreeMap::new();
+        for ((protocol, port), _) in self.names.services.iter().filter(|(_, name)| wanted.contains(name)) {
+            ports.entry(*protocol).or_default().push(ValueRange::from_value((*port).into()));
+        }
+        let parts = ports.into_iter().map(|(protocol, ranges)| {
+            let either = PORTS.map(|column| column_in(column, ranges.clone())).to_vec();
+            FilterExpression::All(vec![protocol_is(&[protocol.into()]), FilterExpression::Any(either)])
+        });
+        FilterExpression::Any(parts.collect())
+    }
+}
+
+const PORTS: [&str; 2] = ["sourceTransportPort", "destinationTransportPort"];
+
+fn address_range(address: [u8; 16]) -> ValueRange {
+    ValueRange::from_value(u128::from_be_bytes(address))
+}
+
+fn column_in(column: &'static str, ranges: Vec<ValueRange>) -> FilterExpression {
+    single_condition(ConditionOperand::Column(column), ValueTest::Values(RangeSet::new(ranges)))
+}
+
+fn addresses_named<T>(
+    subject: &FilterSubject,
+    table: &AddressTable<T>,
+    wanted: &WantedTexts,
+    name: impl Fn(&T) -> &str,
+) -> FilterExpression {
+    let ranges = table.ranges_where(|value| wanted.contains(name(value)));
+    addresses_in(subject, ranges, wanted.is_negated)
+}
+
+fn addresses_in(subject: &FilterSubject, ranges: Vec<ValueRange>, is_negated: bool) -> FilterExpression {
+    let found = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
+    if is_negated { found.to_negated() } else { found }
+}

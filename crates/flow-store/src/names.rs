@@ -1,0 +1,191 @@
+//! Names of what records have as numbers: countries and autonomous systems of addresses, prefixes, interfaces and services. They come
+//! from files of the user; nothing is looked up in a network.
+//!
+//! ```text
+//!  MMDB, IPtoASN, prefixes   ranges of addresses -> AddressTable, laid over those of earlier files
+//!  interfaces, services      numbers -> names
+//! ```
+//! Invariant: the memory that a file takes is bounded by its length, whatever its bytes are.
+
+mod address_table;
+mod columns;
+mod csv;
+mod lists;
+mod mmdb;
+
+use super::Error;
+pub(super) use address_table::AddressTable;
+use address_table::RangeList;
+pub(super) use columns::NameCells;
+pub use columns::{NAME_COLUMNS, NameColumn, NameValue, find_name_column};
+pub(super) use lists::country_code;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Longest file that is read.
+const MAX_FILE: u64 = 1 << 30;
+
+/// Kinds of names in files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameKind {
+    Country,
+    AsNumber,
+    AsName,
+    Prefix,
+    Interface,
+    Service,
+}
+
+impl NameKind {
+    /// The files that have it, for messages.
+    pub const fn wanted_file(self) -> &'static str {
+        match self {
+            Self::Country => "a file with countries of addresses (MMDB, or the TSV of IPtoASN)",
+            Self::AsNumber | Self::AsName => {
+                "a file with autonomous systems of addresses (MMDB, or the TSV of IPtoASN)"
+            }
+            Self::Prefix => "a CSV file of lines `prefix,name`",
+            Self::Interface => "a CSV file of lines `exporter,ifindex,name`",
+            Self::Service => "a list of services (IANA's CSV, or /etc/services)",
+        }
+    }
+}
+
+/// An autonomous system, with its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AutonomousSystem {
+    pub(super) number: u32,
+    pub(super) name: Box<str>,
+}
+
+/// An interface: its exporter, or any exporter, and its number.
+pub(super) type InterfacePlace = (Option<[u8; 16]>, u32);
+
+/// Names from files of the user.
+#[derive(Clone, Debug, Default)]
+pub struct FlowNames {
+    pub(super) countries: AddressTable<Box<str>>,
+    pub(super) systems: AddressTable<AutonomousSystem>,
+    pub(super) prefixes: AddressTable<Box<str>>,
+    pub(super) interfaces: BTreeMap<InterfacePlace, Box<str>>,
+    /// By protocol and port.
+    pub(super) services: BTreeMap<(u8, u16), Box<str>>,
+}
+
+/// Why the content of a file gives no names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamesFault {
+    /// Line of the file, if it is a text.
+    line: Option<usize>,
+    why: String,
+}
+
+impl NamesFault {
+    fn new(why: impl Into<String>) -> Self {
+        Self { line: None, why: why.into() }
+    }
+
+    fn at_line(line: usize, why: impl Into<String>) -> Self {
+        Self { line: Some(line), why: why.into() }
+    }
+}
+
+impl fmt::Display for NamesFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        f.write_str(&self.why)
+    }
+}
+
+impl FlowNames {
+    /// Reads files. If several name the same thing, the last one decides.
+    pub fn read_files(paths: &[PathBuf]) -> Result<Self, Error> {
+        let mut names = Self::default();
+        for path in paths {
+            let content = read_bounded(path)?;
+            names
+                .add_content(&content)
+                .map_err(|fault| Error::Names { path: path.clone(), why: fault.to_string() })?;
+        }
+        Ok(names)
+    }
+
+    /// Adds the names in the content of a file, which is recognised by itself.
+    pub fn add_content(&mut self, content: &[u8]) -> Result<(), NamesFault> {
+        if content.starts_with(&[0x1f, 0x8b]) {
+            return Err(NamesFault::new("the file is compressed; unpack it with gunzip"));
+        }
+        if let Some(database) = mmdb::Database::open(content)? {
+            let found = database.read_ranges()?;
+            return self.add_ranges(
+                found.countries,
+                found.systems,
+                NamesFault::new("no address of the database has a country or an autonomous system"),
+            );
+        }
+        let text = std::str::from_utf8(content)
+            .map_err(|_| NamesFault::new("it is neither an MMDB database nor a text in UTF-8"))?;
+        lists::add_text(self, text)
+    }
+
+    fn add_ranges(
+        &mut self,
+        countries: RangeList<Box<str>>,
+        systems: RangeList<AutonomousSystem>,
+        nothing: NamesFault,
+    ) -> Result<(), NamesFault> {
+        if countries.is_empty() && systems.is_empty() {
+            return Err(nothing);
+        }
+        self.countries.lay_over(countries.into_table());
+        self.systems.lay_over(systems.into_table());
+        Ok(())
+    }
+
+    /// Returns whether a file has names of this kind.
+    pub fn has_kind(&self, kind: NameKind) -> bool {
+        match kind {
+            NameKind::Country => !self.countries.is_empty(),
+            NameKind::AsNumber | NameKind::AsName => !self.systems.is_empty(),
+            NameKind::Prefix => !self.prefixes.is_empty(),
+            NameKind::Interface => !self.interfaces.is_empty(),
+            NameKind::Service => !self.services.is_empty(),
+        }
+    }
+
+    /// The name of an interface; empty if it has none.
+    pub(super) fn interface_name(&self, exporter: [u8; 16], number: u64) -> &str {
+        let Ok(number) = u32::try_from(number) else { return "" };
+        let own = self.interfaces.get(&(Some(exporter), number));
+        own.or_else(|| self.interfaces.get(&(None, number))).map_or("", |name| name)
+    }
+
+    /// The name of the service at the lower of two ports that has one; empty if neither has.
+    pub(super) fn service_name(&self, protocol: u64, ports: [u64; 2]) -> &str {
+        let Ok(protocol) = u8::try_from(protocol) else { return "" };
+        let [one, other] = ports;
+        let mut names = [one.min(other), one.max(other)]
+            .into_iter()
+            .filter_map(|port| self.services.get(&(protocol, u16::try_from(port).ok()?)));
+        names.next().map_or("", |name| name)
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, Error> {
+    let file = std::fs::File::open(path).map_err(Error::file("read", path))?;
+    let mut content = Vec::new();
+    // One byte more shows that the file is too long.
+    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(Error::file("read", path))?;
+    if content.len() as u64 > MAX_FILE {
+        let why = format!("it has more than {MAX_FILE} bytes");
+        return Err(Error::Names { path: path.to_owned(), why });
+    }
+    Ok(content)
+}
+
+#[cfg(test)]
+mod tests;

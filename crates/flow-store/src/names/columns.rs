@@ -1,0 +1,211 @@
+//! Columns that no file of records has: names of what is in the other columns.
+
+use super::{FlowNames, NameKind};
+use crate::cells::{CodedCells, ColumnCells};
+use crate::columns::{counterpart_column, without_dashes};
+use crate::scan::RowChunk;
+
+/// A column of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NameColumn {
+    /// Name on the command line and in JSON.
+    pub short: &'static str,
+    pub kind: NameKind,
+    pub meaning: &'static str,
+    pub(crate) source: NameSource,
+}
+
+/// The columns whose value is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NameSource {
+    Address(&'static str),
+    /// A column with the number of an interface.
+    Interface(&'static str),
+    /// The lower of the two ports that has a name.
+    Service,
+}
+
+/// A value of a column of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameValue<'a> {
+    /// 0 if it is not known.
+    Number(u32),
+    /// Empty if it is not known.
+    Word(&'a str),
+}
+
+const SOURCE: NameSource = NameSource::Address("sourceIPv6Address");
+const DESTINATION: NameSource = NameSource::Address("destinationIPv6Address");
+const EXPORTER: &str = "exporterIPv6Address";
+const SERVICE: [&str; 3] = ["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"];
+
+macro_rules! name_columns {
+    ($($short:literal $kind:ident $source:expr, $meaning:literal;)*) => {
+        &[$(NameColumn { short: $short, kind: NameKind::$kind, meaning: $meaning, source: $source }),*]
+    };
+}
+
+pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
+    "src-country" Country SOURCE, "country of the source, two letters";
+    "dst-country" Country DESTINATION, "country of the destination";
+    "src-asn" AsNumber SOURCE, "autonomous system of the source by its address; `src-as` is what the exporter says";
+    "dst-asn" AsNumber DESTINATION, "the same for the destination";
+    "src-as-name" AsName SOURCE, "name of that system";
+    "dst-as-name" AsName DESTINATION, "the same for the destination";
+    "src-name" Prefix SOURCE, "name of the longest of your prefixes that has the source";
+    "dst-name" Prefix DESTINATION, "the same for the destination";
+    "in-if-name" Interface NameSource::Interface("ingressInterface"), "interface where the flow came in";
+    "out-if-name" Interface NameSource::Interface("egressInterface"), "interface where it left the exporter";
+    "service" Service NameSource::Service, "service at the lower port that has one";
+};
+
+/// The column of names that a user names by this word, with or without dashes.
+pub fn find_name_column(word: &str) -> Option<&'static NameColumn> {
+    let word = without_dashes(word);
+    NAME_COLUMNS.iter().find(|column| without_dashes(column.short) == word)
+}
+
+impl NameColumn {
+    /// Returns whether it differs between the two directions of a record.
+    pub(crate) fn is_of_direction(&self) -> bool {
+        matches!(self.source, NameSource::Address(column) if counterpart_column(column) != column)
+    }
+
+    /// The columns of records that it needs, for both directions.
+    pub fn needed_columns(&self) -> Vec<&'static str> {
+        match self.source {
+            NameSource::Address(column) => vec![column, counterpart_column(column)],
+            NameSource::Interface(column) => vec![column, EXPORTER],
+            NameSource::Service => SERVICE.to_vec(),
+        }
+    }
+
+    /// Finds its values in a chunk, or those of the reverse direction.
+    pub(crate) fn name_cells<'a>(
+        &self,
+        names: &'a FlowNames,
+        chunk: &'a RowChunk,
+        is_back: bool,
+    ) -> NameCells<'a> {
+        match self.source {
+            NameSource::Address(column) => {
+                let column = if is_back { counterpart_column(column) } else { column };
+                let ColumnCells::Addresses(cells) = chunk.column(column) else {
+                    return NameCells::Unknown(unknown_value(self.kind));
+                };
+                // A large dictionary has addresses that are not in the chunk.
+                if cells.dictionary_length() > 2 * chunk.rows {
+                    return NameCells::Addresses { cells, names, kind: self.kind };
+                }
+                NameCells::Named(cells.map_values(|address| address_value(names, self.kind, *address)))
+            }
+            NameSource::Interface(column) => NameCells::Interfaces {
+                names,
+                exporter: chunk.column(EXPORTER),
+                interface: chunk.column(column),
+            },
+            NameSource::Service => {
+                let [protocol, one, other] = SERVICE.map(|column| chunk.column(column));
+                NameCells::Services { names, protocol, ports: [one, other] }
+            }
+        }
+    }
+
+    /// Its value in a row of a chunk.
+    pub fn value_in_row<'a>(&self, names: &'a FlowNames, chunk: &RowChunk, row: usize) -> NameValue<'a> {
+        let number = |column: &str| chunk.column(column).number_at(row);
+        match self.source {
+            NameSource::Address(column) => {
+                address_value(names, self.kind, chunk.column(column).address_at(row))
+            }
+            NameSource::Interface(column) => {
+                NameValue::Word(names.interface_name(chunk.column(EXPORTER).address_at(row), number(column)))
+            }
+            NameSource::Service => {
+                let [protocol, one, other] = SERVICE.map(number);
+                NameValue::Word(names.service_name(protocol, [one, other]))
+            }
+        }
+    }
+}
+
+const fn unknown_value(kind: NameKind) -> NameValue<'static> {
+    if matches!(kind, NameKind::AsNumber) { NameValue::Number(0) } else { NameValue::Word("") }
+}
+
+fn address_value(names: &FlowNames, kind: NameKind, address: [u8; 16]) -> NameValue<'_> {
+    let word = match kind {
+        NameKind::AsNumber => {
+            return NameValue::Number(names.systems.value_of(address).map_or(0, |system| system.number));
+        }
+        NameKind::AsName => names.systems.value_of(address).map(|system| &system.name),
+        NameKind::Country => names.countries.value_of(address),
+        NameKind::Prefix => names.prefixes.value_of(address),
+        NameKind::Interface | NameKind::Service => None,
+    };
+    NameValue::Word(word.map_or("", |word| word))
+}
+
+/// The values of a column of names in a chunk.
+pub(crate) enum NameCells<'a> {
+    /// The file has no such column.
+    Unknown(NameValue<'a>),
+    /// Each address of the dictionary is looked up once.
+    Named(CodedCells<NameValue<'a>>),
+    Addresses {
+        cells: &'a CodedCells<[u8; 16]>,
+        names: &'a FlowNames,
+        kind: NameKind,
+    },
+    Interfaces {
+        names: &'a FlowNames,
+        exporter: &'a ColumnCells,
+        interface: &'a ColumnCells,
+    },
+    Services {
+        names: &'a FlowNames,
+        protocol: &'a ColumnCells,
+        ports: [&'a ColumnCells; 2],
+    },
+}
+
+impl<'a> NameCells<'a> {
+    pub(crate) fn value_at(&self, row: usize) -> NameValue<'a> {
+        match self {
+            Self::Unknown(value) => *value,
+            Self::Named(cells) => cells.get(row).copied().unwrap_or(NameValue::Word("")),
+            Self::Addresses { cells, names, kind } => {
+                address_value(names, *kind, cells.get(row).copied().unwrap_or_default())
+            }
+            Self::Interfaces { names, exporter, interface } => {
+                NameValue::Word(names.interface_name(exporter.address_at(row), interface.number_at(row)))
+            }
+            Self::Services { names, protocol, ports } => NameValue::Word(
+                names.service_name(protocol.number_at(row), ports.map(|cells| cells.number_at(row))),
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::FlowFilter;
+
+    /// The page's table is made of the list: on a difference, the right rows are in the message.
+    #[test]
+    fn page_lists_the_columns_of_names_and_their_terms() {
+        let page = include_str!("../../../../docs/book/flow-questions.md");
+        let term = |column: &NameColumn| column.short.replace('-', " ");
+        let row = |column: &NameColumn| {
+            format!("| `{}` | `{}` | {} |\n", column.short, term(column), column.meaning)
+        };
+        let rows: String = NAME_COLUMNS.iter().map(row).collect();
+        assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");
+        for column in NAME_COLUMNS {
+            let refused = format!("{} x", term(column)).parse::<FlowFilter>().unwrap_err().to_string();
+            assert!(refused.contains(column.kind.wanted_file()), "{refused}");
+            assert_eq!(find_name_column(&column.short.replace('-', "")), Some(column));
+        }
+    }
+}

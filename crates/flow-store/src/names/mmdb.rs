@@ -1,0 +1,246 @@
+//! Reads databases in MaxMind's format (MMDB 2.0): a binary tree of address bits, whose leaves point to values.
+//!
+//! The tree is walked once, and its leaves become ranges. Databases of MaxMind, DB-IP, IPinfo and IPLocate name the same
+//! things differently; the usual names are known.
+//!
+//! Invariant: any bytes end in ranges or in an error, in a time and a memory that are bounded by their number.
+
+#[cfg(test)]
+pub(super) mod sample;
+mod values;
+
+use super::lists::country_code;
+use super::{AutonomousSystem, NamesFault, RangeList};
+use packetrig_flow::MAPPED;
+use std::collections::HashMap;
+use values::{MAX_PARTS, MmdbValue, ValueReader};
+
+/// Stands before the metadata.
+const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
+/// The metadata is at most so far from the end of the file.
+const MAX_METADATA: usize = 128 * 1024;
+/// Zeros between the tree and the values.
+const SEPARATOR: usize = 16;
+
+/// A database that is open.
+pub(super) struct Database<'a> {
+    tree: &'a [u8],
+    values: &'a [u8],
+    node_count: usize,
+    /// Bytes of a node: two records of 24, 28 or 32 bits.
+    node_bytes: usize,
+    is_v6: bool,
+}
+
+/// The ranges of a database.
+#[derive(Default)]
+pub(super) struct FoundRanges {
+    pub(super) countries: RangeList<Box<str>>,
+    pub(super) systems: RangeList<AutonomousSystem>,
+}
+
+/// Target of a record of a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TreeRecord {
+    Node(usize),
+    Nothing,
+    /// The place of a value.
+    Value(usize),
+}
+
+/// Addresses with the same first bits.
+#[derive(Clone, Copy)]
+struct TreePlace {
+    bits: u128,
+    length: u32,
+}
+
+impl<'a> Database<'a> {
+    /// Opens a database; `None` if the bytes are none.
+    pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
+        let tail = content.len().saturating_sub(MAX_METADATA);
+        let marker = content[tail..].windows(MARKER.len()).rposition(|window| window == MARKER);
+        let Some(marker) = marker else { return Ok(None) };
+        let metadata = ValueReader::new(&content[tail + marker + MARKER.len()..], MAX_PARTS).read_value(0);
+        let damaged = || NamesFault::new("the MMDB database is damaged: its metadata cannot be read");
+        let metadata = metadata.ok_or_else(damaged)?;
+        let number = |name: &str| metadata.member(name)?.number();
+        let nodes = number("node_count").ok_or_else(damaged)?;
+        let bits = number("record_size").ok_or_else(damaged)?;
+        let node_bytes = match bits {
+            24 => 6,
+            28 => 7,
+            32 => 8,
+            bits => return Err(NamesFault::new(format!("records of {bits} bits are not MMDB 2.0"))),
+        };
+        let content = &content[..tail + marker];
+        let tree_bytes = usize::try_from(nodes).ok().and_then(|nodes| nodes.checked_mul(node_bytes));
+        let parts = tree_bytes.and_then(|bytes| content.split_at_checked(bytes));
+        let Some((tree, values)) = parts.filter(|(_, values)| values.len() >= SEPARATOR) else {
+            return Err(NamesFault::new("the MMDB database is damaged: its tree is longer than the file"));
+        };
+        let node_count = tree.len() / node_bytes;
+        let is_v6 = number("ip_version") == Some(6);
+        Ok(Some(Self { tree, values: &values[SEPARATOR..], node_count, node_bytes, is_v6 }))
+    }
+
+    /// The ranges of all addresses with a country or an autonomous system.
+    pub(super) fn read_ranges(&self) -> Result<FoundRanges, NamesFault> {
+        let mut walk = TreeWalk {
+            database: self,
+            found: FoundRanges::default(),
+            entries: HashMap::new(),
+            // Each node once, and the nodes above IPv4 again.
+            visits_left: self.node_count + 128,
+            // Values share their parts by pointers, but the parts of all leaves are still fewer than bytes.
+            parts_left: MAX_PARTS.saturating_add(self.values.len().saturating_mul(16)),
+        };
+        let root = if self.node_count == 0 { TreeRecord::Nothing } else { TreeRecord::Node(0) };
+        let whole = TreePlace { bits: 0, length: 0 };
+        let ipv4 = if self.is_v6 { self.ipv4_root(root) } else { root };
+        if self.is_v6 {
+            // Databases repeat the tree of IPv4 below prefixes such as 2002::/16.
+            walk.add_below(root, whole, Some(ipv4))?;
+        }
+        // Addresses of IPv4 are mapped into IPv6 here (RFC 4291, section 2.5.5.2).
+        let mut mapped = [0; 16];
+        mapped[..12].copy_from_slice(&MAPPED);
+        walk.add_below(ipv4, TreePlace { bits: u128::from_be_bytes(mapped), length: 96 }, None)?;
+        Ok(walk.found)
+    }
+
+    /// The record for all addresses of IPv4, which follow 96 bits of zero.
+    fn ipv4_root(&self, root: TreeRecord) -> TreeRecord {
+        (0..96).fold(root, |record, _| match record {
+            TreeRecord::Node(node) => self.record_of(node, 0),
+            leaf => leaf,
+        })
+    }
+
+    /// The record of a node for a next bit.
+    fn record_of(&self, node: usize, side: usize) -> TreeRecord {
+        let Some(bytes) = self.tree.get(node * self.node_bytes..(node + 1) * self.node_bytes) else {
+            return TreeRecord::Nothing;
+        };
+        let number = match (self.node_bytes, side) {
+            (6, side) => big_endian(&bytes[side * 3..side * 3 + 3]),
+            // The middle byte has the highest four bits of both records.
+            (7, 0) => usize::from(bytes[3] >> 4) << 24 | big_endian(&bytes[..3]),
+            (7, _) => usize::from(bytes[3] & 0xf) << 24 | big_endian(&bytes[4..]),
+            (_, side) => big_endian(&bytes[side * 4..side * 4 + 4]),
+        };
+        match number.checked_sub(self.node_count) {
+            None => TreeRecord::Node(number),
+            Some(0) => TreeRecord::Nothing,
+            Some(beyond) => beyond.checked_sub(SEPARATOR).map_or(TreeRecord::Nothing, TreeRecord::Value),
+        }
+    }
+}
+
+fn big_endian(bytes: &[u8]) -> usize {
+    bytes.iter().fold(0, |number, &byte| number << 8 | usize::from(byte))
+}
+
+/// Numbers of the values that the ranges of a leaf have.
+#[derive(Clone, Copy, Default)]
+struct LeafEntries {
+    country: Option<u32>,
+    system: Option<u32>,
+}
+
+struct TreeWalk<'a> {
+    database: &'a Database<'a>,
+    found: FoundRanges,
+    /// By the place of a value: thousands of leaves share one.
+    entries: HashMap<usize, LeafEntries>,
+    visits_left: usize,
+    parts_left: usize,
+}
+
+impl TreeWalk<'_> {
+    /// Adds the ranges below a record, but not those below `except`.
+    fn add_below(
+        &mut self,
+        record: TreeRecord,
+        place: TreePlace,
+        except: Option<TreeRecord>,
+    ) -> Result<(), NamesFault> {
+        let mut waiting = vec![(record, place)];
+        while let Some((record, place)) = waiting.pop() {
+            match record {
+                TreeRecord::Nothing => {}
+                TreeRecord::Value(at) => self.add_leaf(at, place)?,
+                TreeRecord::Node(_) if except == Some(record) => {}
+                TreeRecord::Node(node) => {
+                    // A tree that is well made has each node once, and ends after the bits of an address.
+                    let next = self.visits_left.checked_sub(1).filter(|_| place.length < 128);
+                    self.visits_left = next.ok_or_else(|| {
+                        NamesFault::new("the MMDB database is damaged: its tree has a loop")
+                    })?;
+                    let length = place.length + 1;
+                    let one = TreePlace { bits: place.bits | 1 << (128 - length), length };
+                    waiting.push((self.database.record_of(node, 1), one));
+                    waiting.push((self.database.record_of(node, 0), TreePlace { length, ..place }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_leaf(&mut self, at: usize, place: TreePlace) -> Result<(), NamesFault> {
+        let entries = match self.entries.get(&at) {
+            Some(known) => *known,
+            None => self.read_entries(at)?,
+        };
+        let last = place.bits | u128::MAX.checked_shr(place.length).unwrap_or(0);
+        if let Some(country) = entries.country {
+            self.found.countries.add_entry(place.bits, last, country);
+        }
+        if let Some(system) = entries.system {
+            self.found.systems.add_entry(place.bits, last, system);
+        }
+        Ok(())
+    }
+
+    fn read_entries(&mut self, at: usize) -> Result<LeafEntries, NamesFault> {
+        let parts = MAX_PARTS.min(self.parts_left);
+        let mut reader = ValueReader::new(self.database.values, parts);
+        let value = reader.read_value(at);
+        self.parts_left -= parts - reader.parts_left();
+        let value = value.ok_or_else(|| {
+            NamesFault::new(format!("the MMDB database is damaged: value {at} cannot be read"))
+        })?;
+        let entries = LeafEntries {
+            country: country_of(&value).map(|code| self.found.countries.entry_of(code)),
+            system: system_of(&value).map(|system| self.found.systems.entry_of(system)),
+        };
+        self.entries.insert(at, entries);
+        Ok(entries)
+    }
+}
+
+/// The country of a leaf. The registered one is that of the owner, where the country of use is not known.
+fn country_of(leaf: &MmdbValue<'_>) -> Option<Box<str>> {
+    let nested = ["country", "registered_country"]
+        .iter()
+        .find_map(|name| leaf.member(name)?.member("iso_code")?.text());
+    let flat = ["country_code", "country"].iter().find_map(|name| leaf.member(name)?.text());
+    country_code(nested.or(flat)?)
+}
+
+fn system_of(leaf: &MmdbValue<'_>) -> Option<AutonomousSystem> {
+    let number = ["autonomous_system_number", "asn", "as_number"].iter().find_map(|name| {
+        let value = leaf.member(name)?;
+        // IPinfo writes `AS64500`.
+        value.number().or_else(|| value.text()?.trim_start_matches("AS").parse().ok())
+    })?;
+    let names = ["autonomous_system_organization", "as_name", "as_organization", "organization", "name"];
+    let name = names.iter().find_map(|name| leaf.member(name)?.text()).unwrap_or("");
+    Some(AutonomousSystem {
+        number: u32::try_from(number).ok().filter(|number| *number > 0)?,
+        name: name.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

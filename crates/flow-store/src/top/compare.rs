@@ -1,0 +1,228 @@
+//! Changes between two sets of records: groups that are new, gone, grown or shrunk.
+//!
+//! Both sides are counted apart. The largest groups of each are candidates; the sum of a candidate on the other side is exact, and is
+//! counted in one more scan if it is not among the largest there. So every number of the answer is exact. A group that is on neither
+//! list is smaller than the smallest of both lists on both sides, and so is its change: [`CompareAnswer::uncompared_rate`].
+
+use super::counter::CountedGroups;
+use super::listed::{ListedGroups, sums_of_groups};
+use super::{GroupSum, GroupTotals, MAX_GROUPS, TopOrder, TopQuestion, count_groups};
+use crate::Error;
+use crate::filter::FlowFilter;
+use crate::grouping::{FlowGrouping, GroupValue};
+use crate::scan::ScanTerms;
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Maximum number of candidates of each side.
+const MAX_CANDIDATES: usize = 1 << 17;
+const NANOS_PER_SECOND: f64 = 1e9;
+/// A set of records without a window is at least so long.
+const LENGTH_LEAST_NS: u64 = 1_000_000_000;
+
+/// One of two sets of records.
+#[derive(Clone, Debug)]
+pub struct ComparedSide<'a> {
+    pub files: &'a [PathBuf],
+    pub filter: FlowFilter,
+    /// Length of its time; without it, the time from its first packet to its last, and a second at least.
+    pub length_ns: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct CompareQuestion {
+    pub grouping: FlowGrouping,
+    /// A sum: bytes, packets or flows.
+    pub order: TopOrder,
+    /// Maximum number of changes that are shown.
+    pub most: usize,
+    /// Kinds of changes that are shown; none means all.
+    pub only: Vec<ChangeKind>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ChangeKind {
+    New,
+    Gone,
+    Grown,
+    Shrunk,
+}
+
+/// A group on both sides.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupChange {
+    pub values: Vec<GroupValue>,
+    pub kind: ChangeKind,
+    /// Its sums on side A and on side B.
+    pub sums: [GroupTotals; 2],
+}
+
+/// The changes between two sides.
+#[derive(Clone, Debug, Default)]
+pub struct CompareAnswer {
+    /// The largest changes, largest first.
+    pub changes: Vec<GroupChange>,
+    pub totals: [GroupSum; 2],
+    pub lengths_ns: [u64; 2],
+    /// Groups of each kind, those not shown too.
+    pub kinds: BTreeMap<ChangeKind, u64>,
+    /// There are more groups than candidates: `kinds` are those of the candidates.
+    pub has_other_groups: bool,
+    /// Changes below this rate may be missing, because not all groups could be compared.
+    pub uncompared_rate: Option<f64>,
+    /// Files were removed or replaced while they were read.
+    pub files_have_changed: bool,
+}
+
+impl TopOrder {
+    /// The amount that it counts of a sum: bits for an order by bytes.
+    fn amount_of(self, sum: GroupTotals) -> u64 {
+        match self {
+            Self::Packets => sum.packets,
+            Self::Flows => sum.flows,
+            _ => sum.bytes.saturating_mul(8),
+        }
+    }
+}
+
+impl CompareAnswer {
+    /// The rate of a group on a side: bits, packets or flows in a second.
+    pub fn rate_of(&self, side: usize, sum: GroupTotals, order: TopOrder) -> f64 {
+        order.amount_of(sum) as f64 * NANOS_PER_SECOND / self.lengths_ns[side].max(1) as f64
+    }
+
+    /// How much a group's rate has changed.
+    pub fn rate_change(&self, sums: [GroupTotals; 2], order: TopOrder) -> f64 {
+        self.rate_of(1, sums[1], order) - self.rate_of(0, sums[0], order)
+    }
+
+    fn kind_of(&self, sums: [GroupTotals; 2], order: TopOrder) -> Option<ChangeKind> {
+        match sums.map(|sum| order.amount_of(sum)) {
+            [0, 0] => None,
+            [0, _] => Some(ChangeKind::New),
+            [_, 0] => Some(ChangeKind::Gone),
+            _ => match self.rate_change(sums, order).total_cmp(&0.0) {
+                Ordering::Greater => Some(ChangeKind::Grown),
+                Ordering::Less => Some(ChangeKind::Shrunk),
+                Ordering::Equal => None,
+            },
+        }
+    }
+}
+
+/// Compares two sets of records.
+pub fn compare_groups(
+    sides: [&ComparedSide<'_>; 2],
+    question: &CompareQuestion,
+) -> Result<CompareAnswer, Error> {
+    compare_within(sides, question, MAX_CANDIDATES, MAX_GROUPS)
+}
+
+pub(super) fn compare_within(
+    sides: [&ComparedSide<'_>; 2],
+    question: &CompareQuestion,
+    candidates: usize,
+    bound: usize,
+) -> Result<CompareAnswer, Error> {
+    let terms = ScanTerms::default();
+    let asked = TopQuestion::new(question.grouping.clone(), question.order, candidates);
+    let counted = sides.map(|side| count_groups(&terms, side.files, &side.filter, &asked, bound));
+    let [before, after] = counted;
+    let counted = [before?, after?];
+    let mut answer = CompareAnswer {
+        totals: counted.each_ref().map(|side| side.total),
+        lengths_ns: [0, 1].map(|side| side_length(sides[side], counted[side].total)),
+        has_other_groups: !counted.iter().all(is_complete),
+        files_have_changed: counted.iter().any(|side| side.has_changed),
+        ..CompareAnswer::default()
+    };
+    answer.uncompared_rate = uncompared_rate(&answer, &counted, question.order);
+    let sums = join_sides(&terms, sides, question, counted)?;
+    answer.rank_changes(question, sums);
+    Ok(answer)
+}
+
+fn side_length(side: &ComparedSide<'_>, total: GroupSum) -> u64 {
+    side.length_ns.unwrap_or_else(|| total.duration_ns().max(LENGTH_LEAST_NS))
+}
+
+/// Returns whether every group of a side is among its largest ones.
+fn is_complete(side: &CountedGroups) -> bool {
+    !side.groups_are_estimated && side.groups == side.largest.len() as u64
+}
+
+/// The rate that no group beside the candidates reaches, on either side.
+fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: TopOrder) -> Option<f64> {
+    let rates = [0, 1].into_iter().filter(|&side| !is_complete(&counted[side])).map(|side| {
+        let least = counted[side].largest.last().map_or_else(GroupTotals::default, |(_, has)| has.sum);
+        answer.rate_of(side, least, order)
+    });
+    rates.max_by(f64::total_cmp)
+}
+
+type SideSums = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
+
+/// The sums of all candidates on both sides.
+fn join_sides(
+    terms: &ScanTerms<'_>,
+    sides: [&ComparedSide<'_>; 2],
+    question: &CompareQuestion,
+    counted: [CountedGroups; 2],
+) -> Result<SideSums, Error> {
+    let are_complete = counted.each_ref().map(is_complete);
+    let mut sums = SideSums::new();
+    let mut is_known: BTreeMap<Box<[u8]>, [bool; 2]> = BTreeMap::new();
+    for (side, counted) in counted.into_iter().enumerate() {
+        for (key, has) in counted.largest {
+            is_known.entry(key.clone()).or_default()[side] = true;
+            sums.entry(key).or_default()[side] = has.sum;
+        }
+    }
+    for side in [0, 1] {
+        let unknown = is_known.iter().filter(|(_, known)| !known[side]).map(|(key, _)| key.clone());
+        let unknown: Vec<_> = unknown.collect();
+        // A group that a complete list does not have has no records.
+        if are_complete[side] || unknown.is_empty() {
+            continue;
+        }
+        let ComparedSide { files, filter, .. } = sides[side];
+        let grouping = &question.grouping;
+        let found = sums_of_groups(&ListedGroups { terms, files, filter, grouping, keys: &unknown })?;
+        for (key, has) in unknown.into_iter().zip(found) {
+            sums.entry(key).or_default()[side] = has.sum;
+        }
+    }
+    Ok(sums)
+}
+
+impl CompareAnswer {
+    /// Counts the kinds of changes, and keeps the largest ones.
+    fn rank_changes(&mut self, question: &CompareQuestion, sums: SideSums) {
+        let order = question.order;
+        let mut changed = Vec::new();
+        for (key, sums) in sums {
+            let Some(kind) = self.kind_of(sums, order) else { continue };
+            *self.kinds.entry(kind).or_default() += 1;
+            if question.only.is_empty() || question.only.contains(&kind) {
+                changed.push((self.rate_change(sums, order).abs(), key, kind, sums));
+            }
+        }
+        // Of equal changes, the one with the smaller key comes first.
+        changed.sort_by(|one, other| other.0.total_cmp(&one.0).then_with(|| one.1.cmp(&other.1)));
+        changed.truncate(question.most);
+        // All that is shown is larger than what was not compared: then nothing can be missing among it.
+        let smallest = changed.last().map_or(0.0, |(change, ..)| *change);
+        let is_full = changed.len() == question.most;
+        self.uncompared_rate = self.uncompared_rate.filter(|rate| !is_full || smallest < *rate);
+        let changes = changed.into_iter().map(|(_, key, kind, sums)| GroupChange {
+            values: question.grouping.read_values(&key),
+            kind,
+            sums,
+        });
+        self.changes = changes.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests;

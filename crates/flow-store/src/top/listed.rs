@@ -1,0 +1,89 @@
+//! Sums of groups that are known already: of each, or of each in steps of time. Memory is for the listed groups only.
+
+use super::{COLUMNS, GroupSum, GroupTotals, TopScan};
+use crate::Error;
+use crate::filter::FlowFilter;
+use crate::grouping::FlowGrouping;
+use crate::scan::{RowChunk, ScanTerms, count_records};
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+/// The groups that are asked for, by key, with their places in the answer.
+type ListedKeys = HashMap<Box<[u8]>, usize>;
+
+/// Groups that are asked for by their keys, and the records that are counted.
+pub(super) struct ListedGroups<'a> {
+    pub(super) terms: &'a ScanTerms<'a>,
+    pub(super) files: &'a [PathBuf],
+    pub(super) filter: &'a FlowFilter,
+    pub(super) grouping: &'a FlowGrouping,
+    pub(super) keys: &'a [Box<[u8]>],
+}
+
+/// Steps of time, of equal length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TimeSteps {
+    /// Nanoseconds since 1970; a multiple of the length.
+    pub(super) first_ns: u64,
+    pub(super) length_ns: u64,
+    pub(super) count: usize,
+}
+
+impl TimeSteps {
+    /// The step of a time, if it is one of them.
+    fn step_of(self, at_ns: u64) -> Option<usize> {
+        let step = at_ns.checked_sub(self.first_ns)? / self.length_ns;
+        usize::try_from(step).ok().filter(|step| *step < self.count)
+    }
+}
+
+/// The sum of each listed group over the records that a filter selects.
+pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<Vec<GroupSum>, Error> {
+    let none = vec![GroupSum::default(); groups.keys.len()];
+    let counted = count_listed(groups, &none, |sums, place, has| {
+        sums[place].add_sum(has);
+    })?;
+    Ok(counted.into_iter().fold(none, |mut all, more| {
+        all.iter_mut().zip(more).for_each(|(sum, more)| sum.merge_sum(more));
+        all
+    }))
+}
+
+/// The sums of each listed group in each step, by the starts of flows.
+pub(super) fn series_of_groups(
+    groups: &ListedGroups<'_>,
+    steps: TimeSteps,
+) -> Result<Vec<Vec<GroupTotals>>, Error> {
+    let none = vec![vec![GroupTotals::default(); steps.count]; groups.keys.len()];
+    let counted = count_listed(groups, &none, |series, place, has| {
+        // `first_ns` of a single record is the start of its flow.
+        if let Some(step) = steps.step_of(has.first_ns) {
+            series[place][step].add_totals(has.sum);
+        }
+    })?;
+    Ok(counted.into_iter().fold(none, |mut all, more| {
+        for (sum, more) in all.iter_mut().flatten().zip(more.into_iter().flatten()) {
+            sum.add_totals(more);
+        }
+        all
+    }))
+}
+
+fn count_listed<C: Clone + Send + Sync>(
+    groups: &ListedGroups<'_>,
+    empty: &C,
+    add: impl Fn(&mut C, usize, GroupSum) + Sync,
+) -> Result<Vec<C>, Error> {
+    let &ListedGroups { terms, files, filter, grouping, keys } = groups;
+    let listed: ListedKeys = keys.iter().cloned().zip(0..).collect();
+    let scan = TopScan { grouping, filter, reverse: filter.to_reversed() };
+    let wanted = [&grouping.needed_columns()[..], &COLUMNS[..]].concat();
+    let count = |counter: &mut C, chunk: &RowChunk, rows: &[usize]| {
+        scan.count_chunk(chunk, rows, &mut |key: &[u8], has: GroupSum| {
+            if let Some(&place) = listed.get(key) {
+                add(counter, place, has);
+            }
+        });
+    };
+    count_records(terms, files, &scan.selection(), &wanted, || empty.clone(), count)
+}

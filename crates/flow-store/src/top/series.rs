@@ -1,0 +1,81 @@
+//! How the largest groups change over time.
+
+use super::listed::{ListedGroups, TimeSteps, series_of_groups};
+use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, count_groups, to_answer};
+use crate::Error;
+use crate::filter::FlowFilter;
+use crate::scan::ScanTerms;
+use packetrig_units::{Nanos, clamp_to_usize};
+use std::path::PathBuf;
+
+/// Maximum number of steps of a series.
+pub const MAX_STEPS: usize = 10_000;
+/// Maximum number of series. With it, the memory of each reading thread is bounded.
+pub const MAX_SERIES: usize = 100;
+
+/// The largest groups, and their sums in steps of time.
+#[derive(Clone, Debug)]
+pub struct TopSeries {
+    pub top: TopAnswer,
+    /// Start of the first step, nanoseconds since 1970.
+    pub first_ns: u64,
+    pub step_ns: u64,
+    /// The sums of each group of `top` in each step. A flow counts in the step in which it began.
+    pub series: Vec<Vec<GroupTotals>>,
+}
+
+/// Why there are no series.
+#[derive(Debug, thiserror::Error)]
+pub enum NoSeries {
+    #[error(transparent)]
+    Read(#[from] Error),
+    #[error("steps of {step} are {steps} steps; the most is {MAX_STEPS}: take steps of {longer} or more")]
+    TooManySteps { step: Nanos, steps: u64, longer: Nanos },
+    #[error("at most {MAX_SERIES} groups can have a series, not {0}")]
+    TooManySeries(usize),
+}
+
+/// The largest groups of the records that a filter selects, and their sums in steps of time.
+pub fn top_series(
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    question: &TopQuestion,
+    step: Nanos,
+) -> Result<TopSeries, NoSeries> {
+    if question.most > MAX_SERIES {
+        return Err(NoSeries::TooManySeries(question.most));
+    }
+    let terms = ScanTerms::default();
+    let counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
+    let steps = steps_of(counted.total.first_ns, counted.total.last_ns, step)?;
+    let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
+    let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
+    let mut series = series_of_groups(&listed, steps)?;
+    // Flows last beyond their starts: the steps behind the last start are empty.
+    let used = series.iter().filter_map(|sums| sums.iter().rposition(|sum| *sum != GroupTotals::default()));
+    let used = used.max().map_or(0, |last| last + 1);
+    for sums in &mut series {
+        sums.truncate(used);
+    }
+    let TimeSteps { first_ns, length_ns, .. } = steps;
+    Ok(TopSeries { top: to_answer(question, counted), first_ns, step_ns: length_ns, series })
+}
+
+/// The steps from the first to the last packet.
+fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeries> {
+    // A length of zero would be a division by zero.
+    let length_ns = step.as_u64().max(1);
+    let first_ns = first_ns - first_ns % length_ns;
+    let count = last_ns.saturating_sub(first_ns) / length_ns + 1;
+    if count > MAX_STEPS as u64 {
+        // Rounded up to whole seconds, or milliseconds for short spans.
+        let least = last_ns.saturating_sub(first_ns).div_ceil(MAX_STEPS as u64 - 1);
+        let unit = if least > 1_000_000_000 { 1_000_000_000 } else { 1_000_000 };
+        let longer = Nanos::new(least.next_multiple_of(unit));
+        return Err(NoSeries::TooManySteps { step, steps: count, longer });
+    }
+    Ok(TimeSteps { first_ns, length_ns, count: clamp_to_usize(count) })
+}
+
+#[cfg(test)]
+mod tests;
