@@ -44,7 +44,9 @@ pub(crate) use fleet_probe::{
     CapacityProbes, FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
     TargetProbes,
 };
-pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows};
+pub(crate) use flows::{
+    CompareFlows, FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows, ShownColumn,
+};
 pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};

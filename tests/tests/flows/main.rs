@@ -3,10 +3,12 @@
 //! Invariant: every expected sum is made here, from the numbers records are made of.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod changes;
 mod clients;
 mod disk;
 mod judge;
 mod made;
+mod names;
 mod questions;
 
 use made::Made;

@@ -8,11 +8,13 @@ use clap::{Args, Subcommand, ValueEnum};
 use packetrig_flow_store::columns::{FlowColumn, find_column, flow_columns};
 use packetrig_flow_store::filter::{AddressPrefix, FlowFilter};
 use packetrig_flow_store::grouping::FlowGrouping;
+use packetrig_flow_store::names::{FlowNames, NAME_COLUMNS, NameColumn, find_name_column};
 use packetrig_flow_store::order::RecordOrder;
 use packetrig_flow_store::scan::TimeSpan;
-use packetrig_flow_store::top::TopOrder;
+use packetrig_flow_store::top::{ChangeKind, TopOrder};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Query stored flow records.
 #[derive(Debug, Subcommand)]
@@ -22,6 +24,8 @@ pub(crate) enum FlowsCommand {
     /// Print single records, as a table, JSON or CSV
     #[command(alias = "list")]
     Show(ShowFlows),
+    /// Compare two windows of time, or two directories: what is new, gone, grown or shrunk
+    Compare(CompareFlows),
     /// Print totals: overall, by protocol, over time, and losses that the meters reported
     Stats(FlowStats),
     /// Complete the files that a killed collector or meter left
@@ -33,13 +37,16 @@ pub(crate) enum FlowsCommand {
     packetrig flows top records\n  \
     packetrig flows top records --by port --order flows --most 20\n  \
     packetrig flows top records --by src-ip,dst-port --min-packets 10 --filter 'proto tcp and not flags A'\n  \
+    packetrig flows top records --by src-country --names country.mmdb\n  \
+    packetrig flows top records --by dst-port --bucket 5min --csv\n  \
     packetrig flows top records/flows/date=2026-11-21 --by pair --address 198.18.0.0/15")]
 pub(crate) struct FlowTop {
     /// Directories or Parquet files with records
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
     /// Group by these columns, comma-separated: `src-ip`, `dst-port`, any other column, `pair` (both addresses,
-    /// in either direction), `port` (the lower one, with its protocol) or `exporter`. Groups that separate source
+    /// in either direction), `port` (the lower one, with its protocol), `exporter`, or names (`src-country`, `dst-as-name`,
+    /// `src-name`, `in-if-name`, `service`; see --names). Groups that separate source
     /// from destination count each direction of a record by itself
     #[arg(long, value_name = "WHAT", default_value = "src-ip")]
     pub(crate) by: FlowGrouping,
@@ -49,12 +56,47 @@ pub(crate) struct FlowTop {
     /// Show at most this many groups
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,
+    /// Print how the groups change over time, in steps of this length. A flow counts in the step in which it began
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
+    pub(crate) bucket: Option<Nanos>,
     /// Omit groups with fewer packets
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_packets: u64,
     /// Omit groups with fewer bytes of IP packets, without link headers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) min_bytes: u64,
+    #[command(flatten)]
+    pub(crate) filter: RecordFilter,
+    #[command(flatten)]
+    pub(crate) form: FlowForm,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig flows compare records --a 2026-11-20T13:00..2026-11-20T14:00 --b 2026-11-21T13:00..2026-11-21T14:00\n  \
+    packetrig flows compare before after --by dst-port,protocol --order flows --only new")]
+pub(crate) struct CompareFlows {
+    /// Directories or Parquet files with records; without --a and --b, the two to compare
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) places: Vec<PathBuf>,
+    /// The earlier window: flows that began in it
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_window, requires = "b")]
+    pub(crate) a: Option<TimeWindow>,
+    /// The later window: flows that began in it
+    #[arg(long, value_name = "FROM..TO", value_parser = parse_window, requires = "a")]
+    pub(crate) b: Option<TimeWindow>,
+    /// Group by these columns, as in `flows top`
+    #[arg(long, value_name = "WHAT", default_value = "src-ip")]
+    pub(crate) by: FlowGrouping,
+    /// Compare by this quantity, in a second
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
+    pub(crate) order: SumOrder,
+    /// Show only these changes, comma-separated
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) only: Vec<ChangeWord>,
+    /// Show at most this many changes
+    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
+    pub(crate) most: usize,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
@@ -82,7 +124,7 @@ pub(crate) struct ShowFlows {
     /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
     /// --csv]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
-    pub(crate) columns: Vec<&'static FlowColumn>,
+    pub(crate) columns: Vec<ShownColumn>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
@@ -147,18 +189,55 @@ pub(crate) struct RecordFilter {
     // `--last` ends now, so another end would contradict it.
     #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<Nanos>,
+    /// Take names from this file: countries and autonomous systems of addresses (MMDB, or the TSV of IPtoASN),
+    /// prefixes (CSV `prefix,name`), interfaces (CSV `exporter,ifindex,name`), services (IANA's CSV, or
+    /// /etc/services). May be repeated; a later file decides
+    #[arg(long, value_name = "FILE")]
+    pub(crate) names: Vec<PathBuf>,
+}
+
+/// A column to show.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ShownColumn {
+    /// A column of records.
+    Stored(&'static FlowColumn),
+    /// Names of what is in one.
+    Named(&'static NameColumn),
+}
+
+impl ShownColumn {
+    /// Its name in JSON and CSV.
+    pub(crate) const fn full_name(self) -> &'static str {
+        match self {
+            Self::Stored(column) => column.name,
+            Self::Named(column) => column.short,
+        }
+    }
+
+    /// Its name in tables.
+    pub(crate) const fn short_name(self) -> &'static str {
+        match self {
+            Self::Stored(column) => column.short,
+            Self::Named(column) => column.short,
+        }
+    }
 }
 
 impl RecordFilter {
     /// True without any of the flags.
     pub(crate) fn selects_everything(&self) -> bool {
-        let Self { filter, address, port, protocol, from, to, last } = self;
+        let Self { filter, address, port, protocol, from, to, last, names: _ } = self;
         let has_words = !(filter.is_empty() && address.is_empty() && port.is_empty() && protocol.is_empty());
         !has_words && from.is_none() && to.is_none() && last.is_none()
     }
 
+    /// Reads the files of names.
+    pub(crate) fn read_names(&self) -> Result<Arc<FlowNames>, Error> {
+        Ok(Arc::new(FlowNames::read_files(&self.names)?))
+    }
+
     /// Builds the filter that the flags describe.
-    pub(crate) fn to_flow_filter(&self) -> Result<FlowFilter, Error> {
+    pub(crate) fn to_flow_filter(&self, names: &FlowNames) -> Result<FlowFilter, Error> {
         // An empty time span is refused, because every query would return nothing.
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Usage("--from must be earlier than --to".into()));
@@ -173,8 +252,8 @@ impl RecordFilter {
         .and(FlowFilter::either_port(&self.port))
         .and(FlowFilter::any_protocol(&self.protocol));
         self.filter.iter().try_fold(options, |filter, text| {
-            let more: FlowFilter =
-                text.parse().map_err(|error| Error::Usage(format!("--filter: {error}")))?;
+            let more = FlowFilter::parse_with_names(text, names)
+                .map_err(|error| Error::Usage(format!("--filter: {error}")))?;
             Ok(filter.and(more))
         })
     }
@@ -207,6 +286,62 @@ pub(crate) enum OrderBy {
     Duration,
 }
 
+/// A quantity that adds up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SumOrder {
+    Bytes,
+    Packets,
+    Flows,
+}
+
+impl From<SumOrder> for TopOrder {
+    fn from(order: SumOrder) -> Self {
+        match order {
+            SumOrder::Bytes => Self::Bytes,
+            SumOrder::Packets => Self::Packets,
+            SumOrder::Flows => Self::Flows,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ChangeWord {
+    New,
+    Gone,
+    Grown,
+    Shrunk,
+}
+
+impl From<ChangeWord> for ChangeKind {
+    fn from(word: ChangeWord) -> Self {
+        match word {
+            ChangeWord::New => Self::New,
+            ChangeWord::Gone => Self::Gone,
+            ChangeWord::Grown => Self::Grown,
+            ChangeWord::Shrunk => Self::Shrunk,
+        }
+    }
+}
+
+/// A time from a beginning to before an end, nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TimeWindow {
+    pub(crate) from_ns: u64,
+    pub(crate) to_ns: u64,
+}
+
+fn parse_window(text: &str) -> Result<TimeWindow, String> {
+    let (from, to) = text.split_once("..").ok_or_else(|| {
+        format!("`{text}` is not a window; write FROM..TO: 2026-11-21T13:00..2026-11-21T14:00")
+    })?;
+    let from_ns = parse_moment(from)?;
+    let to_ns = parse_moment(to)?;
+    if from_ns >= to_ns {
+        return Err(format!("the window `{text}` ends before it begins"));
+    }
+    Ok(TimeWindow { from_ns, to_ns })
+}
+
 impl From<OrderBy> for TopOrder {
     fn from(order: OrderBy) -> Self {
         match order {
@@ -221,10 +356,13 @@ impl From<OrderBy> for TopOrder {
     }
 }
 
-fn parse_column(word: &str) -> Result<&'static FlowColumn, String> {
-    find_column(word.trim()).ok_or_else(|| {
+fn parse_column(word: &str) -> Result<ShownColumn, String> {
+    let word = word.trim();
+    let stored = find_column(word).map(ShownColumn::Stored);
+    stored.or_else(|| find_name_column(word).map(ShownColumn::Named)).ok_or_else(|| {
         // The short names, because these are what users type.
-        let all: Vec<_> = flow_columns().iter().map(|column| column.short).collect();
+        let all = flow_columns().iter().map(|column| column.short);
+        let all: Vec<_> = all.chain(NAME_COLUMNS.iter().map(|column| column.short)).collect();
         format!("records have no column `{word}`; known columns are {}", all.join(", "))
     })
 }

@@ -1,7 +1,10 @@
 //! `packetrig flows`: queries of stored flow records.
 
+mod compare;
 mod recover;
+mod series;
 mod show;
+mod shown;
 mod stats;
 mod top;
 mod values;
@@ -25,6 +28,7 @@ pub(crate) fn run_flows_command(
     match arguments {
         FlowsCommand::Top(arguments) => top::show_top_flows(arguments, output)?,
         FlowsCommand::Show(arguments) => show::show_flows(arguments, output)?,
+        FlowsCommand::Compare(arguments) => compare::compare_flows(arguments, output)?,
         FlowsCommand::Stats(arguments) => stats::show_flow_stats(arguments, output)?,
         FlowsCommand::Recover(arguments) => return recover::recover_directory(arguments, output),
     }

@@ -18,6 +18,7 @@ use packetrig_server::{
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Directories with flow records.
 pub(super) struct FlowDirectories {
@@ -47,6 +48,9 @@ impl FlowDirectories {
 impl FlowArchive for FlowDirectories {
     fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
+        // The page has no names; a grouping that needs some is refused here.
+        let grouping =
+            grouping.with_names(&Arc::default()).map_err(|error| invalid_parameter("by", error))?;
         let order =
             // The same words as on the command line. `true` ignores their case.
             OrderBy::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;

@@ -1,21 +1,21 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, end_reason, is_icmp, protocol_with_type};
+use super::shown::ShownColumns;
+use super::values::{end_reason, is_icmp, protocol_with_type};
 use super::{endpoint_text, utc_time_text};
-use crate::args::ShowFlows as Arguments;
+use crate::args::{ShowFlows as Arguments, ShownColumn};
 use crate::error::Error;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
-use packetrig_flow::element::ElementKind;
-use packetrig_flow_store::columns::{FlowColumn, flow_columns};
-use packetrig_flow_store::json::append_cell;
+use packetrig_flow_store::columns::flow_columns;
+use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
 use packetrig_flow_store::scan::{RowChunk, flow_files, map_records, scan_records};
 use packetrig_flow_store::tcp_flags;
-use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Rows of a table without `--most`.
 const MOST: usize = 50;
@@ -60,29 +60,38 @@ pub(super) fn show_flows(arguments: &Arguments, output: &mut CommandOutput) -> R
 
 /// Prints the named columns, or all, as JSON or CSV. Without an order, records are printed as they are read.
 fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
-    let all: Vec<_> = flow_columns().iter().collect();
-    let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
-    let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
+    let all: Vec<_> = flow_columns().iter().map(ShownColumn::Stored).collect();
+    let columns = if arguments.columns.is_empty() { &all } else { &arguments.columns };
+    let names = read_needed_names(arguments)?;
+    let shown = ShownColumns { columns, names: &names };
+    let needed = shown.needed_columns();
     if arguments.form.csv {
-        output.write_line(names.join(","));
+        let heading: Vec<_> = columns.iter().map(|column| column.full_name()).collect();
+        output.write_line(heading.join(","));
     }
-    let append = if arguments.form.csv { append_csv_row } else { append_json_row };
+    let append = |chunk: &RowChunk, row: usize, text: &mut String| {
+        if arguments.form.csv {
+            shown.append_csv_row(chunk, row, text);
+        } else {
+            shown.append_json_row(chunk, row, text);
+        }
+    };
     if let Some(order) = arguments.order {
-        let found = find_first_records(arguments, &names, order, &mut |chunk, row| {
+        let found = find_first_records(arguments, &shown, &needed, order, &mut |chunk, row| {
             let mut text = String::new();
-            append(chunk, row, wanted, &mut text);
+            append(chunk, row, &mut text);
             text
         })?;
         output.write_text(found.shown.concat());
         return Ok(());
     }
     let files = flow_files(&arguments.places)?;
-    let render = |chunk: &RowChunk, rows: &[usize]| {
-        RenderedRows::render(rows, |row, text| append(chunk, row, wanted, text))
-    };
+    let render =
+        |chunk: &RowChunk, rows: &[usize]| RenderedRows::render(rows, |row, text| append(chunk, row, text));
     let mut left = arguments.most.unwrap_or(usize::MAX);
     // The readers write the texts, which costs more than the reading.
-    Ok(map_records(&files, &arguments.filter.to_flow_filter()?, &names, render, &mut |rendered| {
+    let filter = arguments.filter.to_flow_filter(&names)?;
+    Ok(map_records(&files, &filter, &needed, render, &mut |rendered| {
         output.write_text(rendered.first_rows(left));
         // Saturating: the last chunk may have more rows than are left.
         left = left.saturating_sub(rendered.ends.len());
@@ -115,64 +124,33 @@ impl RenderedRows {
     }
 }
 
-fn append_json_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
-    // Written by hand: a JSON value for each of millions of records would cost more than reading them.
-    let mut before = '{';
-    for column in wanted {
-        text.push(before);
-        before = ',';
-        text.extend(["\"", column.name, "\":"]);
-        append_cell(column.kind, chunk.column(column.name), row, text);
-    }
-    text.push_str("}\n");
-}
-
-/// Appends values as in JSON, except that texts are in quotes only if CSV needs them.
-fn append_csv_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
-    for (index, column) in wanted.iter().enumerate() {
-        if index > 0 {
-            text.push(',');
-        }
-        // Texts come from exporters and may contain anything; the other kinds never need quotes.
-        let cells = chunk.column(column.name);
-        if matches!(column.kind, ElementKind::Word | ElementKind::Fields) {
-            text.push_str(&csv_field(cells.word_at(row)));
-            continue;
-        }
-        let mut value = String::new();
-        append_cell(column.kind, cells, row, &mut value);
-        // JSON quotes addresses; CSV needs no quotes for them.
-        text.push_str(value.trim_matches('"'));
-    }
-    text.push('\n');
-}
-
 fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let most = arguments.most.unwrap_or(MOST);
-    let wanted = &arguments.columns;
-    let header: Vec<_> = wanted.iter().map(|column| column.short).collect();
-    let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
-    let is_usual = wanted.is_empty();
+    let names = read_needed_names(arguments)?;
+    let shown = ShownColumns { columns: &arguments.columns, names: &names };
+    let header: Vec<_> = shown.columns.iter().map(|column| column.short_name()).collect();
+    let needed = shown.needed_columns();
+    let is_usual = shown.columns.is_empty();
     let header = if is_usual { &HEADER[..] } else { &header };
-    let names = if is_usual { &USUAL[..] } else { &names };
+    let needed = if is_usual { &USUAL[..] } else { &needed };
     // Only these columns are read: Parquet files store each column apart.
     let mut lines = Vec::new();
     let mut is_all = true;
     if let Some(order) = arguments.order {
-        let found =
-            find_first_records(arguments, names, order, &mut |chunk, row| row_cells(wanted, chunk, row))?;
+        let mut cells = |chunk: &RowChunk, row| row_cells(&shown, chunk, row);
+        let found = find_first_records(arguments, &shown, needed, order, &mut cells)?;
         is_all = found.count == found.shown.len() as u64;
         lines = found.shown;
     } else {
         let files = flow_files(&arguments.places)?;
-        scan_records(&files, &arguments.filter.to_flow_filter()?, names, &mut |chunk, rows| {
+        scan_records(&files, &arguments.filter.to_flow_filter(&names)?, needed, &mut |chunk, rows| {
             for &row in rows {
                 // One record more than fits shows that there are more.
                 if lines.len() == most {
                     is_all = false;
                     return ControlFlow::Break(());
                 }
-                lines.push(row_cells(wanted, chunk, row));
+                lines.push(row_cells(&shown, chunk, row));
             }
             ControlFlow::Continue(())
         })?;
@@ -184,12 +162,29 @@ fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), 
     Ok(())
 }
 
+/// Reads the files of names, and refuses columns whose names no file has.
+fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
+    let names = arguments.filter.read_names()?;
+    for column in &arguments.columns {
+        if let ShownColumn::Named(column) = column
+            && !names.has_kind(column.kind)
+        {
+            let wanted = column.kind.wanted_file();
+            return Err(Error::Usage(format!(
+                "--columns: `{}` needs {wanted}; name it by --names FILE",
+                column.short
+            )));
+        }
+    }
+    Ok(names)
+}
+
 /// A row of the named columns, or of the usual table.
-fn row_cells(wanted: &[&FlowColumn], chunk: &RowChunk, row: usize) -> Vec<String> {
-    if wanted.is_empty() {
+fn row_cells(shown: &ShownColumns<'_>, chunk: &RowChunk, row: usize) -> Vec<String> {
+    if shown.columns.is_empty() {
         return StoredRow { chunk, row }.usual_cells();
     }
-    wanted.iter().map(|column| cell_text(column, chunk.column(column.name), row)).collect()
+    shown.row_cells(chunk, row)
 }
 
 struct StoredRow<'a> {
@@ -236,12 +231,14 @@ impl StoredRow<'_> {
 /// Finds the first records in an order.
 fn find_first_records<T>(
     arguments: &Arguments,
-    wanted: &[&'static str],
+    shown: &ShownColumns<'_>,
+    needed: &[&'static str],
     order: RecordOrder,
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
     // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
     let most = arguments.most.unwrap_or(MOST);
-    Ok(first_records(&files, &arguments.filter.to_flow_filter()?, wanted, order, most, show)?)
+    let filter = arguments.filter.to_flow_filter(shown.names)?;
+    Ok(first_records(&files, &filter, needed, order, most, show)?)
 }

@@ -24,7 +24,8 @@ type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
 pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
-    let totals = totals::flow_totals(&files, &arguments.filter.to_flow_filter()?, arguments.bucket)?;
+    let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
+    let totals = totals::flow_totals(&files, &filter, arguments.bucket)?;
     let ledgers = ledgers::newest_ledgers(&arguments.places)?;
     if arguments.json {
         return Ok(output.write_json(&stats_json(files.len(), &totals, &ledgers))?);

@@ -1,17 +1,20 @@
 //! `packetrig flows top`.
 
-use super::values::{group_json, group_text, sampling_remark};
+use super::series;
+use super::values::{group_json, group_text, or_dash, sampling_remark};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_percent, format_scaled};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
+use packetrig_flow_store::names::FlowNames;
 use packetrig_flow_store::scan::flow_files;
 use packetrig_flow_store::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
 use serde_json::Value;
+use std::sync::Arc;
 
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
 type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
@@ -46,14 +49,37 @@ const CHANGED: &str =
 
 pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
+    let names = arguments.filter.read_names()?;
     let question = TopQuestion {
-        grouping: arguments.by.clone(),
+        grouping: name_grouping(&arguments.by, &names)?,
         order: arguments.order.into(),
         most: arguments.most,
         least_packets: arguments.min_packets,
         least_bytes: arguments.min_bytes,
     };
-    let top = top::top_groups(&files, &arguments.filter.to_flow_filter()?, &question)?;
+    let filter = arguments.filter.to_flow_filter(&names)?;
+    let top = if let Some(step) = arguments.bucket {
+        series::show_series(arguments, &files, &filter, &question, step, output)?
+    } else {
+        let top = top::top_groups(&files, &filter, &question)?;
+        write_groups(arguments, &question, &top, output);
+        top
+    };
+    if top.files_have_changed {
+        print_remark(CHANGED);
+    }
+    if let Some(remark) = sampling_remark(top.total.sampled_records) {
+        print_remark(format_args!("top: {remark}"));
+    }
+    Ok(())
+}
+
+/// The grouping with the names that it needs.
+pub(super) fn name_grouping(by: &FlowGrouping, names: &Arc<FlowNames>) -> Result<FlowGrouping, Error> {
+    by.clone().with_names(names).map_err(|error| Error::Usage(format!("--by: {error}")))
+}
+
+fn write_groups(arguments: &Arguments, question: &TopQuestion, top: &TopAnswer, output: &mut CommandOutput) {
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {
@@ -66,15 +92,8 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
             output.write_line(group_csv(parts, group));
         }
     } else {
-        output.write_text(groups_table(&arguments.by, &top, question.order));
+        output.write_text(groups_table(&arguments.by, top, question.order));
     }
-    if top.files_have_changed {
-        print_remark(CHANGED);
-    }
-    if let Some(remark) = sampling_remark(top.total.sampled_records) {
-        print_remark(format_args!("top: {remark}"));
-    }
-    Ok(())
 }
 
 const fn order_unit(order: TopOrder) -> &'static str {
@@ -127,7 +146,7 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
-        let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
+        let values = by.parts().iter().zip(values).map(|(part, value)| or_dash(group_text(part, value)));
         values.chain(sum_cells(has, &top.total, order)).collect()
     });
     let about = if top.groups_are_estimated { "about " } else { "" };

@@ -63,6 +63,8 @@ pub(super) const fn is_icmp(protocol: u64) -> bool {
 pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),
+        // An autonomous system of number 0 is not known.
+        (GroupPart::Name(_), GroupValue::Number(0)) => String::new(),
         (_, GroupValue::Number(number)) => number.to_string(),
         (_, GroupValue::Address(one)) => canonical_address(*one).to_string(),
         (_, GroupValue::Network(network)) => network.to_string(),
@@ -76,6 +78,11 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
             exporter_name(RecordMaker { exporter: *address, domain: *domain })
         }
     }
+}
+
+/// A dash stands for an unknown value.
+pub(super) fn or_dash(text: String) -> String {
+    if text.is_empty() { "–".to_owned() } else { text }
 }
 
 /// The value of a group in JSON: numbers stay numbers.

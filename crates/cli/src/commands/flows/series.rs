@@ -1,0 +1,154 @@
+//! `packetrig flows top --bucket`: how the largest groups change over time.
+
+use super::utc_time_text;
+use super::values::{group_json, group_text, or_dash};
+use crate::args::FlowTop as Arguments;
+use crate::error::Error;
+use crate::numbers::{format_count, format_scaled};
+use crate::output::CommandOutput;
+use crate::sparkline::render_sparkline;
+use crate::table::format_table;
+use packetrig_flow_store::filter::FlowFilter;
+use packetrig_flow_store::grouping::{GroupPart, GroupValue};
+use packetrig_flow_store::top::{
+    GroupTotals, NoSeries, TopAnswer, TopOrder, TopQuestion, TopSeries, top_series,
+};
+use packetrig_store::files::csv_field;
+use packetrig_units::Nanos;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Maximum number of blocks of a row of the table.
+const MAX_BLOCKS: usize = 60;
+const NANOS_PER_SECOND: f64 = 1e9;
+
+/// Prints the series of the largest groups, and returns the groups.
+pub(super) fn show_series(
+    arguments: &Arguments,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    question: &TopQuestion,
+    step: Nanos,
+    output: &mut CommandOutput,
+) -> Result<TopAnswer, Error> {
+    if !question.order.is_sum() {
+        return Err(Error::Usage("--bucket shows sums: order by bytes, packets or flows".into()));
+    }
+    let found = top_series(files, filter, question, step).map_err(|error| match error {
+        NoSeries::Read(error) => error.into(),
+        other => Error::Usage(format!("--bucket: {other}")),
+    })?;
+    let parts = question.grouping.parts();
+    if arguments.form.json {
+        for_each_step(&found, |at_ns, values, sum| {
+            output.write_line(step_object(parts, &found, at_ns, values, sum));
+        });
+    } else if arguments.form.csv {
+        let numbers = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
+        let names = ["start_ns"].into_iter().chain(parts.iter().map(GroupPart::name)).chain(numbers);
+        output.write_line(names.collect::<Vec<_>>().join(","));
+        for_each_step(&found, |at_ns, values, sum| {
+            output.write_line(step_csv(parts, &found, at_ns, values, sum));
+        });
+    } else {
+        output.write_text(series_table(question, &found));
+    }
+    Ok(found.top)
+}
+
+/// Calls `each` with each group in each step: its start, the group and the sum.
+fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], GroupTotals)) {
+    let steps = found.series.first().map_or(0, Vec::len);
+    let mut at_ns = found.first_ns;
+    for step in 0..steps {
+        for (group, sums) in found.top.groups.iter().zip(&found.series) {
+            each(at_ns, &group.values, sums[step]);
+        }
+        at_ns += found.step_ns;
+    }
+}
+
+/// An amount in one step, or a number of steps, as a rate.
+fn rate_in(found: &TopSeries, amount: u64, steps: u64) -> f64 {
+    let rate = amount as f64 * NANOS_PER_SECOND / (found.step_ns * steps) as f64;
+    // Three decimals: more would only be noise of binary fractions.
+    (rate * 1000.0).round() / 1000.0
+}
+
+fn step_object(
+    parts: &[GroupPart],
+    found: &TopSeries,
+    at_ns: u64,
+    values: &[GroupValue],
+    sum: GroupTotals,
+) -> Value {
+    let values = parts.iter().zip(values);
+    let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
+    let numbers: [(&str, Value); 5] = [
+        ("flows", sum.flows.into()),
+        ("packets", sum.packets.into()),
+        ("bytes", sum.bytes.into()),
+        ("packets_per_second", rate_in(found, sum.packets, 1).into()),
+        ("bits_per_second", rate_in(found, sum.bytes.saturating_mul(8), 1).into()),
+    ];
+    let numbers = numbers.map(|(name, value)| (name.to_owned(), value));
+    Value::Object([("start_ns".to_owned(), at_ns.into())].into_iter().chain(values).chain(numbers).collect())
+}
+
+fn step_csv(
+    parts: &[GroupPart],
+    found: &TopSeries,
+    at_ns: u64,
+    values: &[GroupValue],
+    sum: GroupTotals,
+) -> String {
+    let values = parts.iter().zip(values).map(|(part, value)| csv_field(&group_text(part, value)));
+    let numbers = [
+        sum.flows.to_string(),
+        sum.packets.to_string(),
+        sum.bytes.to_string(),
+        rate_in(found, sum.packets, 1).to_string(),
+        rate_in(found, sum.bytes.saturating_mul(8), 1).to_string(),
+    ];
+    [at_ns.to_string()].into_iter().chain(values).chain(numbers).collect::<Vec<_>>().join(",")
+}
+
+/// A row for each group: its greatest step, and all steps as blocks.
+fn series_table(question: &TopQuestion, found: &TopSeries) -> String {
+    let (unit, amount): (_, fn(GroupTotals) -> u64) = match question.order {
+        TopOrder::Packets => ("packets/s", |sum| sum.packets),
+        TopOrder::Flows => ("flows/s", |sum| sum.flows),
+        _ => ("bit/s", |sum| sum.bytes.saturating_mul(8)),
+    };
+    // Neighbouring steps share a block if there are too many.
+    let steps = found.series.first().map_or(0, Vec::len);
+    let joined = steps.div_ceil(MAX_BLOCKS).max(1);
+    let over_time = format!(
+        "from {}, {} a block",
+        utc_time_text(found.first_ns),
+        Nanos::new(found.step_ns * joined as u64)
+    );
+    let names = question.grouping.parts().iter().map(|part| -> &str { part.name() });
+    let header: Vec<_> =
+        names.chain(["flows", "packets", "IP bytes", "greatest", "at (UTC)", &over_time]).collect();
+    let rows = found.top.groups.iter().zip(&found.series).map(|(group, sums)| {
+        let values = question.grouping.parts().iter().zip(&group.values);
+        let values = values.map(|(part, value)| or_dash(group_text(part, value)));
+        // The first of several equal steps.
+        let greatest =
+            sums.iter().enumerate().rev().max_by_key(|(_, sum)| amount(**sum)).map_or(0, |(step, _)| step);
+        let rate = rate_in(found, sums.get(greatest).copied().map_or(0, amount), 1);
+        let blocks = sums.chunks(joined).map(|some| Some(some.iter().map(|sum| amount(*sum) as f64).sum()));
+        values
+            .chain([
+                format_count(group.has.sum.flows),
+                format_count(group.has.sum.packets),
+                format_count(group.has.sum.bytes),
+                format_scaled(rate, unit),
+                utc_time_text(found.first_ns + greatest as u64 * found.step_ns),
+                render_sparkline(&blocks.collect::<Vec<_>>(), MAX_BLOCKS),
+            ])
+            .collect()
+    });
+    format_table(&header, rows)
+}

@@ -1,0 +1,95 @@
+//! The columns that `packetrig flows show` prints: those of records, and names of what is in them.
+
+use super::values::{cell_text, or_dash};
+use crate::args::ShownColumn;
+use packetrig_flow::element::ElementKind;
+use packetrig_flow_store::json::append_cell;
+use packetrig_flow_store::names::{FlowNames, NameValue};
+use packetrig_flow_store::scan::RowChunk;
+use packetrig_store::files::csv_field;
+use serde_json::Value;
+
+/// The wanted columns, with the names that some of them need.
+pub(super) struct ShownColumns<'a> {
+    pub(super) columns: &'a [ShownColumn],
+    pub(super) names: &'a FlowNames,
+}
+
+impl ShownColumns<'_> {
+    /// The columns of records that are read.
+    pub(super) fn needed_columns(&self) -> Vec<&'static str> {
+        let needed = self.columns.iter().flat_map(|column| match column {
+            ShownColumn::Stored(column) => vec![column.name],
+            ShownColumn::Named(column) => column.needed_columns(),
+        });
+        needed.collect()
+    }
+
+    pub(super) fn append_json_row(&self, chunk: &RowChunk, row: usize, text: &mut String) {
+        // Written by hand: a JSON value for each of millions of records would cost more than reading them.
+        let mut before = '{';
+        for column in self.columns {
+            text.push(before);
+            before = ',';
+            text.extend(["\"", column.full_name(), "\":"]);
+            match column {
+                ShownColumn::Stored(column) => {
+                    append_cell(column.kind, chunk.column(column.name), row, text);
+                }
+                ShownColumn::Named(column) => {
+                    let value = match column.value_in_row(self.names, chunk, row) {
+                        NameValue::Number(number) => Value::from(number),
+                        NameValue::Word(word) => Value::from(word),
+                    };
+                    text.push_str(&value.to_string());
+                }
+            }
+        }
+        text.push_str("}\n");
+    }
+
+    /// Appends values as in JSON, except that texts are in quotes only if CSV needs them.
+    pub(super) fn append_csv_row(&self, chunk: &RowChunk, row: usize, text: &mut String) {
+        for (index, column) in self.columns.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            match column {
+                // Texts come from exporters and may contain anything; the other kinds never need quotes.
+                ShownColumn::Stored(column)
+                    if matches!(column.kind, ElementKind::Word | ElementKind::Fields) =>
+                {
+                    text.push_str(&csv_field(chunk.column(column.name).word_at(row)));
+                }
+                ShownColumn::Stored(column) => {
+                    let mut value = String::new();
+                    append_cell(column.kind, chunk.column(column.name), row, &mut value);
+                    // JSON quotes addresses; CSV needs no quotes for them.
+                    text.push_str(value.trim_matches('"'));
+                }
+                ShownColumn::Named(column) => {
+                    text.push_str(&csv_field(&name_text(column.value_in_row(self.names, chunk, row))));
+                }
+            }
+        }
+        text.push('\n');
+    }
+
+    /// A row of a table.
+    pub(super) fn row_cells(&self, chunk: &RowChunk, row: usize) -> Vec<String> {
+        let cells = self.columns.iter().map(|column| match column {
+            ShownColumn::Stored(column) => cell_text(column, chunk.column(column.name), row),
+            ShownColumn::Named(column) => or_dash(name_text(column.value_in_row(self.names, chunk, row))),
+        });
+        cells.collect()
+    }
+}
+
+fn name_text(value: NameValue<'_>) -> String {
+    match value {
+        // Number 0 stands for an unknown system.
+        NameValue::Number(0) => String::new(),
+        NameValue::Number(number) => number.to_string(),
+        NameValue::Word(word) => word.to_owned(),
+    }
+}
