@@ -206,7 +206,7 @@ fn summarise_header(header: &PacketHeader) -> String {
     let fields: &[&str] = match header.kind() {
         HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
         HeaderKind::Vlan => &["id"],
-        HeaderKind::Vxlan => &["vni"],
+        HeaderKind::Vxlan | HeaderKind::Geneve => &["vni"],
         HeaderKind::Mpls => &["label"],
         HeaderKind::Ethernet | HeaderKind::Ipv4 | HeaderKind::Ipv6 => &["src", "dst"],
         _ => &[],

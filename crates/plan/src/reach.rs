@@ -199,7 +199,10 @@ fn address_family(form: ValueForm) -> Option<AddressFamily> {
 fn is_type(kind: HeaderKind, field: &str) -> bool {
     matches!(
         (kind, field),
-        (HeaderKind::Ethernet, "ether_type") | (HeaderKind::Vlan, "tpid") | (HeaderKind::Gre, "protocol")
+        (HeaderKind::Ethernet, "ether_type")
+            | (HeaderKind::Vlan, "tpid")
+            | (HeaderKind::Gre, "protocol")
+            | (HeaderKind::Geneve, "protocol_type")
     )
 }
 

@@ -24,6 +24,7 @@ pub enum HeaderKind {
     Arp,
     Gre,
     Vxlan,
+    Geneve,
     Mpls,
     EthernetPause,
     PfcPause,
@@ -50,6 +51,8 @@ pub enum ComputedField {
     Protocol,
     /// Length of this header in 32-bit words.
     HeaderWords,
+    /// Length of the options behind its fixed part, in 32-bit words.
+    OptionWords,
     /// Bytes from the start of this header to the end of its frame.
     LengthFromHere,
     /// Bytes behind this header to the end of its frame.
@@ -209,7 +212,7 @@ impl PacketHeader {
 }
 
 impl HeaderKind {
-    /// OTG's name of the header.
+    /// OTG's name of the header; `x_` and a name for one that OTG does not have.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ethernet => "ethernet",
@@ -223,6 +226,8 @@ impl HeaderKind {
             Self::Arp => "arp",
             Self::Gre => "gre",
             Self::Vxlan => "vxlan",
+            // OTG has no such header.
+            Self::Geneve => "x_geneve",
             Self::Mpls => "mpls",
             Self::EthernetPause => "ethernetpause",
             Self::PfcPause => "pfcpause",
@@ -230,7 +235,7 @@ impl HeaderKind {
         }
     }
 
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Ethernet,
         Self::Vlan,
         Self::Ipv4,
@@ -242,6 +247,7 @@ impl HeaderKind {
         Self::Arp,
         Self::Gre,
         Self::Vxlan,
+        Self::Geneve,
         Self::Mpls,
         Self::EthernetPause,
         Self::PfcPause,
@@ -298,7 +304,7 @@ mod tests {
     #[test]
     fn every_header_has_the_length_its_standard_gives() {
         let lengths = HeaderKind::ALL.map(|kind| PacketHeader::new(kind).len());
-        assert_eq!(lengths, [14, 4, 20, 40, 20, 8, 8, 8, 28, 4, 8, 4, 18, 34, 0]);
+        assert_eq!(lengths, [14, 4, 20, 40, 20, 8, 8, 8, 28, 4, 8, 8, 4, 18, 34, 0]);
         assert_eq!(PacketHeader::new(HeaderKind::Gre).with_field("checksum_present", 1).len(), 8);
     }
 

@@ -178,6 +178,39 @@ fn tunnels() {
 }
 
 #[test]
+fn geneve_with_and_without_options() {
+    let to_geneve = header("udp", json!({"src_port": value(50_000), "dst_port": value(6081)}));
+    let inside = [ethernet(2), ipv4(), udp()];
+    let stack = |geneve| [vec![ethernet(1), ipv4(), to_geneve.clone(), geneve], inside.to_vec()].concat();
+    assert_read(
+        256,
+        stack(header("x_geneve", json!({"vni": value(1234)}))),
+        &[
+            ("geneve.vni", "0x0004d2"),
+            ("geneve.proto_type", "0x6558"),
+            ("geneve.option.length", "0"),
+            ("udp.dstport", "6081,20000"),
+            ("udp.checksum.status", "1,1"),
+        ],
+    );
+    // One option: class 0x0102, type 3, four bytes.
+    assert_read(
+        256,
+        stack(header(
+            "x_geneve",
+            json!({"vni": value(5), "critical": value(1), "options": "0102030111223344"}),
+        )),
+        &[
+            ("geneve.vni", "0x000005"),
+            ("geneve.flags.critical", "1"),
+            ("geneve.option.class", "0x0102"),
+            ("geneve.option.length", "8,8"),
+            ("udp.dstport", "6081,20000"),
+        ],
+    );
+}
+
+#[test]
 fn label_stacks() {
     let label = |label: u32| header("mpls", json!({"label": value(label), "time_to_live": value(9)}));
     assert_read(

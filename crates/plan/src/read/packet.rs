@@ -103,6 +103,10 @@ fn read_fields(
             read_prefixed_fields(&mut header, object, "", context);
             object.refuse_members(&["dst_usids"], NOT_YET);
         }
+        HeaderKind::Geneve => {
+            read_prefixed_fields(&mut header, object, "", context);
+            read_geneve_options(&mut header, object);
+        }
         _ => read_prefixed_fields(&mut header, object, "", context),
     }
     let checksum = header.field_setting("checksum_present");
@@ -178,6 +182,17 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
     // The header length field counts up to 15 words of four bytes (RFC 791, 3.1).
     if header.len() > 60 {
         object.item.add_error("the options make the header longer than 60 bytes");
+    }
+}
+
+/// Options of Geneve, as hexadecimal digits.
+fn read_geneve_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
+    let Some(item) = object.read_member("options") else { return };
+    let Some(options) = item.as_text().map(hex_bytes) else { return };
+    // RFC 8926, 3.4: the length of the options has six bits and counts words of four bytes.
+    match options.filter(|options| options.len() <= 252 && options.len().is_multiple_of(4)) {
+        Some(options) => header.append_options(&options),
+        None => item.add_error("must be hexadecimal digits of whole 4-byte words, at most 252 bytes"),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::AbsentValue::{Computed as Auto, Nothing, Value};
 use super::ComputedField::{
     BottomOfStack, Checksum as Sum, EtherType, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere,
-    Protocol,
+    OptionWords, Protocol,
 };
 use super::ExtraChoice::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
 use super::ValueForm::{self, Checksum, Ipv4, Ipv6, Mac, Number};
@@ -47,6 +47,7 @@ pub(super) fn field_table(kind: HeaderKind) -> &'static [FieldDef] {
         HeaderKind::Arp => ARP,
         HeaderKind::Gre => GRE,
         HeaderKind::Vxlan => VXLAN,
+        HeaderKind::Geneve => GENEVE,
         HeaderKind::Mpls => MPLS,
         HeaderKind::EthernetPause => ETHERNET_PAUSE,
         HeaderKind::PfcPause => PFC_PAUSE,
@@ -183,6 +184,18 @@ const VXLAN: &[FieldDef] = &[
     number("flags", 0, 8, 8),
     number("reserved0", 8, 24, 0),
     field("vni", 32, 24, Number, Value(0), OrAuto),
+    number("reserved1", 56, 8, 0),
+];
+
+/// RFC 8926, without its options.
+const GENEVE: &[FieldDef] = &[
+    number("version", 0, 2, 0),
+    field("options_length", 2, 6, Number, Auto(OptionWords), OrAuto),
+    number("control", 8, 1, 0),
+    number("critical", 9, 1, 0),
+    number("reserved0", 10, 6, 0),
+    field("protocol_type", 16, 16, Number, Auto(EtherType), OrAuto),
+    number("vni", 32, 24, 0),
     number("reserved1", 56, 8, 0),
 ];
 

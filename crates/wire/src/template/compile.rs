@@ -191,6 +191,9 @@ impl TemplateLayout {
                 );
             }
             ComputedField::HeaderWords => self.place_constant(start, field, (place.header.len() / 4) as u128),
+            ComputedField::OptionWords => {
+                self.place_constant(start, field, (place.header.trailing_bytes().len() / 4) as u128);
+            }
             ComputedField::BottomOfStack => {
                 self.place_constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
             }
