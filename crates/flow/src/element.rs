@@ -124,9 +124,9 @@ pub const ELEMENTS: &[FlowElement] = elements! {
     "dot1qCustomerVlanId" "inner-vlan" 245 U16, "", record => number_value(record.key.inner_vlan),
         "the one inside it";
     "tunnelKind" "tunnel" 0 ElementKind::Word, "", record => ElementValue::Word(tunnel_word(record.key.tunnel)),
-        "empty, `ip`, `gre`, `vxlan`, `gtp-u`";
+        "empty, `ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
     "layer2SegmentId" "tunnel-id" 351 U32, "", record => number_value(record.key.tunnel_id),
-        "VXLAN network, GTP tunnel, GRE key";
+        "VXLAN or Geneve network, GTP tunnel, GRE key";
     "outerSourceIPv6Address" "outer-src-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_source),
         "of the outermost IP header, if the flow was carried in one";
     "outerDestinationIPv6Address" "outer-dst-ip" 0 ElementKind::Address, "", record => ElementValue::Address(record.outer_destination),
@@ -201,6 +201,7 @@ const fn tunnel_word(tunnel: TunnelKind) -> &'static str {
         TunnelKind::Gre => "gre",
         TunnelKind::Vxlan => "vxlan",
         TunnelKind::Gtp => "gtp-u",
+        TunnelKind::Geneve => "geneve",
     }
 }
 

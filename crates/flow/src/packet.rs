@@ -72,7 +72,7 @@ pub struct PacketInfo {
     pub tunnel: TunnelKind,
     /// Index of the meter's input by which it came.
     pub input: u16,
-    /// VXLAN network, GTP tunnel, GRE key; 0 where there is none.
+    /// VXLAN or Geneve network, GTP tunnel, GRE key; 0 where there is none.
     pub tunnel_id: u32,
     /// Labels of an MPLS stack, outermost first, each as its 32-bit entry; 0 where there is none.
     pub mpls: [u32; 3],
@@ -131,10 +131,11 @@ pub enum TunnelKind {
     Gre = 2,
     Vxlan = 3,
     Gtp = 4,
+    Geneve = 5,
 }
 
 impl TunnelKind {
-    pub const ALL: [Self; 5] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp];
+    pub const ALL: [Self; 6] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp, Self::Geneve];
 
     /// The one of that number.
     pub fn from_number(number: u8) -> Option<Self> {
@@ -215,6 +216,6 @@ mod tests {
         for tunnel in TunnelKind::ALL {
             assert_eq!(TunnelKind::from_number(tunnel as u8), Some(tunnel));
         }
-        assert_eq!(TunnelKind::from_number(5), None);
+        assert_eq!(TunnelKind::from_number(6), None);
     }
 }

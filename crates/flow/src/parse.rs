@@ -5,10 +5,10 @@
 //!             | anything else
 //!             +-> link (Ethernet, VLAN, MPLS, PPPoE) -> ip (options, fragments) -> transport ------> Packet
 //!                   ^                                                                  |
-//!                   +---------- tunnel (GRE, VXLAN, GTP-U, IP in IP), `depth` times <--+
+//!                   +---------- tunnel (GRE, VXLAN, Geneve, GTP-U, IP in IP)  <-------+
 //! ```
-//! The meter counts the innermost IP packet that can be read. A tunnel with unreadable content is metered as itself. Nothing is
-//! reassembled and no checksum is verified: a meter counts what arrived.
+//! Tunnels are entered `depth` times. The meter counts the innermost IP packet that can be read. A tunnel with unreadable
+//! content is metered as itself. Nothing is reassembled and no checksum is verified: a meter counts what arrived.
 //!
 //! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
 

@@ -89,7 +89,8 @@ fn key() -> impl Strategy<Value = FlowKey> {
         Just(TunnelKind::None),
         Just(TunnelKind::Gre),
         Just(TunnelKind::Vxlan),
-        Just(TunnelKind::Gtp)
+        Just(TunnelKind::Gtp),
+        Just(TunnelKind::Geneve)
     ];
     let addresses = any::<bool>().prop_flat_map(|v6| (address(v6), address(v6)));
     let protocol = prop_oneof![Just(1_u8), Just(6), Just(17), Just(58), any::<u8>()];

@@ -16,6 +16,7 @@
 #define ICMP 1
 #define ICMPV6 58
 #define VXLAN 4789
+#define GENEVE 6081
 #define GTP 2152
 
 struct header {
@@ -96,7 +97,7 @@ INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u64 identifi
 		return 1;
 	}
 	if (protocol == UDP)
-		return t->destination_port != VXLAN && t->destination_port != GTP;
+		return t->destination_port != VXLAN && t->destination_port != GENEVE && t->destination_port != GTP;
 	return protocol == SCTP;
 }
 

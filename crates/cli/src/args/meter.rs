@@ -70,7 +70,7 @@ pub(crate) struct MeterArgs {
     /// Meter one packet in N
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) sample: u32,
-    /// Largest depth of tunnels to decode (GRE, VXLAN, GTP-U, IP in IP); 0 meters the outermost packet
+    /// Largest depth of tunnels to decode (GRE, VXLAN, Geneve, GTP-U, IP in IP); 0 meters the outermost packet
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) depth: u8,
     /// Fields that tell flows apart besides addresses, ports and protocol

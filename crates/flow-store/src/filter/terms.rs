@@ -215,8 +215,8 @@ pub const TERMS: &[FilterTerm] = terms! {
         [column("outerSourceIPv6Address"), column("outerDestinationIPv6Address")], "either end of the tunnel";
     "src tun ip" "src tun net" "src tunip", Same, Address, [column("outerSourceIPv6Address")], "";
     "dst tun ip" "dst tun net" "dst tunip", Same, Address, [column("outerDestinationIPv6Address")], "";
-    "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`";
-    "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN network, GTP tunnel, GRE key";
+    "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`, `geneve`";
+    "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN or Geneve network, GTP tunnel, GRE key";
     "mac", SameBut("nfdump also looks at the two MAC addresses behind the exporter"), Mac,
         [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
     "in mac", Same, Mac, [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";

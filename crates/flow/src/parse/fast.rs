@@ -11,6 +11,7 @@ use crate::{PacketInfo, flags};
 
 /// UDP ports of tunnels.
 pub(super) const VXLAN: u16 = 4789;
+pub(super) const GENEVE: u16 = 6081;
 pub(super) const GTP: u16 = 2152;
 
 /// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
@@ -172,7 +173,7 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Fast
         }
         // The general parser knows tunnels by the destination port alone, so a
         // packet from such a port is plain UDP.
-        UDP if !(tunnels && matches!(destination, VXLAN | GTP)) => 0,
+        UDP if !(tunnels && matches!(destination, VXLAN | GENEVE | GTP)) => 0,
         _ => return None,
     };
     Some(FastTransport { source: u16::from_be_bytes([head[0], head[1]]), destination, flags })

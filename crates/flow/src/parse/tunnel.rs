@@ -1,6 +1,6 @@
-//! Tunnels: GRE, VXLAN, GTP-U, IP in IP.
+//! Tunnels: GRE, VXLAN, Geneve, GTP-U, IP in IP.
 
-use super::fast::{GTP, VXLAN};
+use super::fast::{GENEVE, GTP, VXLAN};
 use super::span::{FrameSpan, be_u16};
 use crate::packet::protocol::UDP;
 use crate::{PacketInfo, TunnelKind};
@@ -17,6 +17,13 @@ pub(super) enum TunnelPayload {
     Type(u16),
     /// IP of either version, or something else.
     Ip,
+}
+
+impl TunnelPayload {
+    const fn from_type(kind: u16) -> Self {
+        // "Transparent Ethernet bridging" (RFC 7637).
+        if kind == 0x6558 { Self::Ethernet } else { Self::Type(kind) }
+    }
 }
 
 /// Content of a tunnel.
@@ -56,6 +63,7 @@ pub(super) fn read_tunnel<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Opti
         GRE => read_gre(bytes),
         // Any program may use these ports. If the payload is no tunnel, the packet is metered as UDP.
         UDP if packet.destination_port == VXLAN => read_vxlan(bytes.skip(8)?),
+        UDP if packet.destination_port == GENEVE => read_geneve(bytes.skip(8)?),
         UDP if packet.destination_port == GTP => read_gtp(bytes.skip(8)?),
         _ => None,
     }
@@ -91,8 +99,7 @@ fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     if bits & SEQUENCE != 0 {
         rest = rest.skip(4)?;
     }
-    let kind = if kind == 0x6558 { TunnelPayload::Ethernet } else { TunnelPayload::Type(kind) };
-    Some(TunnelContent { tunnel: TunnelKind::Gre, id, kind, bytes: rest })
+    Some(TunnelContent { tunnel: TunnelKind::Gre, id, kind: TunnelPayload::from_type(kind), bytes: rest })
 }
 
 /// Reads a VXLAN header (RFC 7348). A header without a network number is not valid.
@@ -107,6 +114,20 @@ fn read_vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
         kind: TunnelPayload::Ethernet,
         bytes,
     })
+}
+
+/// Reads a Geneve header (RFC 8926) and skips its options. A control message carries no packet of a user.
+fn read_geneve(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
+    const CONTROL: u8 = 0x80;
+    let mut rest = bytes;
+    let [head, bits, k0, k1, a, b, c, _] = *rest.take_array::<8>()?;
+    // Two bits of version, then the length of the options in words.
+    if head >> 6 != 0 || bits & CONTROL != 0 {
+        return None;
+    }
+    let kind = TunnelPayload::from_type(u16::from_be_bytes([k0, k1]));
+    let bytes = rest.skip(4 * usize::from(head & 0x3f))?;
+    Some(TunnelContent { tunnel: TunnelKind::Geneve, id: u32::from_be_bytes([0, a, b, c]), kind, bytes })
 }
 
 /// Reads a GTP-U header (TS 29.281): a G-PDU of version 1 with its extension headers.

@@ -126,6 +126,13 @@ pub(super) fn vxlan(network: u32, inside: &[u8]) -> Vec<u8> {
     udp(50_000, 4789, &[&header[..], inside].concat())
 }
 
+/// `options`: their bytes, in whole words.
+pub(super) fn geneve(network: u32, kind: u16, options: &[u8], inside: &[u8]) -> Vec<u8> {
+    let words = u8::try_from(options.len() / 4).unwrap();
+    let header = [&[words, 0][..], &kind.to_be_bytes(), &(network << 8).to_be_bytes(), options].concat();
+    udp(50_000, 6081, &[&header[..], inside].concat())
+}
+
 /// `extensions`: kind and length in words of each.
 pub(super) fn gtp(tunnel: u32, bits: u8, extensions: &[(u8, u8)], inside: &[u8]) -> Vec<u8> {
     let mut header = vec![0x30 | bits, 255, 0, 0];
@@ -186,6 +193,8 @@ pub(super) fn every_kind() -> Vec<(&'static str, Vec<u8>)> {
         ("gre with all", carried(47, &gre(0xb0, 0x86dd, &six))),
         ("ethernet in gre", carried(47, &gre(0x20, 0x6558, &eth(0x8100, &tag(5, 0x0800, &four))))),
         ("vxlan", carried(17, &vxlan(70_000, &eth(0x0800, &four)))),
+        ("geneve", carried(17, &geneve(70_001, 0x6558, &[], &eth(0x0800, &four)))),
+        ("geneve with options", carried(17, &geneve(70_001, 0x86dd, &[7; 252], &six))),
         ("gtp", carried(17, &gtp(80_000, 0, &[], &four))),
         ("gtp with all", carried(17, &gtp(80_000, 7, &[(0x85, 1), (0xc0, 2)], &six))),
         ("ip in ip", carried(4, &four)),

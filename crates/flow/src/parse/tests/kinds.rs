@@ -232,10 +232,31 @@ fn tunnels_say_what_they_are() {
     assert_eq!(told("gre with all"), (TunnelKind::Gre, 0x105));
     assert_eq!(told("ethernet in gre"), (TunnelKind::Gre, 0x105));
     assert_eq!(told("vxlan"), (TunnelKind::Vxlan, 70_000));
+    assert_eq!(told("geneve"), (TunnelKind::Geneve, 70_001));
+    assert_eq!(told("geneve with options"), (TunnelKind::Geneve, 70_001));
     assert_eq!(told("gtp"), (TunnelKind::Gtp, 80_000));
     assert_eq!(told("gtp with all"), (TunnelKind::Gtp, 80_000));
     assert_eq!(told("ip in ip"), (TunnelKind::Ip, 0));
     assert_eq!(told("six in four"), (TunnelKind::Ip, 0));
+}
+
+#[test]
+fn geneve_without_readable_content_is_udp() {
+    let inside = eth(0x0800, &v4(17, &plain()));
+    let whole = geneve(5, 0x6558, &[1; 8], &inside);
+    let read = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut packet = whole.clone();
+        change(&mut packet);
+        parsed(&eth(0x0800, &v4(17, &packet))).map(|packet| packet.tunnel).unwrap()
+    };
+    assert_eq!(read(&|_| {}), TunnelKind::Geneve);
+    // Another version, a control message, options that end behind the packet, and content that is no IP.
+    assert_eq!(read(&|packet| packet[8] |= 0x40), TunnelKind::None);
+    assert_eq!(read(&|packet| packet[9] |= 0x80), TunnelKind::None);
+    assert_eq!(read(&|packet| packet[8] = 63), TunnelKind::None);
+    assert_eq!(read(&|packet| packet[11] = 1), TunnelKind::None);
+    // Critical options do not concern somebody who only looks.
+    assert_eq!(read(&|packet| packet[9] |= 0x40), TunnelKind::Geneve);
 }
 
 #[test]
