@@ -10,6 +10,7 @@ mod fleet_probe;
 mod flows;
 mod hosts;
 mod impair;
+mod keep;
 mod log;
 #[cfg(test)]
 mod manual;

@@ -1,6 +1,7 @@
 //! `packetrig log` as typed.
 
 use super::capture::{DirectionArg, ReceiverArg};
+use super::keep::KeepArgs;
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_link_io::log;
@@ -61,16 +62,8 @@ pub(crate) struct BeginLog {
     /// Start a new file after this time [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
-    /// Delete the oldest files so that all files together stay below this size [default: delete none until the
-    /// disk is full]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) keep: Option<BytesArg>,
-    /// Delete files that are older than this, such as 72h [default: delete none]
-    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
-    pub(crate) keep_for: Option<Nanos>,
-    /// Delete the oldest files so that this much of the disk stays free [default: 0]
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) keep_free: Option<BytesArg>,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
     /// the log (refuse)
     // By default a log does not end by itself: a full disk keeps the newest files.

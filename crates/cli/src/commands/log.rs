@@ -42,7 +42,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     };
     // With space for one file only, the complete one would be deleted while the next one is still empty.
     let file = arguments.rotate_size.0;
-    if arguments.keep.is_some_and(|keep| keep.0 < 2 * file) {
+    if arguments.keep.keep.is_some_and(|keep| keep.0 < 2 * file) {
         return Err(Error::Usage(
             "--keep must have room for two files: one complete, one being written".into(),
         ));
@@ -80,9 +80,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 
 fn log_retention(arguments: &BeginLog) -> LogRetention {
     LogRetention {
-        bytes: arguments.keep.map(|size| size.0),
-        age: arguments.keep_for,
-        free: arguments.keep_free.map(|size| size.0),
+        limits: arguments.keep.to_limits(),
         file: arguments.rotate_size.0,
         when_full: arguments.when_full.into(),
     }

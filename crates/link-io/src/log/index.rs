@@ -6,6 +6,7 @@
 use super::{Error, INDEX, file_error};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
+use packetrig_units::ExceededLimit;
 use packetrig_wire::checksum::crc32;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
@@ -80,6 +81,16 @@ pub enum RemovalReason {
     Free,
     /// The disk was full.
     Full,
+}
+
+impl From<ExceededLimit> for RemovalReason {
+    fn from(limit: ExceededLimit) -> Self {
+        match limit {
+            ExceededLimit::Size => Self::Size,
+            ExceededLimit::Age => Self::Age,
+            ExceededLimit::Free => Self::Free,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use super::{Error, INDEX, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 use packetrig_sys::{clock, disk, private_files};
-use packetrig_units::Nanos;
+use packetrig_units::{ExceededLimit, RetentionLimits, StoredAmounts};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
@@ -30,12 +30,8 @@ pub enum WhenFull {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRetention {
-    /// Limit for the size of all files together, bytes; the file being written counts with its largest size.
-    pub bytes: Option<u64>,
-    /// Limit for the age of a file.
-    pub age: Option<Nanos>,
-    /// Bytes of the disk that stay free.
-    pub free: Option<u64>,
+    /// The file being written counts with its largest size.
+    pub limits: RetentionLimits,
     /// Largest size of one file, bytes.
     pub file: u64,
     /// Policy for a full disk.
@@ -131,35 +127,28 @@ impl LogKeeper {
         self.mended
     }
 
-    /// Removes the oldest files while they exceed the size limit, the age limit or the space limit of the disk.
+    /// Removes the oldest files while they exceed a limit.
     fn prune_files(&mut self) {
-        // The file being written counts with its full size: otherwise the total would pass the limit while the file grows.
-        // Each limit is checked again after every removal, and an empty list ends the loop.
-        while self.retention.bytes.is_some_and(|most| self.total_size() + self.retention.file > most)
-            && self.remove_oldest(RemovalReason::Size)
+        // The limits are checked again after every removal, and an empty list ends the loop.
+        while let Some(exceeded) = self.exceeded_limit()
+            && self.remove_oldest(exceeded.into())
         {}
-        let now = clock::wall_clock_ns();
-        while self.oldest_expires_at().is_some_and(|expires_at| expires_at < now)
-            && self.remove_oldest(RemovalReason::Age)
-        {}
-        while self.is_disk_space_low() && self.remove_oldest(RemovalReason::Free) {}
+    }
+
+    fn exceeded_limit(&self) -> Option<ExceededLimit> {
+        let stored = StoredAmounts {
+            // The file being written counts with its full size: otherwise the total would pass the limit while the
+            // file grows.
+            bytes: self.total_size().saturating_add(self.retention.file),
+            // By the end of the file, because its last frame must be old enough, too.
+            oldest_ns: self.files.front().map(|file| file.span_ns.1),
+            now_ns: clock::wall_clock_ns(),
+        };
+        self.retention.limits.exceeded_by(&stored, || disk::free_bytes(&self.directory).ok())
     }
 
     fn total_size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
-    }
-
-    /// Time at which the oldest file becomes too old, nanoseconds since 1970.
-    fn oldest_expires_at(&self) -> Option<u64> {
-        let age = self.retention.age?;
-        // By the end of the file, because its last frame must be old enough, too.
-        Some(self.files.front()?.span_ns.1.saturating_add(age.as_u64()))
-    }
-
-    fn is_disk_space_low(&self) -> bool {
-        let Some(least) = self.retention.free else { return false };
-        // If the free space cannot be read, no file is removed, because a removal cannot be undone.
-        disk::free_bytes(&self.directory).is_ok_and(|free| free < least)
     }
 
     fn remove_oldest(&mut self, why: RemovalReason) -> bool {

@@ -5,7 +5,7 @@ use packetrig_engine::capture::record::{
 use packetrig_engine::port::RxFrame;
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::RealtimeOffset;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, RetentionLimits};
 use packetrig_wire::trailer::TapTrailer;
 use std::fs;
 
@@ -13,6 +13,10 @@ const FILE: u64 = 64 << 10;
 
 fn retention() -> LogRetention {
     LogRetention { file: FILE, ..LogRetention::default() }
+}
+
+fn limited(limits: RetentionLimits) -> LogRetention {
+    LogRetention { limits, ..retention() }
 }
 
 /// A running log; frame `n` arrives at second `n`, which is also its number at the tap.
@@ -195,7 +199,7 @@ fn restarted_tap_accounts_report_no_loss() {
 #[test]
 fn log_retention_keeps_newest_and_index_counts_removed() {
     let directory = tempfile::tempdir().unwrap();
-    let keep = LogRetention { bytes: Some(3 * FILE), ..retention() };
+    let keep = limited(RetentionLimits { bytes: Some(3 * FILE), ..RetentionLimits::default() });
     let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=600);
     let now = log.end();
@@ -221,7 +225,7 @@ fn log_retention_keeps_newest_and_index_counts_removed() {
 fn files_that_are_too_old_go() {
     let directory = tempfile::tempdir().unwrap();
     // All of these frames are of 1970.
-    let keep = LogRetention { age: Some(Nanos::from_secs(3600)), ..retention() };
+    let keep = limited(RetentionLimits { age: Some(Nanos::from_secs(3600)), ..RetentionLimits::default() });
     let mut log = TestLog::begin(directory.path(), keep, 0);
     log.frames(1..=150);
     log.end();
@@ -237,12 +241,20 @@ fn files_that_are_too_old_go() {
 #[test]
 fn log_files_are_removed_until_disk_has_room() {
     let directory = tempfile::tempdir().unwrap();
-    let mut log = TestLog::begin(directory.path(), LogRetention { free: Some(0), ..retention() }, 0);
+    let mut log = TestLog::begin(
+        directory.path(),
+        limited(RetentionLimits { free: Some(0), ..RetentionLimits::default() }),
+        0,
+    );
     log.frames(1..=150);
     let now = log.end();
     assert_eq!(numbers_of(directory.path()), [1, 2, 3]);
     // No disk ever has that much.
-    let mut log = TestLog::begin(directory.path(), LogRetention { free: Some(u64::MAX), ..retention() }, now);
+    let mut log = TestLog::begin(
+        directory.path(),
+        limited(RetentionLimits { free: Some(u64::MAX), ..RetentionLimits::default() }),
+        now,
+    );
     log.frames(151..=160);
     log.end();
     assert_eq!(numbers_of(directory.path()), [0u64; 0]);
