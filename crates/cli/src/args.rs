@@ -46,10 +46,12 @@ pub(crate) use fleet_probe::{
     TargetProbes,
 };
 pub(crate) use flows::{
-    CompareFlows, FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows, ShownColumn,
+    CompactFlows, CompareFlows, FlowStats, FlowTop, FlowsCommand, OrderBy, PruneFlows, RecoverFlows,
+    ShowFlows, ShownColumn,
 };
 pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;
+pub(crate) use keep::KeepArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
 pub(crate) use measured::MeasuredPlaces;

@@ -27,6 +27,7 @@ use packetrig_flow::{
     CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, MeterLedger, PacketCounts, RecordLosses,
 };
 use packetrig_sys::clock;
+use packetrig_units::RemovedFiles;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,8 @@ pub struct SinkCounts {
     pub waiting: CarriedRecords,
     pub losses: RecordLosses,
     pub file_bytes: u64,
+    /// Old files that the sink has removed.
+    pub removed: RemovedFiles,
     /// Text of the last error.
     pub failure: Option<String>,
 }
@@ -288,7 +291,7 @@ fn sink_report(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over
         counts.offered.add_records(offered.offered);
         losses.add_losses(&offered.lost);
     }
-    let SinkCounts { stored, waiting, losses: refused, file_bytes, failure } = (sink.account)();
+    let SinkCounts { stored, waiting, losses: refused, file_bytes, removed, failure } = (sink.account)();
     // The queue's losses are the worker's, the refused ones the sink's: no record is in both.
     counts.queue_dropped = losses.total_records();
     counts.refused = refused.total_records();
@@ -298,7 +301,7 @@ fn sink_report(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over
         // A running sink does not count its queue. At the end the difference must show: a record in no account is a defect.
         counts.waiting = unaccounted_records(&counts);
     }
-    OutputReport { to: sink.name.clone(), counts, losses, failure }
+    OutputReport { to: sink.name.clone(), counts, losses, removed, failure }
 }
 
 /// Returns the records that were offered and are in no other account. Saturates, because a sink may count a record before the

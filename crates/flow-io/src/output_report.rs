@@ -1,6 +1,7 @@
 //! Account of the records that one output was offered.
 
 use packetrig_flow::{CarriedRecords, CountImbalance, ExportCounts, RecordLosses};
+use packetrig_units::RemovedFiles;
 use serde::Serialize;
 
 /// One output's part of the ledger.
@@ -11,6 +12,8 @@ pub struct OutputReport {
     pub counts: ExportCounts,
     /// Records that it was offered and does not have, by cause.
     pub losses: RecordLosses,
+    /// Old files that were removed to keep within limits; their records stay counted as sent.
+    pub removed: RemovedFiles,
     /// Text of the last error. If no record is lost, the output has recovered from it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
@@ -25,6 +28,12 @@ impl OutputReport {
             format!("{}: lost {records} records with {packets} packets: {}{reason}", self.to, cause.meaning())
         });
         lines.collect()
+    }
+
+    /// Lists the files that were removed as lines for people.
+    pub fn removal_lines(&self) -> Vec<String> {
+        let counts = self.removed.named_counts().into_iter().filter(|(_, _, count)| *count > 0);
+        counts.map(|(_, what, count)| format!("{}: {count} {what}", self.to)).collect()
     }
 
     /// Returns the rules of the ledger that do not hold. At the end no record waits.

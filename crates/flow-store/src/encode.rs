@@ -54,6 +54,11 @@ impl WritableTable {
         Ok(Arc::new(Type::group_type_builder(self.name()).with_fields(fields).build()?))
     }
 
+    /// Returns whether a file's schema is that of this version.
+    pub(super) fn has_schema(self, schema: &Type) -> bool {
+        self.build_schema().is_ok_and(|own| *own == *schema)
+    }
+
     fn writer_properties(self) -> Result<WriterProperties> {
         let mut builder = WriterProperties::builder()
             .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())

@@ -161,12 +161,16 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
     // Only names that packetrig gives: a hidden file of another program must never be renamed or removed.
     let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
-    let is_ours = WritableTable::ALL.into_iter().any(|table| {
-        let number =
-            name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".parquet"));
-        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
-    });
-    is_ours.then(|| hidden.with_file_name(name))
+    let path = hidden.with_file_name(name);
+    WritableTable::ALL.into_iter().any(|table| is_finished_name(&path, table)).then_some(path)
+}
+
+/// Returns whether packetrig gives this name to finished files of a table.
+pub(super) fn is_finished_name(path: &Path, table: WritableTable) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let number =
+        name.and_then(|name| name.strip_prefix(table.name())?.strip_prefix('-')?.strip_suffix(".parquet"));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Creates the next file of a table in its partition, under its hidden name.
@@ -178,7 +182,12 @@ pub(super) fn claim_next_file(
     let directory = base.join(table.name()).join(partition.path());
     disk::create_directories_below(base, &directory, disk::sync_directory)
         .map_err(Error::file("create", &directory))?;
-    let mut number = next_number(&directory)?;
+    claim_file_in(&directory, table)
+}
+
+/// Creates the next file of a table in the directory of a partition, under its hidden name.
+pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<ClaimedFile, Error> {
+    let mut number = next_number(directory)?;
     loop {
         let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));
         // Before the attempt, so that each new attempt has another number.

@@ -19,6 +19,9 @@ const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR + 1);
 /// Maximum number of files that may wait for their footer or their name.
 const MAX_UNFINISHED: usize = 16;
 
+/// Upper bound for the two footers of a row group: that of its block, and its part of the file's.
+const GROUP_FOOTERS: u64 = 64 << 10;
+
 #[derive(Debug)]
 pub(super) struct GroupWriter {
     pub(super) directory: PathBuf,
@@ -220,6 +223,12 @@ impl GroupWriter {
     /// Bytes of encoded row groups that could not be written to a file yet.
     pub(super) fn waiting_memory(&self) -> usize {
         self.waiting.iter().map(EncodedGroup::page_bytes).sum()
+    }
+
+    /// Bytes that the row groups that wait will take on the disk, with their footers.
+    pub(super) fn waiting_space(&self) -> u64 {
+        let footers = self.waiting.len() as u64 * GROUP_FOOTERS;
+        footers.saturating_add(self.waiting_memory() as u64)
     }
 
     /// Gives up the newest row groups beyond the bound of memory.

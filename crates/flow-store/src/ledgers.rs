@@ -1,7 +1,7 @@
 //! Ledgers that are stored beside the records.
 
 use super::columns::{LedgerRow, ledger_from_numbers};
-use super::scan::{ledger_files, open_parquet};
+use super::scan::{ledger_files, open_if_there};
 use super::{Error, RecordMaker};
 use packetrig_flow::MeterLedger;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -16,11 +16,12 @@ const MAX_METERS: usize = 10_000;
 /// The newest ledger of every meter in these places, with its time in nanoseconds since 1970.
 pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
-    for path in ledger_files(places)? {
-        let file = open_parquet(&path)?;
-        for row in file.get_row_iter(None).map_err(Error::damaged_file(&path))? {
+    let files = ledger_files(places)?;
+    for path in files.iter() {
+        let Some(file) = open_if_there(path)? else { continue };
+        for row in file.get_row_iter(None).map_err(Error::damaged_file(path))? {
             let LedgerRow { at_ns, source, ledger } =
-                row.and_then(|row| read_ledger(&row, &path)).map_err(Error::damaged_file(&path))?;
+                row.and_then(|row| read_ledger(&row, path)).map_err(Error::damaged_file(path))?;
             // Exporters choose their domains: a single one could otherwise fill the memory with ledgers.
             if newest.len() >= MAX_METERS && !newest.contains_key(&source) {
                 continue;

@@ -7,7 +7,8 @@
 //!  files -> FlowFilter -> scan -> top, totals, rows
 //! ```
 //! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. This crate does not
-//! depend on how records are made. It reads no clock except for the partitions of live records; other times are arguments.
+//! depend on how records are made. It reads the clock only for the
+//! partitions of live records and the age of files; other times are arguments.
 //!
 //! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
 #![forbid(unsafe_code)]
@@ -16,10 +17,12 @@ pub mod cells;
 mod checksum;
 pub mod clickhouse;
 pub mod columns;
+pub mod compact;
 mod encode;
 mod error;
 mod files;
 pub mod filter;
+mod finished;
 mod group_writer;
 pub mod grouping;
 pub mod json;
@@ -38,6 +41,8 @@ pub mod protocols;
 mod queued;
 pub mod recall;
 pub mod recover;
+mod replacement;
+pub mod retention;
 mod retry_timer;
 mod row_group;
 mod rows;
@@ -45,6 +50,7 @@ mod rows;
 mod sample;
 pub mod scan;
 mod sink;
+mod table_lock;
 mod target;
 pub mod tcp_flags;
 pub mod top;

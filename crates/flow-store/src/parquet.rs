@@ -12,12 +12,13 @@
 use super::columns::{LedgerRow, SourcedRow};
 use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
+use super::retention::RetentionKeeper;
 use super::row_group::EncodedGroup;
 use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, RetentionLimits};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -47,6 +48,8 @@ pub struct ParquetOptions {
     pub waiting_bytes: usize,
     /// Only hours around now have partitions of their own. For records of exporters, which choose the times.
     pub is_live: bool,
+    /// Limits beyond which the oldest files of the directory are removed.
+    pub limits: RetentionLimits,
 }
 
 impl ParquetOptions {
@@ -59,6 +62,7 @@ impl ParquetOptions {
             file_age: Nanos::from_secs(60),
             waiting_bytes: 256 << 20,
             is_live: false,
+            limits: RetentionLimits::default(),
         }
     }
 }
@@ -69,6 +73,7 @@ pub struct ParquetSink {
     rows: Vec<SourcedRow>,
     ledgers: Vec<LedgerRow>,
     writer: GroupWriter,
+    retention: RetentionKeeper,
     /// When the oldest of `rows` arrived.
     rows_since: Option<MonoTime>,
     /// When the oldest row that is in no finished file arrived.
@@ -82,7 +87,16 @@ impl ParquetSink {
         packetrig_sys::private_files::create_directories(directory)
             .map_err(Error::file("create", directory))?;
         let writer = GroupWriter::new(directory.clone(), options.file_bytes, options.waiting_bytes);
-        Ok(Self { options, rows: Vec::new(), ledgers: Vec::new(), writer, rows_since: None, since: None })
+        let retention = RetentionKeeper::new(directory, options.limits);
+        Ok(Self {
+            options,
+            rows: Vec::new(),
+            ledgers: Vec::new(),
+            writer,
+            retention,
+            rows_since: None,
+            since: None,
+        })
     }
 
     /// Makes row groups of all waiting rows.
@@ -146,6 +160,21 @@ impl ParquetSink {
         grouped
     }
 
+    /// Writes what is due, after room was made for it.
+    fn write_due(&mut self) -> Result<(), Error> {
+        let has_room = self.make_room();
+        self.writer.write_due().and(has_room)
+    }
+
+    /// Removes old files, so that the row groups that wait fit within the limits.
+    fn make_room(&mut self) -> Result<(), Error> {
+        // Before the first tick the time is not known, and then no file of this sink is old.
+        let now = self.writer.now.unwrap_or_default();
+        let done = self.retention.make_room(self.writer.waiting_space(), now);
+        self.writer.kept.removed = self.retention.removed;
+        done
+    }
+
     /// Returns whether enough rows have waited long enough.
     fn is_group_due(&self, now: MonoTime) -> bool {
         self.rows.len() >= WORTH_A_GROUP && self.rows_since.is_some_and(|since| now.since(since) >= GROUP_AGE)
@@ -197,7 +226,7 @@ impl RecordSink for ParquetSink {
             self.rows.push(SourcedRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.group_all().and(done);
-                done = self.writer.write_due().and(done);
+                done = self.write_due().and(done);
             }
         }
         // Only the first row after an ending sets the time, so it is that of the oldest row.
@@ -212,7 +241,7 @@ impl RecordSink for ParquetSink {
         if self.ledgers.len() < MAX_LEDGERS {
             return Ok(());
         }
-        self.group_ledgers().and_then(|()| self.writer.write_due())
+        self.group_ledgers().and_then(|()| self.write_due())
     }
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
@@ -234,12 +263,13 @@ impl RecordSink for ParquetSink {
             // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
             done = self.group_all();
         }
-        self.writer.write_due().and(done)
+        self.write_due().and(done)
     }
 
     fn flush_records(&mut self) -> Result<(), Error> {
         let ended = self.end_all();
-        self.writer.write_now().and(ended)
+        let has_room = self.make_room();
+        self.writer.write_now().and(ended).and(has_room)
     }
 
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {

@@ -35,16 +35,7 @@ impl PartialFile {
     /// Begins a file with a row group. If that fails, no file is left.
     pub(super) fn begin_file(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
         let claimed = files::claim_next_file(directory, group.table, group.partition)?;
-        let mut file = Self {
-            table: group.table,
-            partition: group.partition,
-            carried: CarriedRecords::default(),
-            touched: 0,
-            claimed,
-            end: 0,
-            footer: None,
-            footer_bytes: 0,
-        };
+        let mut file = Self::without_groups(group.table, group.partition, claimed);
         let begun = file.write_bytes(&MAGIC).and_then(|()| file.append_group(group));
         if begun.is_err() {
             // The likely cause is a full disk, so the incomplete file is removed. If that fails, too, the next recovery removes it.
@@ -53,8 +44,31 @@ impl PartialFile {
         begun.map(|()| file)
     }
 
+    /// Begins a file that was claimed already, without a row group.
+    pub(super) fn begin_empty(table: WritableTable, claimed: ClaimedFile) -> Result<Self, Error> {
+        let mut file = Self::without_groups(table, HourPartition(None), claimed);
+        file.write_bytes(&MAGIC)?;
+        Ok(file)
+    }
+
+    fn without_groups(table: WritableTable, partition: HourPartition, claimed: ClaimedFile) -> Self {
+        let carried = CarriedRecords::default();
+        Self { table, partition, carried, touched: 0, claimed, end: 0, footer: None, footer_bytes: 0 }
+    }
+
     pub(super) const fn bytes(&self) -> u64 {
         self.end
+    }
+
+    /// Number of rows in its row groups.
+    pub(super) fn row_count(&self) -> u64 {
+        let groups = self.footer.iter().flat_map(FileFooter::groups);
+        groups.map(|group| group.num_rows().max(0).unsigned_abs()).sum()
+    }
+
+    /// Writes the row groups to the disk, so that finishing the file takes little time.
+    pub(super) fn sync_data(&self) -> Result<(), Error> {
+        self.claimed.file.sync_all().map_err(self.file_error("write"))
     }
 
     /// Adds a row group, or leaves the file as it was.

@@ -10,6 +10,7 @@
 mod killed;
 
 pub use killed::KilledCollectors;
+pub(super) use killed::oldest_note_ns;
 
 use super::{Error, RecordMaker};
 use packetrig_sys::private_files;

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{RowChunk, flow_files, map_records, scan_records};
+use super::scan::{ListedFiles, RowChunk, flow_files, map_records, scan_records};
 use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
 use packetrig_sys::{disk, private_files};
 use packetrig_units::Nanos;
@@ -34,7 +34,7 @@ const FIRST_USE: &str = ".first-use";
 /// The most recent records of a directory.
 #[derive(Debug)]
 pub struct RecentRecords {
-    files: Vec<PathBuf>,
+    files: ListedFiles,
     since_ns: u64,
 }
 
@@ -46,10 +46,10 @@ impl RecentRecords {
     /// nobody stored from packets that another collector had stored in another directory before.
     pub fn find_in(directory: &Path, last: Nanos, now_ns: u64) -> Result<Self, Error> {
         let all = match flow_files(&[directory.to_owned()]) {
-            Err(Error::Nothing { .. }) => Vec::new(),
+            Err(Error::Nothing { .. }) => ListedFiles::default(),
             all => all?,
         };
-        let files = of_last_time(&all, last);
+        let files = of_last_time(all, last);
         let ends = first_and_last_end(&files)?;
         let first_use_ns = note_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
@@ -96,15 +96,15 @@ fn note_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
     Ok(otherwise_ns)
 }
 
-fn of_last_time(files: &[PathBuf], last: Nanos) -> Vec<PathBuf> {
+fn of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
     let written =
         |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
     let times: Vec<SystemTime> = files.iter().map(written).collect();
     // Counted back from the newest file and not from now: the collector may have been stopped for days.
     let newest = times.iter().copied().max().unwrap_or(SystemTime::UNIX_EPOCH);
     let since = newest.checked_sub(Duration::from_nanos(last.as_u64())).unwrap_or(SystemTime::UNIX_EPOCH);
-    let recent = files.iter().zip(times).filter(|(_, at)| *at >= since);
-    recent.map(|(path, _)| path.clone()).collect()
+    files.retain(|path| written(path) >= since);
+    files
 }
 
 /// The first and the last end of a flow.
@@ -209,7 +209,7 @@ mod tests {
     fn recent_records_skip_old_files() {
         let directory = tempfile::tempdir().unwrap();
         store(directory.path(), &records(10));
-        for path in flow_files(&[directory.path().to_owned()]).unwrap() {
+        for path in flow_files(&[directory.path().to_owned()]).unwrap().iter() {
             fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         }
         store(directory.path(), &[record(3000)]);

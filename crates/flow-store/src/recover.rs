@@ -9,6 +9,7 @@ use super::Error;
 use super::encode::WritableTable;
 use super::files::{ClaimedFile, finished_name};
 use super::partial::{FinishedFile, finish_claimed};
+use super::replacement::finish_replacements;
 use super::row_group::MAGIC;
 use super::walk::files_below;
 use serde::Serialize;
@@ -53,7 +54,16 @@ impl RecoveredFiles {
 /// other directory is an error.
 pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
-    for hidden in hidden_files(directory)? {
+    let hidden_files = hidden_files(directory)?;
+    // First: what a killed compaction has replaced must not be found beside what replaced it.
+    for table in WritableTable::ALL.map(|table| directory.join(table.name())) {
+        if table.is_dir()
+            && let Err(error) = finish_replacements(&table)
+        {
+            recovered.failures.push(error.to_string());
+        }
+    }
+    for hidden in hidden_files {
         // One bad file must not keep the others from being recovered.
         if let Err(error) = recover_file(&hidden, &mut recovered) {
             recovered.failures.push(error.to_string());

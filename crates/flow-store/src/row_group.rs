@@ -117,7 +117,7 @@ impl EncodedGroup {
         })
     }
 
-    fn encode_group(
+    pub(super) fn encode_group(
         table: WritableTable,
         partition: HourPartition,
         carried: CarriedRecords,

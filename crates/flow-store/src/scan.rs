@@ -14,6 +14,8 @@ use super::Error;
 use super::cells::ColumnCells;
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
+use super::replacement::{is_note, leave_out_replaced};
+use super::table_lock::TableReadLocks;
 use super::walk::files_below;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::FileReader;
@@ -23,7 +25,7 @@ use readers::{PortionSink, ReadEnd, ScanRequest};
 use selection::RowSelection;
 use std::fs::{self, File};
 use std::io::ErrorKind;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Deref};
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -82,21 +84,65 @@ impl TimeSpan {
     }
 }
 
+/// Files that were listed, and stay as listed while this exists: no compaction replaces them.
+#[derive(Debug, Default)]
+pub struct ListedFiles {
+    paths: Vec<PathBuf>,
+    /// Held until the files are read.
+    locks: TableReadLocks,
+}
+
+impl ListedFiles {
+    /// Adds the files of another list.
+    pub fn append_list(&mut self, more: Self) {
+        self.paths.extend(more.paths);
+        self.locks.take_locks(more.locks);
+    }
+
+    /// Keeps only some of the files.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&PathBuf) -> bool) {
+        self.paths.retain(is_kept);
+    }
+}
+
+impl Deref for ListedFiles {
+    type Target = [PathBuf];
+
+    fn deref(&self) -> &[PathBuf] {
+        &self.paths
+    }
+}
+
 /// The files of flow records among `places`, which are directories and files; sorted by name within a directory.
-pub fn flow_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub fn flow_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
     files_of_table(places, WritableTable::Flows)
 }
 
 /// The files of ledgers among `places`.
-pub(super) fn ledger_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+pub(super) fn ledger_files(places: &[PathBuf]) -> Result<ListedFiles, Error> {
     files_of_table(places, WritableTable::MeterStats)
 }
 
-fn files_of_table(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Error> {
+fn files_of_table(places: &[PathBuf], table: WritableTable) -> Result<ListedFiles, Error> {
+    let mut locks = TableReadLocks::default();
+    loop {
+        let paths = list_files(places, table)?;
+        // What was listed before its table was locked may have been replaced since: it is listed again.
+        if !locks.lock_tables_of(&paths) {
+            return Ok(ListedFiles { paths, locks });
+        }
+    }
+}
+
+fn list_files(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
-            let found = files_below(place, &|path| is_visible(path) && is_of_table(path, table))?;
+            let is_wanted = |path: &Path| is_note(path) || is_visible(path) && is_of_table(path, table);
+            let (notes, mut found): (Vec<_>, Vec<_>) =
+                files_below(place, &is_wanted)?.into_iter().partition(|path| is_note(path));
+            // Notes of a compaction that was killed.
+            leave_out_replaced(&mut found, &notes);
             // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
@@ -349,7 +395,7 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
 }
 
 /// `None` if it has been removed since it was found, as files that are too old are.
-fn open_if_there(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
+pub(super) fn open_if_there(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
     match open_parquet(path) {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),

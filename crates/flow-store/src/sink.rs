@@ -2,7 +2,7 @@
 
 use super::Error;
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, RemovedFiles};
 use serde::{Deserialize, Serialize};
 
 /// The exporter of a record, or this machine's own meter.
@@ -29,6 +29,8 @@ pub struct KeptCounts {
     pub failures: u64,
     /// Bytes of finished files; zero if records go elsewhere.
     pub file_bytes: u64,
+    /// Old files that were removed to keep within limits; their records stay counted as stored.
+    pub removed: RemovedFiles,
 }
 
 /// A target that stores flow records.

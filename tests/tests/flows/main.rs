@@ -7,6 +7,7 @@ mod changes;
 mod clients;
 mod disk;
 mod judge;
+mod keep;
 mod made;
 mod names;
 mod questions;

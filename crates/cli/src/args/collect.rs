@@ -13,6 +13,7 @@ use std::path::PathBuf;
     packetrig collect --listen udp://0.0.0.0:4739 --listen udp://0.0.0.0:2055 --directory records --time 1h\n  \
     packetrig collect --listen udp://0.0.0.0:4739 --allow-exporter 192.0.2.7 --allow-exporter 198.51.100.0/24 --directory records\n  \
     packetrig collect --listen tls://0.0.0.0:4740 --cert c.pem --key c.key --client-ca meters.pem --directory records\n  \
+    packetrig collect --directory records --keep 100GB --keep-for 720h\n  \
     packetrig collect a.ipfix --directory records --json")]
 pub(crate) struct CollectArgs {
     /// Files of IPFIX or SIM messages to read. With files, the collector listens only if --listen is given
@@ -25,6 +26,9 @@ pub(crate) struct CollectArgs {
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    // Checked in `directory_limits`: limits without a directory would do nothing.
+    #[command(flatten)]
+    pub(crate) keep: super::KeepArgs,
     /// Send records to a Kafka topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
     #[arg(long, value_name = "TOPIC")]
     pub(crate) kafka: Option<String>,

@@ -1,7 +1,8 @@
 //! `packetrig flows` as typed.
 
+use super::keep::KeepArgs;
 use super::moments::{moment_before_now, parse_age, parse_moment};
-use super::quantities::{parse_port, parse_positive_time};
+use super::quantities::{BytesArg, parse_port, parse_positive_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
@@ -30,6 +31,10 @@ pub(crate) enum FlowsCommand {
     Stats(FlowStats),
     /// Complete the files that a killed collector or meter left
     Recover(RecoverFlows),
+    /// Delete the oldest files beyond a size or an age
+    Prune(PruneFlows),
+    /// Rewrite small files as fewer large ones
+    Compact(CompactFlows),
 }
 
 #[derive(Args, Debug)]
@@ -157,6 +162,41 @@ pub(crate) struct RecoverFlows {
     /// Directory that holds the records
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Only finished files that packetrig wrote are deleted, those with the oldest latest record first.\n\n\
+        Examples:\n  packetrig flows prune records --keep-for 720h --dry-run\n  packetrig flows prune records --keep 100GB"
+)]
+pub(crate) struct PruneFlows {
+    /// Directory that holds the records
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
+    /// Only list the files that would be deleted
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Queries and writers may use the directory meanwhile.\n\nExample:\n  packetrig flows compact records"
+)]
+pub(crate) struct CompactFlows {
+    /// Directory that holds the records
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Join files of an hour up to about this size
+    #[arg(long, value_name = "SIZE", default_value = "128MiB")]
+    pub(crate) file_size: BytesArg,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -117,6 +117,9 @@ pub(crate) struct MeterArgs {
     /// Also write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
+    // Checked in `directory_limits`: limits without a directory would do nothing.
+    #[command(flatten)]
+    pub(crate) keep: super::KeepArgs,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,

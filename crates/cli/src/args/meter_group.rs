@@ -50,14 +50,6 @@ pub(crate) struct MeterGroupArgs {
     /// Memory of a standby for records that it may have to export
     #[arg(long, value_name = "SIZE", default_value = "256MiB", requires = "peer")]
     pub(crate) standby_memory: BytesArg,
-    /// The name of `--standby-memory` until `--keep` had several meanings
-    #[arg(long, hide = true, value_name = "SIZE", value_parser = refuse_keep)]
-    pub(crate) keep: Option<String>,
-}
-
-// `log --keep` is the size of all files: one option name has one meaning.
-fn refuse_keep(size: &str) -> Result<String, String> {
-    Err(format!("this option has a new name here; write --standby-memory {size}"))
 }
 
 /// An address with the usual port of a group if none is given.

@@ -5,6 +5,7 @@ mod earlier;
 mod show;
 mod sinks;
 
+use super::flows::directory_limits;
 use super::is_interrupted;
 use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
@@ -39,13 +40,15 @@ const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // First: the sandbox must stand before a second thread starts, and sinks start threads.
+    let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
+    // Before the sinks: the sandbox must stand before a second thread starts, and sinks start threads.
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::collect_needs(arguments)?)?;
     // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = CollectSinks::open_sinks(&SinkKinds {
         directory: arguments.directory.as_deref(),
+        limits,
         is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
         kafka: arguments.kafka.as_deref(),
         clickhouse: arguments.clickhouse.as_deref(),

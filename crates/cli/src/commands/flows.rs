@@ -1,6 +1,8 @@
 //! `packetrig flows`: queries of stored flow records.
 
+mod compact;
 mod compare;
+mod prune;
 mod recover;
 mod series;
 mod show;
@@ -17,6 +19,7 @@ use jiff::Timestamp;
 use packetrig_flow_store::RecordMaker;
 use packetrig_flow_store::filter::canonical_address;
 
+pub(super) use prune::directory_limits;
 pub(super) use recover::recover_before;
 pub(crate) use top::group_measures;
 pub(crate) use values::group_json;
@@ -31,6 +34,8 @@ pub(crate) fn run_flows_command(
         FlowsCommand::Compare(arguments) => compare::compare_flows(arguments, output)?,
         FlowsCommand::Stats(arguments) => stats::show_flow_stats(arguments, output)?,
         FlowsCommand::Recover(arguments) => return recover::recover_directory(arguments, output),
+        FlowsCommand::Prune(arguments) => prune::prune_directory(arguments, output)?,
+        FlowsCommand::Compact(arguments) => return compact::compact_directory(arguments, output),
     }
     Ok(CommandExit::Ok)
 }

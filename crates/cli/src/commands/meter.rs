@@ -5,6 +5,7 @@ mod outputs;
 mod show;
 mod top;
 
+use super::flows::directory_limits;
 use super::is_interrupted;
 use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
@@ -34,6 +35,8 @@ const SHOW_NS: u64 = 1_000_000_000;
 
 pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::meter_options(arguments)?;
+    // Before anything is created: the outputs read the limits again.
+    directory_limits(&arguments.keep, arguments.directory.as_deref())?;
     signal::latch_end_signals()?;
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_needs(arguments)?)?
         .suppress_report_if(arguments.quiet);

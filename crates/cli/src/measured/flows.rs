@@ -7,7 +7,7 @@ use crate::protocols;
 use clap::ValueEnum as _;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
-use packetrig_flow_store::scan::{ScanTerms, TimeSpan, flow_files};
+use packetrig_flow_store::scan::{ListedFiles, ScanTerms, TimeSpan, flow_files};
 use packetrig_flow_store::top::{self, TopGroup, TopOrder, TopQuestion};
 use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_flow_store::{Error, ledgers};
@@ -31,11 +31,11 @@ impl FlowDirectories {
     }
 
     /// Files of the directories. A directory without files belongs to a collector that has stored nothing yet.
-    fn stored_files(&self) -> Result<Vec<PathBuf>, ViewRefusal> {
-        let mut files = Vec::new();
+    fn stored_files(&self) -> Result<ListedFiles, ViewRefusal> {
+        let mut files = ListedFiles::default();
         for directory in &self.directories {
             match flow_files(std::slice::from_ref(directory)) {
-                Ok(found) => files.extend(found),
+                Ok(found) => files.append_list(found),
                 // Only this error: a directory that cannot be read must not look empty.
                 Err(Error::Nothing { .. }) => {}
                 Err(error) => return Err(view_failure(&error)),

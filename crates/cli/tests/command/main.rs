@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 }
 
 /// Name of the stored text, and the arguments that show the page.
-const HELP_PAGES: [(&str, &[&str]); 74] = [
+const HELP_PAGES: [(&str, &[&str]); 76] = [
     ("help", &["--help"]),
     ("help-run", &["run", "--help"]),
     ("help-replay", &["replay", "--help"]),
@@ -54,6 +54,8 @@ const HELP_PAGES: [(&str, &[&str]); 74] = [
     ("help-flows-top", &["flows", "top", "--help"]),
     ("help-flows-show", &["flows", "show", "--help"]),
     ("help-flows-recover", &["flows", "recover", "--help"]),
+    ("help-flows-prune", &["flows", "prune", "--help"]),
+    ("help-flows-compact", &["flows", "compact", "--help"]),
     ("help-flows-stats", &["flows", "stats", "--help"]),
     ("help-serve", &["serve", "--help"]),
     ("help-watch", &["watch", "--help"]),
@@ -280,12 +282,14 @@ fn flags_make_a_plan_that_passes_the_check() {
     assert_eq!(check(made.results.as_bytes()).code, 0);
 }
 
-/// `log --keep` is the only option of this name: the others say what they are called now.
+/// `--keep` is the size of all files wherever there is one; the others say what they are called now.
 #[test]
 fn renamed_options_name_their_successor() {
     for (arguments, successor) in [
         (&["report", "prune", "--keep", "20"][..], "--newest 20"),
-        (&["meter", "lo", "--keep", "1GiB"], "--standby-memory 1GiB"),
+        (&["meter", "lo", "--keep", "1GiB"], "need --directory"),
+        (&["collect", "--keep-for", "72h"], "need --directory"),
+        (&["collect", "--directory", "/tmp/none", "--keep", "1MB"], "room for two files"),
     ] {
         let refused = packetrig(arguments);
         assert_eq!(refused.code, 2, "{}", refused.remarks);

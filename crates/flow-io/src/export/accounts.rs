@@ -232,6 +232,7 @@ impl TargetCounters {
             counts: self.export_counts(queued),
             losses,
             failure: self.failure.clone(),
+            ..OutputReport::default()
         }
     }
 

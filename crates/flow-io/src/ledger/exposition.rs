@@ -3,6 +3,7 @@
 use super::{LedgerReport, OutputReport};
 use crate::group::{GroupReport, PeerReport};
 use packetrig_flow::{CarriedRecords, ExportCounts, IgnoredReason, LossCause, MeterLedger};
+use packetrig_units::RemovedFiles;
 use packetrig_units::exposition::MetricsText;
 
 /// A number of the ledger: name, help text, and how to read it.
@@ -64,6 +65,12 @@ pub fn prometheus_text(report: &LedgerReport) -> String {
     write_outputs(&mut text, "output_bytes_total", "Bytes of these messages.", report, |o| {
         o.counts.message_bytes
     });
+    for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
+        let help = format!("Outputs: {what}.");
+        write_outputs(&mut text, &format!("output_{name}"), &help, report, |o| {
+            o.removed.named_counts()[at].2
+        });
+    }
     if let Some(group) = &report.group {
         write_group(&mut text, group);
     }

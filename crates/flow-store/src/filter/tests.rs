@@ -51,7 +51,7 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
     sink.write_records(records, RecordMaker { exporter, domain: 7 }).unwrap();
     sink.close_sink().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
-    (directory, files)
+    (directory, files.to_vec())
 }
 
 /// Numbers of the flows that a filter keeps.

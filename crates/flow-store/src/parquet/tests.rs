@@ -24,9 +24,9 @@ fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSi
 fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
     let names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
     let mut files = Vec::new();
-    for file in flow_files(&[directory.to_owned()]).unwrap() {
+    for file in flow_files(&[directory.to_owned()]).unwrap().iter() {
         let mut rows = Vec::new();
-        scan_records(std::slice::from_ref(&file), &FlowFilter::default(), &names, &mut |chunk, _| {
+        scan_records(std::slice::from_ref(file), &FlowFilter::default(), &names, &mut |chunk, _| {
             for row in 0..chunk.rows {
                 rows.push(names.iter().map(|name| text(chunk.column(name), row)).collect());
             }

@@ -84,17 +84,40 @@ impl KilledCollectors {
 
 fn find_unlocked_files(directory: &Path) -> Result<Vec<UnlockedFile>, Error> {
     let mut left = Vec::new();
-    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
-        let path = entry.map_err(Error::file("read", directory))?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !(name.starts_with(BEGIN) && name.ends_with(END)) {
-            continue;
-        }
+    for path in progress_files(directory)? {
         if let Some((line, at_ns)) = read_unless_locked(&path).map_err(Error::file("read", &path))? {
             left.push(UnlockedFile { path, line, at_ns });
         }
     }
     Ok(left)
+}
+
+/// The earliest time at which a collector of the directory, running or killed, had stored everything that came; `None` without
+/// such a collector. The clock is that of the file system.
+pub(in super::super) fn oldest_note_ns(directory: &Path) -> Result<Option<u64>, Error> {
+    let mut oldest = None;
+    for path in progress_files(directory)? {
+        let opened = File::open(&path);
+        // A collector that has ended in order meanwhile needs nothing any more.
+        if opened.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            continue;
+        }
+        let noted = opened.and_then(|file| read_note(&file)).map_err(Error::file("read", &path))?;
+        oldest = Some(oldest.map_or(noted.1, |oldest: u64| oldest.min(noted.1)));
+    }
+    Ok(oldest)
+}
+
+fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
+        let path = entry.map_err(Error::file("read", directory))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(BEGIN) && name.ends_with(END) {
+            files.push(path);
+        }
+    }
+    Ok(files)
 }
 
 /// The last whole line of a file that no process has locked, and when everything was stored.
@@ -104,12 +127,16 @@ fn read_unless_locked(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     if file.try_lock().is_err() {
         return Ok(None);
     }
+    read_note(&file).map(Some)
+}
+
+fn read_note(file: &File) -> io::Result<(ProgressLine, u64)> {
     let written = unix_nanos(file.metadata()?.modified()?);
-    let text = io::read_to_string(&file)?;
+    let text = io::read_to_string(file)?;
     let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let line: ProgressLine = last.unwrap_or_default();
     let at_ns = line.at_ns.unwrap_or(written);
-    Ok(Some((line, at_ns)))
+    Ok((line, at_ns))
 }
 
 /// Counts the records in files that are newer than `at_ns`.

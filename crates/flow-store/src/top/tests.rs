@@ -11,7 +11,7 @@ fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
     sink.write_records(records, RecordMaker::default()).unwrap();
     sink.close_sink().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
-    (directory, files)
+    (directory, files.to_vec())
 }
 
 fn question(by: &str, order: TopOrder, most: usize) -> TopQuestion {

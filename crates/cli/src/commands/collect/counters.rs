@@ -13,6 +13,7 @@ use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
 use packetrig_flow_store::KeptCounts;
 use packetrig_units::Nanos;
+use packetrig_units::RemovedFiles;
 use packetrig_units::exposition::MetricsText;
 
 /// Data that exporters sent and no sink stored.
@@ -187,6 +188,11 @@ pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
             let bytes = format_count(sink.kept.file_bytes);
             append_text(&mut remarks, format_args!("{}: {bytes} bytes of files\n", sink.sink));
         }
+        for (_, what, count) in
+            sink.kept.removed.named_counts().into_iter().filter(|(_, _, count)| *count > 0)
+        {
+            append_text(&mut remarks, format_args!("{}: {} {what}\n", sink.sink, format_count(count)));
+        }
         if let Some(why) = &sink.failure {
             append_text(&mut remarks, format_args!("{}: {why}\n", sink.sink));
         }
@@ -224,6 +230,9 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     }
     write("failures_total", "Attempts to store that failed.", &|kept| kept.failures);
     write("file_bytes_total", "Bytes of the files that were written.", &|kept| kept.file_bytes);
+    for (at, (name, what, _)) in RemovedFiles::default().named_counts().into_iter().enumerate() {
+        write(name, &format!("Sinks: {what}."), &|kept| kept.removed.named_counts()[at].2);
+    }
     text.into_text()
 }
 

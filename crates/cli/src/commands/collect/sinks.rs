@@ -14,7 +14,7 @@ use packetrig_flow_store::progress::StoredProgress;
 use packetrig_flow_store::recover::RecoveredFiles;
 use packetrig_flow_store::{KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
 use packetrig_sys::clock;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, RetentionLimits};
 use serde::Serialize;
 use std::net::IpAddr;
 use std::path::Path;
@@ -28,6 +28,8 @@ const REPORT_EVERY_NS: u64 = 10_000_000_000;
 /// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
     pub(super) directory: Option<&'a Path>,
+    /// Limits of that directory.
+    pub(super) limits: RetentionLimits,
     /// True if records come from the network, where anybody may send them.
     pub(super) is_live: bool,
     pub(super) kafka: Option<&'a str>,
@@ -150,7 +152,8 @@ impl CollectSinks {
     pub(super) fn open_sinks(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
         let directory = kinds.directory.map(|path| {
             let options = packetrig_flow_store::ParquetOptions::new(path);
-            StoreTarget::Directory(packetrig_flow_store::ParquetOptions { is_live: kinds.is_live, ..options })
+            let SinkKinds { is_live, limits, .. } = *kinds;
+            StoreTarget::Directory(packetrig_flow_store::ParquetOptions { is_live, limits, ..options })
         });
         let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
         let kafka = kinds.kafka.map(|text| with_scheme("kafka", text));

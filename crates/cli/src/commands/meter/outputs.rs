@@ -2,7 +2,7 @@
 
 use super::options::group_export;
 use crate::args::{MeterArgs as Arguments, MeterFormat};
-use crate::commands::flows::recover_before;
+use crate::commands::flows::{directory_limits, recover_before};
 use crate::error::Error;
 use crate::losses::sink_losses;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
@@ -58,7 +58,7 @@ impl MeterOutputs {
         accounts: &Arc<MeterAccounts>,
     ) -> Result<(), Error> {
         // The directory is opened first and started last: opening fails most often, and threads need both to be open.
-        let sink = arguments.directory.as_deref().map(open_directory).transpose()?;
+        let sink = open_directory(arguments)?;
         if !arguments.export.is_empty() {
             self.export = Some(start_export(arguments, options, accounts)?);
         }
@@ -158,10 +158,12 @@ fn interface_names(input: &MeterInput) -> Result<Vec<Named>, Error> {
     Ok(named)
 }
 
-fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
-    let sink = ParquetSink::new(ParquetOptions::new(to))?;
+fn open_directory(arguments: &Arguments) -> Result<Option<ParquetSink>, Error> {
+    let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
+    let Some(to) = arguments.directory.as_deref() else { return Ok(None) };
+    let sink = ParquetSink::new(ParquetOptions { limits, ..ParquetOptions::new(to) })?;
     recover_before("meter", to)?;
-    Ok(sink)
+    Ok(Some(sink))
 }
 
 /// Starts the thread that writes Parquet files.
@@ -210,12 +212,13 @@ struct KeptState {
 
 impl KeptState {
     fn sink_counts(&self) -> SinkCounts {
-        let KeptCounts { stored, waiting, file_bytes, .. } = self.kept;
+        let KeptCounts { stored, waiting, file_bytes, removed, .. } = self.kept;
         SinkCounts {
             stored,
             waiting,
             losses: sink_losses(&self.kept),
             file_bytes,
+            removed,
             failure: self.failure.clone(),
         }
     }

@@ -56,6 +56,7 @@ pub(super) fn result_text(inputs: &str, report: &LedgerReport) -> String {
         text.push_str(&format_table(&header, report.outputs.iter().map(output_row)));
     }
     text.extend(report.outputs.iter().flat_map(OutputReport::loss_lines).map(|line| line + "\n"));
+    text.extend(report.outputs.iter().flat_map(OutputReport::removal_lines).map(|line| line + "\n"));
     text
 }
 

@@ -1,0 +1,60 @@
+//! `packetrig flows compact`: joins small files of records.
+
+use crate::args::CompactFlows as Arguments;
+use crate::commands::is_interrupted;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::numbers::format_count;
+use crate::output::CommandOutput;
+use packetrig_flow_store::compact::{CompactedFiles, compact_files};
+use packetrig_sys::signal;
+
+pub(super) fn compact_directory(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    // A set of files is joined as a whole, so the end waits for the one that is being written.
+    signal::latch_end_signals()?;
+    let compacted = compact_files(&arguments.directory, arguments.file_size.0, &is_interrupted)?;
+    if arguments.json {
+        output.write_json(&serde_json::json!(compacted))?;
+    } else {
+        for line in compaction_lines(&compacted) {
+            output.write_line(line);
+        }
+    }
+    Ok(if !compacted.failures.is_empty() {
+        CommandExit::World
+    } else if is_interrupted() {
+        CommandExit::Interrupted
+    } else {
+        CommandExit::Ok
+    })
+}
+
+fn compaction_lines(compacted: &CompactedFiles) -> Vec<String> {
+    let CompactedFiles { joined_files, joined_bytes, new_files, new_bytes, records, failures, .. } =
+        compacted;
+    let mut lines = vec![format!(
+        "joined {} files ({} bytes) with {} records into {} files ({} bytes)",
+        format_count(*joined_files),
+        format_count(*joined_bytes),
+        format_count(*records),
+        format_count(*new_files),
+        format_count(*new_bytes)
+    )];
+    let left = [
+        (
+            compacted.recent_files,
+            "small files are too recent: a collector of the directory may still need them",
+        ),
+        (compacted.other_files, "small files have the columns of another version, and stay as they are"),
+        (compacted.abandoned, "sets of files changed meanwhile, and stay as they are"),
+    ];
+    for (count, what) in left.into_iter().filter(|(count, _)| *count > 0) {
+        lines.push(format!("{} {what}", format_count(count)));
+    }
+    // Last, because these are the only lines that need an action.
+    lines.extend(failures.iter().map(|failure| format!("not joined: {failure}")));
+    lines
+}

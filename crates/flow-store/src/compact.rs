@@ -1,0 +1,268 @@
+//! Compaction: small finished files of one hour become one larger file, with row groups of full size.
+//!
+//! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again, in the order of
+//! their start. The new file takes the place of the old ones at once ([`super::replacement`]), so queries and writers may
+//! use the directory meanwhile.
+//!
+//! Invariant: every row of the joined files is in the new one, and the old ones are removed only after that is on the disk.
+
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use super::Error;
+use super::encode::WritableTable;
+use super::files::{ClaimedFile, claim_file_in};
+use super::finished::{FinishedFacts, FinishedFiles};
+use super::partial::{FinishedFile, PartialFile};
+use super::progress::oldest_note_ns;
+use super::replacement::{self, ReplacementNote};
+use super::row_group::EncodedGroup;
+use super::scan::open_parquet;
+use super::table_lock::lock_table_alone;
+use packetrig_sys::private_files;
+use parquet::file::reader::FileReader as _;
+use parquet::file::serialized_reader::SerializedFileReader;
+use rows::JoinedRows;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+/// Rows of a row group, as in new files of large collectors.
+const GROUP_ROWS: usize = 1 << 16;
+
+/// Result of a compaction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CompactedFiles {
+    /// Files that were joined, and their bytes.
+    pub joined_files: u64,
+    pub joined_bytes: u64,
+    /// Files that took their place, and their bytes.
+    pub new_files: u64,
+    pub new_bytes: u64,
+    /// Flow records in these files; ledgers are not counted.
+    pub records: u64,
+    /// Small files that were written so recently that a collector which is killed now would need them as they are.
+    pub recent_files: u64,
+    /// Small files of other versions, with other columns.
+    pub other_files: u64,
+    /// Sets of files that changed or disappeared while they were joined; they stay as they are.
+    pub abandoned: u64,
+    /// Files that could not be joined, with the reason.
+    pub failures: Vec<String>,
+}
+
+/// Joins the small files of a directory of records into files of about `file_bytes`. Stops early if `is_given_up`.
+pub fn compact_files(
+    directory: &Path,
+    file_bytes: u64,
+    is_given_up: &dyn Fn() -> bool,
+) -> Result<CompactedFiles, Error> {
+    fs::read_dir(directory).map_err(Error::file("read", directory))?;
+    let mut compacted = CompactedFiles::default();
+    let tables = WritableTable::ALL.map(|table| (table, directory.join(table.name())));
+    if tables.iter().all(|(_, place)| !place.is_dir()) {
+        return Err(Error::Nothing { path: directory.to_owned() });
+    }
+    for (_, place) in tables.iter().filter(|(_, place)| place.is_dir()) {
+        replacement::finish_replacements(place)?;
+    }
+    // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
+    let settled_ns = oldest_note_ns(directory)?.unwrap_or(u64::MAX);
+    let mut found = FinishedFiles::default();
+    found.rescan(directory)?;
+    for ((table, partition), files) in by_partition(found) {
+        let (settled, recent): (Vec<_>, Vec<_>) =
+            small_files(files, file_bytes).into_iter().partition(|file| file.modified_ns() <= settled_ns);
+        compacted.recent_files += recent.len() as u64;
+        let joinable = same_columns(settled, table, &mut compacted);
+        for batch in batch_files(joinable, file_bytes) {
+            if is_given_up() {
+                return Ok(compacted);
+            }
+            let set =
+                FileSet { table, place: directory.join(table.name()), partition: &partition, files: &batch };
+            // One bad file must not keep the others from being joined.
+            if let Err(error) = set.join_files(&mut compacted, &mut |_| true) {
+                compacted.failures.push(error.to_string());
+            }
+        }
+    }
+    Ok(compacted)
+}
+
+type Partitions = BTreeMap<(WritableTable, PathBuf), Vec<FinishedFacts>>;
+
+fn by_partition(found: FinishedFiles) -> Partitions {
+    let mut partitions = Partitions::new();
+    for file in found.files {
+        let partition = file.path.parent().unwrap_or(&file.path).to_owned();
+        partitions.entry((file.table, partition)).or_default().push(file);
+    }
+    partitions
+}
+
+/// Files that are worth joining: those of at most half the size. The others would be written again for little.
+fn small_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<FinishedFacts> {
+    files.into_iter().filter(|file| file.bytes <= file_bytes / 2).collect()
+}
+
+fn same_columns(
+    files: Vec<FinishedFacts>,
+    table: WritableTable,
+    compacted: &mut CompactedFiles,
+) -> Vec<FinishedFacts> {
+    let (same, other): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| {
+        // A file that was removed since is left out below, when it is opened.
+        let opened = open_parquet(&file.path);
+        opened.is_ok_and(|file| table.has_schema(file.metadata().file_metadata().schema()))
+    });
+    compacted.other_files += other.len() as u64;
+    same
+}
+
+/// Sets of at least two files, each of about `file_bytes`. Files with neighbouring times come together.
+fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFacts>> {
+    let mut all = Vec::new();
+    let mut batch: Vec<FinishedFacts> = Vec::new();
+    let mut bytes = 0;
+    for file in files {
+        if bytes + file.bytes > file_bytes {
+            all.push(std::mem::take(&mut batch));
+            bytes = 0;
+        }
+        bytes += file.bytes;
+        batch.push(file);
+    }
+    all.push(batch);
+    all.retain(|batch| batch.len() > 1);
+    all
+}
+
+/// Steps at which a test interrupts the replacement, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplacementStep {
+    Written,
+    Noted,
+    Named,
+}
+
+/// Files of one partition that become one.
+struct FileSet<'a> {
+    table: WritableTable,
+    /// Directory of the table.
+    place: PathBuf,
+    partition: &'a Path,
+    files: &'a [FinishedFacts],
+}
+
+impl FileSet<'_> {
+    /// Writes the new file and puts it in the place of the others. After each step, `goes_on` decides whether to continue.
+    fn join_files(
+        &self,
+        compacted: &mut CompactedFiles,
+        goes_on: &mut dyn FnMut(ReplacementStep) -> bool,
+    ) -> Result<(), Error> {
+        // The usual hidden name reserves the number. It stays empty: a recovery would finish a file of this name with content.
+        let reserved = claim_file_in(self.partition, self.table)?;
+        let hidden = replacement::merging_name(&reserved.path);
+        let joined = self.write_new_file(&reserved, &hidden);
+        let done = match joined {
+            Ok(Some(new)) => self.replace_files(&new, &reserved.path, compacted, goes_on),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        if !matches!(done, Ok(true)) {
+            compacted.abandoned += u64::from(done.is_ok());
+            drop(fs::remove_file(&hidden));
+        }
+        // Another process may have removed it as an empty leftover.
+        drop(reserved.remove_hidden());
+        done.map(drop)
+    }
+
+    /// `None` if a file is gone.
+    fn write_new_file(&self, reserved: &ClaimedFile, hidden: &Path) -> Result<Option<PartialFile>, Error> {
+        let file = private_files::create_new(hidden).map_err(Error::file("create", hidden))?;
+        file.lock().map_err(Error::file("lock", hidden))?;
+        let claimed = ClaimedFile { file, hidden: hidden.to_owned(), path: reserved.path.clone() };
+        let mut new = PartialFile::begin_empty(self.table, claimed)?;
+        let mut rows = JoinedRows::new(self.table);
+        for facts in self.files {
+            if !facts.is_unchanged() {
+                return Ok(None);
+            }
+            let file = open_parquet(&facts.path)?;
+            append_rows(&file, &facts.path, &mut rows, &mut new)?;
+        }
+        append_group(&mut rows, &mut new)?;
+        new.sync_data()?;
+        Ok(Some(new))
+    }
+
+    /// Puts the new file in the place of the others. Returns false if one of them has changed.
+    fn replace_files(
+        &self,
+        new: &PartialFile,
+        path: &Path,
+        compacted: &mut CompactedFiles,
+        goes_on: &mut dyn FnMut(ReplacementStep) -> bool,
+    ) -> Result<bool, Error> {
+        let rows: u64 = self.files.iter().map(|file| file.rows).sum();
+        if new.row_count() != rows {
+            let why = format!("the joined file has {} rows, its parts have {rows}", new.row_count());
+            return Err(Error::Damaged { path: path.to_owned(), why });
+        }
+        let names = self.files.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
+        let note = ReplacementNote {
+            files: names.collect(),
+            modified_ns: self.files.iter().map(FinishedFacts::modified_ns).max().unwrap_or(0),
+        };
+        // From here on no reader is at work, and none begins: what it lists is what it reads.
+        let _alone = lock_table_alone(&self.place).map_err(Error::file("lock", &self.place))?;
+        // Retention in another process may have removed some; they must not come back.
+        if !self.files.iter().all(FinishedFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
+            return Ok(false);
+        }
+        replacement::write_note(path, &note)?;
+        if !goes_on(ReplacementStep::Noted) {
+            return Ok(true);
+        }
+        let FinishedFile::Stored { bytes } = new.try_finish()? else { return Ok(false) };
+        if !goes_on(ReplacementStep::Named) {
+            return Ok(true);
+        }
+        replacement::remove_replaced(path, &note)?;
+        compacted.joined_files += self.files.len() as u64;
+        compacted.joined_bytes += self.files.iter().map(|file| file.bytes).sum::<u64>();
+        compacted.new_files += 1;
+        compacted.new_bytes += bytes;
+        compacted.records += if self.table == WritableTable::Flows { rows } else { 0 };
+        Ok(true)
+    }
+}
+
+fn append_rows(
+    file: &SerializedFileReader<File>,
+    path: &Path,
+    rows: &mut JoinedRows,
+    new: &mut PartialFile,
+) -> Result<(), Error> {
+    for index in 0..file.num_row_groups() {
+        let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
+        rows.read_group(&*group).map_err(Error::damaged_file(path))?;
+        if rows.row_count() >= GROUP_ROWS {
+            append_group(rows, new)?;
+        }
+    }
+    Ok(())
+}
+
+fn append_group(rows: &mut JoinedRows, new: &mut PartialFile) -> Result<(), Error> {
+    if rows.row_count() == 0 {
+        return Ok(());
+    }
+    let group: EncodedGroup = rows.take_group()?;
+    new.append_group(&group)
+}

@@ -1,0 +1,147 @@
+//! One file in the place of several: the notes that make this safe when the process is killed in between.
+//!
+//! ```text
+//! .flows-000007.parquet.merging     the new file, until it has its name
+//! .flows-000007.parquet.replaces    which files it replaces: written before the new file gets its name
+//! ```
+//! Step 1: the new file is written and synced. Step 2: its note is written and synced. Step 3: it gets its name. Step 4: the old
+//! files are removed. Step 5: the note is removed. Steps 2 to 5 hold the table alone. A reader that finds a note leaves out the files
+//! in it, if the new file is there; the next recovery does what is left of steps 4 and 5.
+//!
+//! Invariant: at each step, the files that a reader uses have every record once.
+
+use super::Error;
+use super::encode::WritableTable;
+use super::files::{PARTIAL, is_finished_name};
+use super::table_lock::try_lock_table_alone;
+use super::walk::files_below;
+use packetrig_sys::{disk, private_files};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const MERGING: &str = ".merging";
+const REPLACES: &str = ".replaces";
+
+/// Content of a note.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ReplacementNote {
+    /// Names of the files in the same directory that the new file replaces.
+    pub(super) files: Vec<String>,
+    /// Time of the newest of them, nanoseconds since 1970, which becomes the time of the new file: collectors that are started
+    /// again tell by it what was stored when.
+    pub(super) modified_ns: u64,
+}
+
+/// Hidden name of a new file that replaces others, until it is complete.
+pub(super) fn merging_name(path: &Path) -> PathBuf {
+    hidden_name(path, MERGING)
+}
+
+fn hidden_name(path: &Path, extension: &str) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}{extension}"))
+}
+
+/// The new file that a hidden name with this extension belongs to.
+fn file_of_hidden(hidden: &Path, extension: &str) -> Option<PathBuf> {
+    let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(extension)?;
+    let path = hidden.with_file_name(name);
+    WritableTable::ALL.into_iter().any(|table| is_finished_name(&path, table)).then_some(path)
+}
+
+pub(super) fn is_note(path: &Path) -> bool {
+    file_of_hidden(path, REPLACES).is_some()
+}
+
+/// Removes from `files` those that a newer file has replaced, according to `notes`.
+pub(super) fn leave_out_replaced(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
+    let mut replaced = BTreeSet::new();
+    for note in notes {
+        let Some(path) = file_of_hidden(note, REPLACES).filter(|path| path.exists()) else { continue };
+        if let Ok(Some(content)) = read_note(note) {
+            replaced.extend(content.files.iter().map(|name| path.with_file_name(name)));
+        }
+    }
+    if !replaced.is_empty() {
+        files.retain(|file| !replaced.contains(file));
+    }
+}
+
+/// `None` if the note is not complete: then it was cut off before the new file got its name.
+fn read_note(note: &Path) -> io::Result<Option<ReplacementNote>> {
+    let content: Option<ReplacementNote> = serde_json::from_str(&fs::read_to_string(note)?).ok();
+    // Only names in the same directory: a note must never lead elsewhere.
+    let is_plain = |name: &String| !name.contains('/') && name.ends_with(".parquet");
+    Ok(content.filter(|content| content.files.iter().all(is_plain)))
+}
+
+/// Writes the note of a new file.
+pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
+    let note = hidden_name(path, REPLACES);
+    let text = serde_json::to_string(content).unwrap_or_default();
+    private_files::create_file(&note)
+        .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
+        .and_then(|()| disk::sync_directory(path.parent().unwrap_or(path)))
+        .map_err(Error::file("write", note))
+}
+
+/// Removes the files that a new one replaces, and its note. It can be repeated.
+pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(path);
+    let modified = SystemTime::UNIX_EPOCH + Duration::from_nanos(content.modified_ns);
+    // Before any of them goes: the note is the only place that has the time.
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.set_modified(modified))
+        .map_err(Error::file("set the time of", path))?;
+    for name in &content.files {
+        remove_if_there(&path.with_file_name(name))?;
+    }
+    disk::sync_directory(directory).map_err(Error::file("sync", directory))?;
+    remove_if_there(&hidden_name(path, REPLACES))
+}
+
+fn remove_if_there(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Finishes the work of a killed compaction in a table, unless the table is being read or compacted.
+pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
+    let is_left = |path: &Path| is_note(path) || file_of_hidden(path, MERGING).is_some();
+    let left = files_below(table, &is_left)?;
+    if left.is_empty() {
+        return Ok(());
+    }
+    // Readers are not in danger: they heed the notes. The next recovery comes back to it.
+    let Some(_lock) = try_lock_table_alone(table) else { return Ok(()) };
+    for hidden in left {
+        match file_of_hidden(&hidden, REPLACES) {
+            Some(path) if path.exists() => match read_note(&hidden).map_err(Error::file("read", &hidden))? {
+                Some(content) => {
+                    remove_replaced(&path, &content)?;
+                    // The name that reserved the number; a recovery leaves it alone beside the finished file.
+                    remove_unless_growing(&hidden_name(&path, PARTIAL))?;
+                }
+                None => remove_if_there(&hidden)?,
+            },
+            // The new file has never got its name, so the old ones are still those that count.
+            Some(_) => remove_if_there(&hidden)?,
+            None => remove_unless_growing(&hidden)?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes a new file that was never finished, unless a running compaction still writes it.
+fn remove_unless_growing(hidden: &Path) -> Result<(), Error> {
+    let Ok(file) = File::open(hidden) else { return Ok(()) };
+    if file.try_lock().is_ok() { remove_if_there(hidden) } else { Ok(()) }
+}

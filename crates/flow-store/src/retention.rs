@@ -1,0 +1,165 @@
+//! Removes the oldest finished files of a directory of records when it holds more than the user wants.
+//!
+//! Only finished files that packetrig wrote are ever removed; growing ones and those of other programs only count. The oldest is
+//! the one whose latest record is oldest.
+//!
+//! Invariant: each removed file is counted ([`RemovedFiles`]).
+
+use super::Error;
+use super::encode::WritableTable;
+use super::finished::FinishedFiles;
+use packetrig_sys::{clock, disk};
+use packetrig_units::{ExceededLimit, MonoTime, Nanos, RemovedFiles, RetentionLimits, StoredAmounts};
+use serde::Serialize;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Longest time between two looks at all files: other programs may write into the directory, too.
+const RESCAN: Nanos = Nanos::from_secs(10);
+
+/// A file that limits remove.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileToRemove {
+    pub file: PathBuf,
+    pub bytes: u64,
+    pub records: u64,
+    /// Time of its latest record, nanoseconds since 1970.
+    pub latest_ns: u64,
+    /// `size`, `age` or `free`.
+    pub why: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct RetentionKeeper {
+    directory: PathBuf,
+    limits: RetentionLimits,
+    found: FinishedFiles,
+    scanned: Option<MonoTime>,
+    /// Bytes written since the last look.
+    written: u64,
+    pub(super) removed: RemovedFiles,
+}
+
+impl RetentionKeeper {
+    pub(super) fn new(directory: &Path, limits: RetentionLimits) -> Self {
+        Self {
+            directory: directory.to_owned(),
+            limits,
+            found: FinishedFiles::default(),
+            scanned: None,
+            written: 0,
+            removed: RemovedFiles::default(),
+        }
+    }
+
+    /// Makes room for `bytes` that are about to be written, and removes files that are too old.
+    pub(super) fn make_room(&mut self, bytes: u64, now: MonoTime) -> Result<(), Error> {
+        if !self.limits.is_any() {
+            return Ok(());
+        }
+        self.written = self.written.saturating_add(bytes);
+        let is_old = self.scanned.is_none_or(|scanned| now.since(scanned) >= RESCAN);
+        if is_old || self.exceeded_limit(0).is_some() {
+            self.found.rescan(&self.directory)?;
+            self.scanned = Some(now);
+            // Everything that was written before is found on the disk now.
+            self.written = bytes;
+        }
+        self.remove_oldest_files()
+    }
+
+    /// The limit that removes the oldest file, if there is one. `freed` bytes were removed in this pass.
+    fn exceeded_limit(&self, freed: u64) -> Option<ExceededLimit> {
+        let stored = StoredAmounts {
+            bytes: self.found.total_bytes().saturating_add(self.written),
+            oldest_ns: Some(self.found.files.front()?.latest_ns),
+            now_ns: clock::wall_clock_ns(),
+        };
+        self.limits.exceeded_by(&stored, || {
+            // A file that a query still reads gives its space back later, so what this pass has removed counts as free.
+            Some(disk::free_bytes(&self.directory).ok()?.saturating_add(freed))
+        })
+    }
+
+    fn remove_oldest_files(&mut self) -> Result<(), Error> {
+        let mut freed = 0_u64;
+        while let Some(why) = self.exceeded_limit(freed)
+            && let Some(oldest) = self.found.files.pop_front()
+        {
+            match fs::remove_file(&oldest.path) {
+                Ok(()) => {
+                    freed = freed.saturating_add(oldest.bytes);
+                    self.removed.count_file(oldest.bytes, oldest.flow_records(), why);
+                    remove_empty_partition(&oldest.path);
+                }
+                // Another process has removed it.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                // It stays in the way, and newer files must not go in its place.
+                Err(error) => {
+                    let failed = Error::file("remove", &oldest.path)(error);
+                    self.found.files.push_front(oldest);
+                    return Err(failed);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes the directories of an hour and of its day if nothing is left in them. A directory with files is never removed, and a
+/// writer that has just made one tries again.
+fn remove_empty_partition(file: &Path) {
+    let hour = file.parent();
+    let is_partition = |path: &&Path, begins: &str| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begins))
+    };
+    if let Some(hour) = hour.filter(|path| is_partition(path, "hour="))
+        && fs::remove_dir(hour).is_ok()
+        && let Some(day) = hour.parent().filter(|path| is_partition(path, "date="))
+    {
+        // It still has other hours, in most cases.
+        drop(fs::remove_dir(day));
+    }
+}
+
+/// The files of a directory that the limits remove now, oldest first.
+pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
+    let mut keeper = scanned_keeper(directory, limits)?;
+    let mut to_remove = Vec::new();
+    let mut freed = 0_u64;
+    while let Some(why) = keeper.exceeded_limit(freed)
+        && let Some(oldest) = keeper.found.files.pop_front()
+    {
+        freed = freed.saturating_add(oldest.bytes);
+        to_remove.push(FileToRemove {
+            bytes: oldest.bytes,
+            records: oldest.flow_records(),
+            latest_ns: oldest.latest_ns,
+            why: why.name(),
+            file: oldest.path,
+        });
+    }
+    Ok(to_remove)
+}
+
+/// Removes the files of a directory that the limits remove now.
+pub fn remove_old_files(directory: &Path, limits: RetentionLimits) -> Result<RemovedFiles, Error> {
+    let mut keeper = scanned_keeper(directory, limits)?;
+    keeper.remove_oldest_files()?;
+    Ok(keeper.removed)
+}
+
+fn scanned_keeper(directory: &Path, limits: RetentionLimits) -> Result<RetentionKeeper, Error> {
+    // A missing directory, or one without records, is a wrong name.
+    fs::read_dir(directory).map_err(Error::file("read", directory))?;
+    if WritableTable::ALL.iter().all(|table| !directory.join(table.name()).is_dir()) {
+        return Err(Error::Nothing { path: directory.to_owned() });
+    }
+    let mut keeper = RetentionKeeper::new(directory, limits);
+    keeper.found.rescan(directory)?;
+    Ok(keeper)
+}
+
+#[cfg(test)]
+mod tests;

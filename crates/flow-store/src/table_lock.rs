@@ -1,0 +1,80 @@
+//! Locks of the directories of tables. Readers share the lock while they read; compaction holds it alone for the moment in
+//! which one file takes the place of several.
+//!
+//! So a reader never sees a record in both, or in none. The lock is on the directory itself and ends with the process. Writers of
+//! new files and removal of old ones do not need it.
+
+use super::encode::WritableTable;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Levels from a file up to the directory of its table: hour, day, table.
+const LEVELS: usize = 3;
+
+/// Shared locks of the tables that a reader reads.
+#[derive(Debug, Default)]
+pub(super) struct TableReadLocks(BTreeMap<PathBuf, Option<File>>);
+
+impl TableReadLocks {
+    pub(super) fn take_locks(&mut self, more: Self) {
+        self.0.extend(more.0);
+    }
+
+    /// Locks the tables of these files that are not locked yet. Returns whether a lock is new: files that were listed
+    /// before may have been replaced since.
+    pub(super) fn lock_tables_of(&mut self, files: &[PathBuf]) -> bool {
+        let mut has_new = false;
+        let mut last = None;
+        for file in files {
+            // Files of one hour are listed together, so most of them need no look at the path.
+            let parent = file.parent();
+            if parent == last {
+                continue;
+            }
+            last = parent;
+            let Some(table) = table_of(file) else { continue };
+            if let Entry::Vacant(place) = self.0.entry(table) {
+                has_new = true;
+                // A file system without locks has no compaction either: that needs the lock.
+                let opened = File::open(place.key());
+                place.insert(opened.and_then(|opened| opened.lock_shared().map(|()| opened)).ok());
+            }
+        }
+        has_new
+    }
+}
+
+/// Holds a table alone until it is dropped; waits for its readers.
+pub(super) fn lock_table_alone(table: &Path) -> io::Result<File> {
+    let opened = File::open(table)?;
+    opened.lock()?;
+    Ok(opened)
+}
+
+/// Like [`lock_table_alone`]; `None` if the table has readers.
+pub(super) fn try_lock_table_alone(table: &Path) -> Option<File> {
+    let opened = File::open(table).ok()?;
+    opened.try_lock().ok()?;
+    Some(opened)
+}
+
+/// The directory of the table that a file belongs to.
+fn table_of(file: &Path) -> Option<PathBuf> {
+    // Resolved first: a partition that was named as `.` has no telling path.
+    let parent =
+        file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let parent = parent.canonicalize().ok()?;
+    let table = parent.ancestors().take(LEVELS).find(|place| {
+        WritableTable::ALL.iter().any(|table| place.file_name().is_some_and(|name| name == table.name()))
+    });
+    // A table that is a link to another disk has another name there: then the day's directory tells.
+    let of_partition = || {
+        let is_day =
+            |place: &&Path| place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("date="));
+        parent.ancestors().take(LEVELS).find(is_day)?.parent()
+    };
+    table.or_else(of_partition).map(Path::to_owned)
+}
