@@ -100,6 +100,7 @@ test | test-all | vm | eval)
     want capinfos wireshark-common
     want editcap wireshark-common
     want nfcapd nfdump
+    want sfcapd nfdump-sflow
     want softflowd softflowd
     want curl curl
     want busybox busybox-static

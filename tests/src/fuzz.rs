@@ -17,7 +17,7 @@ mod segment;
 mod stamp;
 mod tap_state;
 
-pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
+pub use flow_collect::{flow_ipfix, flow_netflow, flow_sflow, flow_sim};
 pub use flow_file::flow_file;
 pub use flow_filter::flow_filter;
 pub use flow_names::flow_names;

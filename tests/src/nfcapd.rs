@@ -25,9 +25,14 @@ impl Drop for Nfcapd {
 impl Nfcapd {
     /// Starts one that writes into a directory, and waits until it listens.
     pub fn start(directory: &Path) -> anyhow::Result<Self> {
+        Self::start_program("nfcapd", directory)
+    }
+
+    /// The same for one of its relatives, such as sfcapd.
+    pub fn start_program(program: &str, directory: &Path) -> anyhow::Result<Self> {
         let place = own_place();
         let (address, port) = (place.ip().to_string(), place.port().to_string());
-        let child = Command::new("nfcapd")
+        let child = Command::new(program)
             .args(["-4", "-b", &address, "-t", "3600", "-B", "4000000", "-p", &port, "-w"])
             .arg(directory)
             .stdout(Stdio::null())

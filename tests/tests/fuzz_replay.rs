@@ -75,6 +75,11 @@ fn netflow_packets_are_decoded_or_refused() {
 }
 
 #[test]
+fn sflow_datagrams_are_decoded_or_refused() {
+    replay("flow_sflow", fuzz::flow_sflow);
+}
+
+#[test]
 fn sim_datagrams_are_decoded_or_refused() {
     replay("flow_sim", fuzz::flow_sim);
 }
@@ -142,9 +147,12 @@ fn assert_linear(body: fn(&[u8]), attacks: &[Attack]) {
 fn hostile_messages_cost_what_their_bytes_are_worth() {
     let (netflow, others): (Vec<_>, Vec<_>) =
         Attack::ALL.iter().partition(|attack| **attack == Attack::Restarts);
+    let (sflow, others): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|attack| matches!(attack, Attack::Samples | Attack::Counters));
     let (sim, ipfix): (Vec<_>, Vec<_>) =
         others.into_iter().partition(|attack| matches!(attack, Attack::Ledgers | Attack::Flows));
     assert_linear(fuzz::flow_netflow, &netflow);
+    assert_linear(fuzz::flow_sflow, &sflow);
     assert_linear(fuzz::flow_sim, &sim);
     assert_linear(fuzz::flow_ipfix, &ipfix);
 }

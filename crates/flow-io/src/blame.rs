@@ -26,9 +26,9 @@ impl collect::Error {
         match self {
             Self::Listen { source, .. } => Blame::from_io(source),
             Self::File { source, .. } => Blame::from_named_file(source),
-            Self::NoIdentity(_) | Self::Tls { .. } => Blame::Usage,
+            Self::NoIdentity(_) | Self::Tls { .. } | Self::RelayLoop(_) => Blame::Usage,
             Self::Kernel(error) => error.blame(),
-            Self::Thread(_) => Blame::World,
+            Self::Relay { .. } | Self::Thread(_) => Blame::World,
             Self::Panicked(_) => Blame::Bug,
         }
     }

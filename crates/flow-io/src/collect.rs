@@ -19,6 +19,7 @@ mod files;
 mod intake;
 mod ledger;
 mod listen;
+mod relay;
 mod stream;
 mod tls;
 
@@ -29,6 +30,8 @@ pub use ledger::{
     CollectLedger, ExporterLedger, GroupLedger, HandedRecords, MissingData, PacketBalance, PacketLoss,
 };
 pub use listen::{ListenAddress, ListenError};
+use relay::{RelayCounters, RelayQueue};
+pub use relay::{RelayCounts, RelayTarget, RelayTargetError};
 use tls::ListenerEncryption;
 pub use tls::TlsFiles;
 
@@ -70,6 +73,8 @@ pub struct CollectOptions {
     /// True if this collector has the group records that its former process stored. If not, it passes over records that meters sent
     /// before its start, because the meters send them again.
     pub has_memory: bool,
+    /// Collectors to which received datagrams go on.
+    pub relays: Vec<RelayTarget>,
 }
 
 impl Default for CollectOptions {
@@ -86,6 +91,7 @@ impl Default for CollectOptions {
             gather: GatherOptions::default(),
             groups: GroupOptions::default(),
             has_memory: true,
+            relays: Vec::new(),
         }
     }
 }
@@ -126,6 +132,7 @@ impl CollectorState {
 #[derive(Clone, Debug)]
 pub struct LedgerReader {
     intake: Arc<Vec<(String, Arc<ListenerCounters>)>>,
+    relays: Arc<Vec<(String, Arc<RelayCounters>)>>,
     known: Arc<Mutex<KnownState>>,
     began_ns: u64,
 }
@@ -137,6 +144,7 @@ pub struct RunningCollector<O> {
     reading: LedgerReader,
     bound: Vec<ListenAddress>,
     intakes: Vec<JoinHandle<()>>,
+    relays: Vec<JoinHandle<()>>,
     decoder: JoinHandle<O>,
 }
 
@@ -171,9 +179,13 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             bound: vec![],
             counters: vec![],
             threads: vec![],
+            relay_queues: vec![],
+            relay_counters: vec![],
+            relays: vec![],
         };
         let opened = opening.open_all();
-        let CollectorOpening { bound, counters, threads, .. } = opening;
+        // The listeners have their own copies of the queues, and the relays end with the last of these.
+        let CollectorOpening { bound, counters, threads, relay_counters, relays, .. } = opening;
         let decoder = MessageDecoder::new(options, outlet, grouped);
         let of_decoder = Arc::clone(&known);
         let thread = std::thread::Builder::new().name("collect".into());
@@ -189,8 +201,13 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
                 return join_all(threads).and(Err(error));
             }
         };
-        let reading = LedgerReader { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
-        Ok(Self { shared, reading, bound, intakes: threads, decoder })
+        let reading = LedgerReader {
+            intake: Arc::new(counters),
+            relays: Arc::new(relay_counters),
+            known,
+            began_ns: clock::monotonic_ns(),
+        };
+        Ok(Self { shared, reading, bound, intakes: threads, relays, decoder })
     }
 
     /// Listen addresses; a port 0 is replaced by the port that the kernel chose.
@@ -210,12 +227,14 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
 
     /// Decodes the messages that have arrived, joins all threads, and returns the outlet.
     pub fn stop_and_join(self) -> Result<(CollectLedger, O), Error> {
-        let Self { shared, reading, intakes, decoder, .. } = self;
+        let Self { shared, reading, intakes, relays, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
         // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
         let listened = join_all(intakes);
+        // With the listeners, the last ends of the queues are gone. A relay is joined even if a listener has panicked.
+        let relayed = join_all(relays);
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
-        listened.and(outlet).map(|outlet| (reading.read_ledger(), outlet))
+        listened.and(relayed).and(outlet).map(|outlet| (reading.read_ledger(), outlet))
     }
 }
 
@@ -251,6 +270,7 @@ impl LedgerReader {
             memory: known.memory,
             handed: known.handed,
             groups: known.groups,
+            relays: self.relays.iter().map(|(to, counters)| counters.read_counts(to.clone())).collect(),
         }
     }
 }
@@ -263,10 +283,19 @@ struct CollectorOpening<'a> {
     bound: Vec<ListenAddress>,
     counters: Vec<(String, Arc<ListenerCounters>)>,
     threads: Vec<JoinHandle<()>>,
+    relay_queues: Vec<RelayQueue>,
+    relay_counters: Vec<(String, Arc<RelayCounters>)>,
+    relays: Vec<JoinHandle<()>>,
 }
 
 impl CollectorOpening<'_> {
     fn open_all(&mut self) -> Result<(), Error> {
+        for target in &self.options.relays {
+            let relay = relay::start_relay(target, &self.options.listen)?;
+            self.relay_queues.push(relay.queue);
+            self.relay_counters.push((target.to_string(), relay.counters));
+            self.relays.push(relay.thread);
+        }
         for listen in &self.options.listen {
             self.open_listener(*listen)?;
         }
@@ -295,7 +324,7 @@ impl CollectorOpening<'_> {
                 self.options.receive_buffer_bytes,
                 self.shared,
                 of_thread,
-                queue,
+                datagrams::DatagramOutlets { queue, relays: self.relay_queues.clone() },
             )?
         } else {
             let tls = match (listen.transport, &self.options.tls) {

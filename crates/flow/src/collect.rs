@@ -7,7 +7,7 @@
 //!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord
 //! ```
-//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5, sFlow v5 and SIM, whose packets
 //! [`FlowGatherer`] makes records of. It does not listen: `flow-io` does. It neither scales sampled counts up nor joins the
 //! parts of a flow.
 //!
@@ -37,6 +37,7 @@ mod sampling;
 mod sequence;
 mod session;
 mod sets;
+mod sflow;
 mod sim;
 mod table;
 mod template;
@@ -58,3 +59,4 @@ pub use options::ReportedLosses;
 pub use place::{FieldPlace, field_place};
 pub use received::{ReceivedMessage, SessionOptions};
 pub use session::ExportSession;
+pub use sflow::InterfaceCounters;

@@ -186,10 +186,14 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 
 /// The kind of a field's values; bytes if it is not known.
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
-    // These are numbers, because the collector reads them back.
-    let of_group = enterprise == ENTERPRISE && own::OF_GROUP.contains(&id);
-    registered_element(enterprise, id)
-        .map_or(if of_group { DataKind::Unsigned } else { DataKind::Bytes }, |element| element.kind)
+    let own_kind = || match (enterprise, id) {
+        // These are numbers, because the collector reads them back.
+        (ENTERPRISE, own::LOCAL_PREFERENCE) => DataKind::Unsigned,
+        (ENTERPRISE, id) if own::OF_GROUP.contains(&id) => DataKind::Unsigned,
+        (ENTERPRISE, own::AS_PATH) => DataKind::Text,
+        _ => DataKind::Bytes,
+    };
+    registered_element(enterprise, id).map_or_else(own_kind, |element| element.kind)
 }
 
 /// Returns the name of a field: IANA's name, or `enterprise/number` if it has none.

@@ -4,6 +4,7 @@
 //! The header holds values only, in the machine's own byte order.
 
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// The first twelve bytes of an IPv4 address written as an IPv6 address.
 pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
@@ -12,6 +13,14 @@ pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 #[inline]
 pub(crate) fn ipv4_mapped(address: [u8; 4]) -> [u8; 16] {
     (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
+}
+
+/// Converts an address to the form of the columns: IPv4 is mapped.
+pub(crate) fn mapped_address(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => ipv4_mapped(address.octets()),
+        IpAddr::V6(address) => address.octets(),
+    }
 }
 
 /// Numbers of IP protocols.

@@ -30,13 +30,17 @@ pub enum Attack {
     Flows,
     /// NetFlow 9 of an exporter that begins anew with every message, and repeats its templates.
     Restarts,
+    /// Samples of sFlow, each of another sampler, of a packet that is only headers.
+    Samples,
+    /// Counters of sFlow, each of another interface.
+    Counters,
     /// Nothing of the kind.
     Noise,
 }
 
 impl Attack {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::EmptySets,
         Self::WaitingSets,
         Self::ReleasedSets,
@@ -48,6 +52,8 @@ impl Attack {
         Self::Ledgers,
         Self::Flows,
         Self::Restarts,
+        Self::Samples,
+        Self::Counters,
         Self::Noise,
     ];
 
@@ -108,6 +114,8 @@ impl Attack {
             Self::Ledgers => return sim(n, length, &|bytes, _| bytes.u8(5).u8(0).u16(0).u32(0).u64(1)),
             Self::Flows => return sim(n, length, &|bytes, id| bytes.u32(0x0100_0064).u32(1).u64(id)),
             Self::Restarts => return restarting(n, length),
+            Self::Samples => return sflow(n, length, &sampled_headers),
+            Self::Counters => return sflow(n, length, &interface_counters),
             Self::Noise => return noise(n, length),
         };
         let domain = if self == Self::Domains { n } else { 1 };
@@ -123,6 +131,25 @@ fn sim(n: u32, length: usize, item: &dyn Fn(Bytes, u64) -> Bytes) -> Vec<u8> {
     let first = u64::from(n) * u64::from(items);
     let head = head.u64(first).u64(u64::from(SENT_S) * 1_000_000_000);
     (first..first + u64::from(items)).fold(head, item).0
+}
+
+/// A datagram of sFlow with as many samples as fit, each of another number.
+fn sflow(n: u32, length: usize, sample: &dyn Fn(u32) -> Bytes) -> Vec<u8> {
+    let count = u32::try_from((length - 28) / sample(0).0.len()).unwrap_or(0);
+    let head = Bytes::default().u32(5).u32(1).u32(0xc612_0001).u32(1).u32(n).u32(n).u32(count);
+    (0..count).fold(head, |all, at| all.all(&sample(n.wrapping_mul(count).wrapping_add(at)).0)).0
+}
+
+/// A flow sample of 88 bytes: a header with VLAN tags up to its end.
+fn sampled_headers(number: u32) -> Bytes {
+    let head = Bytes::default().u32(1).u32(80).u32(number).u32(number & 0xff_ffff).u32(1).u32(0).u32(0);
+    let raw = head.u32(1).u32(2).u32(1).u32(1).u32(40).u32(1).u32(64).u32(4).u32(24);
+    raw.all(&[0; 12]).all(&[0x81, 0, 0, 1, 0x81, 0, 0, 1, 0x81, 0, 0, 1])
+}
+
+fn interface_counters(number: u32) -> Bytes {
+    let head = Bytes::default().u32(2).u32(108).u32(number).u32(number & 0xff_ffff).u32(1).u32(1).u32(88);
+    (0..21).fold(head.u32(number), |all, _| all.u32(u32::MAX))
 }
 
 fn restarting(n: u32, length: usize) -> Vec<u8> {

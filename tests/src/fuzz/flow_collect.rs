@@ -38,6 +38,18 @@ pub fn flow_sim(data: &[u8]) {
     });
 }
 
+/// Any datagrams of sFlow.
+pub fn flow_sflow(data: &[u8]) {
+    collect(data, |message, _| {
+        if let [_, _, _, _, _, _, _, _, ..] = message {
+            message[..4].copy_from_slice(&[0, 0, 0, 5]);
+            // Any kind of agent's address but the two that exist would be refused at once.
+            let kind = 1 + (message[7] & 1);
+            message[4..8].copy_from_slice(&[0, 0, 0, kind]);
+        }
+    });
+}
+
 /// Messages follow each other, each behind its length; `head` makes their heads say what they are. Whatever they are, they cost
 /// what their bytes are worth.
 fn collect(data: &[u8], head: impl Fn(&mut [u8], [u8; 2])) {

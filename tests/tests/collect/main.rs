@@ -10,7 +10,9 @@ mod hostile;
 mod killed;
 mod ours;
 mod packets;
+mod relay;
 mod restart;
+mod sflow;
 mod standby;
 mod whole;
 

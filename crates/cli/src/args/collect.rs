@@ -3,7 +3,7 @@
 use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
 use packetrig_flow::collect::ExporterNetwork;
-use packetrig_flow_io::collect::ListenAddress;
+use packetrig_flow_io::collect::{ListenAddress, RelayTarget};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -35,6 +35,9 @@ pub(crate) struct CollectArgs {
     /// Send records to a ClickHouse table: HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE
     #[arg(long, value_name = "TABLE")]
     pub(crate) clickhouse: Option<String>,
+    /// Send all datagrams that are read on to another collector, unchanged, from this machine's address; repeat for more
+    #[arg(long, value_name = "udp://HOST:PORT")]
+    pub(crate) relay: Vec<RelayTarget>,
     /// Read the password of the ClickHouse user from the first line of this file [default:
     /// $PACKETRIG_CLICKHOUSE_PASSWORD_FILE]
     // A file and not a word: every user of the machine can read command lines.

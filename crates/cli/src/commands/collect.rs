@@ -295,6 +295,7 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             },
             ..CollectorOptions::default()
         },
+        relays: arguments.relay.clone(),
         ..CollectOptions::default()
     };
     options.set_memory(clamp_to_usize(arguments.memory.0));
@@ -319,6 +320,7 @@ mod tests {
             memory: 0,
             handed,
             groups: vec![],
+            relays: vec![],
         }
     }
 

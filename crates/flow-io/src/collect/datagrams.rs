@@ -1,6 +1,7 @@
 //! One UDP socket and its thread.
 
 use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
+use super::relay::RelayQueue;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport};
@@ -17,19 +18,26 @@ const WAIT: Duration = Duration::from_millis(50);
 /// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
 const DRAIN_NS: u64 = 5_000_000_000;
 
+/// Where a listener's datagrams go.
+pub(super) struct DatagramOutlets {
+    /// To the decoding thread.
+    pub(super) queue: Sender<IntakeItem>,
+    pub(super) relays: Vec<RelayQueue>,
+}
+
 pub(super) fn start_udp_listener(
     address: SocketAddr,
     receive_buffer_bytes: usize,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
-    queue: Sender<IntakeItem>,
+    outlets: DatagramOutlets,
 ) -> Result<ListenerThread, Error> {
     let receiver = UdpReceiver::bind_with_buffer(address, receive_buffer_bytes)?;
     let bound = receiver.address()?;
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new()
         .name("collect-udp".into())
-        .spawn(move || receive_until_stopped(receiver, &shared, &counters, &queue))
+        .spawn(move || receive_until_stopped(receiver, &shared, &counters, &outlets))
         .map_err(Error::Thread)?;
     Ok(ListenerThread { bound, thread })
 }
@@ -38,7 +46,7 @@ fn receive_until_stopped(
     mut receiver: UdpReceiver,
     shared: &CollectorState,
     counters: &ListenerCounters,
-    queue: &Sender<IntakeItem>,
+    outlets: &DatagramOutlets,
 ) {
     let mut until_ns = None;
     loop {
@@ -53,7 +61,7 @@ fn receive_until_stopped(
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         // A block carries one time of arrival, so every wait begins a new one.
         let messages = MessageBlock::new();
-        let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
+        let mut batch = DatagramBatch { shared, counters, outlets, messages, is_late, is_heard: true };
         let received =
             receiver.receive_datagrams(wait, BATCH, |bytes, from| batch.take_datagram(bytes, from));
         // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
@@ -78,7 +86,7 @@ fn receive_until_stopped(
 struct DatagramBatch<'a> {
     shared: &'a CollectorState,
     counters: &'a ListenerCounters,
-    queue: &'a Sender<IntakeItem>,
+    outlets: &'a DatagramOutlets,
     messages: MessageBlock,
     /// True once the time to decode is over; later datagrams are only counted.
     is_late: bool,
@@ -111,7 +119,9 @@ impl DatagramBatch<'_> {
     }
 
     fn send_block(&mut self) {
-        self.is_heard &=
-            std::mem::replace(&mut self.messages, MessageBlock::new()).send_to_decoder(self.queue);
+        let messages = std::mem::replace(&mut self.messages, MessageBlock::new());
+        // Before the decoding thread, which may have to be waited for.
+        self.outlets.relays.iter().for_each(|relay| relay.offer_block(&messages));
+        self.is_heard &= messages.send_to_decoder(&self.outlets.queue);
     }
 }

@@ -124,8 +124,10 @@ fn ignore_malformed(_decoded: Result<(), MalformedMessage>) {}
 impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn new(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
+        let mut of_collector = options.collector.clone();
+        of_collector.session.epoch_ns = clock::wall_clock_ns().saturating_sub(collector_clock_ns());
         Self {
-            collector: FlowCollector::new(options.collector.clone()),
+            collector: FlowCollector::new(of_collector),
             gather: FlowGatherer::new(options.gather),
             pending: PendingRecords {
                 records: BTreeMap::new(),
@@ -232,6 +234,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             // A session that has ended is listed without its port, so another one
             // may stand under the same identity.
             numbers: self.collector.sequence_numbers(exporter).filter(|_| is_here),
+            interfaces: if is_here { self.collector.interface_counters(exporter) } else { Vec::new() },
         });
         KnownState {
             exporters: exporters.collect(),

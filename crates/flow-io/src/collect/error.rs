@@ -29,6 +29,12 @@ pub enum Error {
     /// See [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
+    /// A target of the relay cannot be used.
+    #[error("cannot relay to {target}")]
+    Relay { target: String, source: std::io::Error },
+    /// The relay would send to this collector.
+    #[error("cannot relay to {0}: this collector listens there, so its datagrams would go round for ever")]
+    RelayLoop(String),
     /// The system has no room for another thread.
     #[error("cannot start a thread")]
     Thread(#[source] std::io::Error),

@@ -8,9 +8,10 @@
 mod metrics;
 
 use super::intake::IntakeCounts;
+use super::relay::RelayCounts;
 use packetrig_flow::collect::{
-    ExporterIdentity, ForgottenExporters, GroupCounts, RefusedMessages, ReportedLosses, SequenceNumbers,
-    SessionCounts,
+    ExporterIdentity, ForgottenExporters, GroupCounts, InterfaceCounters, RefusedMessages, ReportedLosses,
+    SequenceNumbers, SessionCounts,
 };
 use packetrig_flow::{CountImbalance, FlowRecord, IgnoredReason, MeterLedger};
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,9 @@ pub struct ExporterLedger {
     /// Its sequence numbers, while its session is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbers: Option<SequenceNumbers>,
+    /// The counters of its interfaces, from an agent of sFlow, while its session is open.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interfaces: Vec<InterfaceCounters>,
 }
 
 /// Records that were handed to the sinks.
@@ -61,6 +65,9 @@ pub struct CollectLedger {
     pub handed: HandedRecords,
     /// Accounts of the groups of meters that see copies of one link.
     pub groups: Vec<GroupLedger>,
+    /// Datagrams that went on to other collectors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<RelayCounts>,
 }
 
 /// The account of a group of meters.

@@ -23,6 +23,7 @@ use super::memory::{block_bytes, map_bytes};
 use super::options::ReportedLosses;
 use super::received::{ReceivedMessage, SessionOptions};
 use super::session::ExportSession;
+use super::sflow::InterfaceCounters;
 use super::table::{ExporterStanding, ExporterTable, KnownExporter, entry_memory};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -160,9 +161,11 @@ impl FlowCollector {
             return Ok(());
         }
         // The address must be allowed and the protocol known before anything is stored for a message.
-        let MessageHead { protocol, domain } =
+        let MessageHead { protocol, domain, agent } =
             read_head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
-        let exporter = ExporterIdentity { source, protocol, domain };
+        // An agent that sends for itself is known by its own address.
+        let agent = agent.filter(|agent| *agent != source.address.to_canonical());
+        let exporter = ExporterIdentity { source, protocol, domain, agent };
         if self.table.get(&exporter).is_none() && !self.admit_exporter(exporter, now_ns) {
             self.refused.address_full += 1;
             return Ok(());
@@ -361,6 +364,12 @@ impl FlowCollector {
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         let all = self.table.iter();
         all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported_losses()))
+    }
+
+    /// The counters of its interfaces that an agent of sFlow has sent; empty for other exporters.
+    pub fn interface_counters(&self, exporter: &ExporterIdentity) -> Vec<InterfaceCounters> {
+        let known = self.table.get(exporter);
+        known.map(|known| known.session.sflow.interfaces()).unwrap_or_default()
     }
 
     /// The sequence numbers of an exporter that is known now.

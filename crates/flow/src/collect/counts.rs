@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is the one that the protocol numbers: data
-/// records (IPFIX, options among them), packets (NetFlow v9), flows (v5), events (SIM).
+/// records (IPFIX, options among them), packets (NetFlow v9), flows (v5), datagrams (sFlow), events (SIM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCounts {
     /// Messages received, whether they could be read or not.
@@ -68,6 +68,20 @@ pub struct SessionCounts {
     pub newer_packets: u64,
     /// Records without times: they have the time of their message.
     pub timeless: u64,
+    /// Samples of packets that sFlow brought.
+    pub flow_samples: u64,
+    /// Samples of packets missing by their own numbers; most are in datagrams that are missing, too.
+    pub lost_samples: u64,
+    /// Packets that an agent of sFlow selected and could not report, by its own counts.
+    pub sampler_drops: u64,
+    /// Samples that hold no IP packet that could be read: they make no record.
+    pub samples_without_ip: u64,
+    /// Samples of the counters of an interface.
+    pub counter_samples: u64,
+    /// Samples of kinds that are not read, and samples of counters of other things than interfaces.
+    pub unread_samples: u64,
+    /// Interfaces whose counters found no room.
+    pub interfaces_no_room: u64,
     /// Names of template fields that have no column.
     pub skipped: BTreeSet<String>,
 }
@@ -129,6 +143,13 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
     over_budget total "records skipped: more than a set of that length can hold";
     newer_packets level "packets in what came after the exporters' last ledgers";
     timeless total "records without a time, which have that of their message";
+    flow_samples total "sFlow: samples of packets";
+    lost_samples level "sFlow: samples of packets lost on the way, by their numbers";
+    sampler_drops total "sFlow: samples that agents dropped, by their own counts";
+    samples_without_ip total "sFlow: samples without an IP packet, which make no record";
+    counter_samples total "sFlow: samples of interface counters";
+    unread_samples total "sFlow: samples of other kinds, not read";
+    interfaces_no_room total "sFlow: interface counters given up: no room";
 };
 
 impl SessionCounts {

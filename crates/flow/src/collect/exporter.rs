@@ -1,5 +1,6 @@
 //! Identifies the exporter and the protocol of a message.
 
+use super::sflow::{self, DatagramHeader};
 use super::{MalformedMessage, ipfix, netflow5, netflow9};
 use crate::sim;
 use serde::{Deserialize, Serialize};
@@ -41,6 +42,8 @@ pub enum ExportProtocol {
     NetFlow9,
     NetFlow5,
     Sim,
+    #[serde(rename = "sflow")]
+    SFlow,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,8 +53,11 @@ pub struct ExporterIdentity {
     pub source: MessageSource,
     /// Protocol of its messages.
     pub protocol: ExportProtocol,
-    /// Observation domain, source id, or engine type and number.
+    /// Observation domain, source id, engine type and number, or sub-agent.
     pub domain: u32,
+    /// The agent that a datagram of sFlow names, if it is not the sender: a proxy sends for several agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<IpAddr>,
 }
 
 /// Sequence numbers of an exporter, in the unit of its protocol. They wrap.
@@ -73,7 +79,13 @@ impl ExporterIdentity {
         },
         protocol: ExportProtocol::Ipfix,
         domain: 0,
+        agent: None,
     };
+
+    /// Address of the machine that metered: the agent, or the sender.
+    pub fn address(&self) -> IpAddr {
+        self.agent.unwrap_or(self.source.address)
+    }
 }
 
 impl ExportProtocol {
@@ -83,6 +95,7 @@ impl ExportProtocol {
             Self::NetFlow9 => "netflow9",
             Self::NetFlow5 => "netflow5",
             Self::Sim => "sim",
+            Self::SFlow => "sflow",
         }
     }
 }
@@ -102,15 +115,24 @@ impl MessageTransport {
 pub(super) struct MessageHead {
     pub(super) protocol: ExportProtocol,
     pub(super) domain: u32,
+    pub(super) agent: Option<IpAddr>,
+}
+
+impl MessageHead {
+    const fn new(protocol: ExportProtocol, domain: u32) -> Self {
+        Self { protocol, domain, agent: None }
+    }
 }
 
 pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
     // `SIM` is looked for first: read as a version, its first two bytes are far above any that is given.
     if message.starts_with(&sim::MAGIC) {
-        return Ok(MessageHead {
-            protocol: ExportProtocol::Sim,
-            domain: read_word(message, 8, sim::HEADER)?,
-        });
+        return Ok(MessageHead::new(ExportProtocol::Sim, read_word(message, 8, sim::HEADER)?));
+    }
+    // A version of 32 bits: its first half is no version of the other protocols.
+    if message.starts_with(&sflow::VERSION) {
+        let DatagramHeader { agent, sub_agent, .. } = sflow::read_header(message)?;
+        return Ok(MessageHead { protocol: ExportProtocol::SFlow, domain: sub_agent, agent });
     }
     let short = MalformedMessage::Short { found: message.len(), needed: 2 };
     let version = u16::from_be_bytes(*message.first_chunk::<2>().ok_or(short)?);
@@ -118,13 +140,10 @@ pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage>
         // NetFlow 5 distinguishes the exporters of one source by engine type and engine number, a byte each.
         5 => {
             let domain = read_word(message, 20, netflow5::HEADER)? >> 16;
-            MessageHead { protocol: ExportProtocol::NetFlow5, domain }
+            MessageHead::new(ExportProtocol::NetFlow5, domain)
         }
-        9 => MessageHead {
-            protocol: ExportProtocol::NetFlow9,
-            domain: read_word(message, 16, netflow9::HEADER)?,
-        },
-        10 => MessageHead { protocol: ExportProtocol::Ipfix, domain: read_word(message, 12, ipfix::HEADER)? },
+        9 => MessageHead::new(ExportProtocol::NetFlow9, read_word(message, 16, netflow9::HEADER)?),
+        10 => MessageHead::new(ExportProtocol::Ipfix, read_word(message, 12, ipfix::HEADER)?),
         version => return Err(MalformedMessage::Version(version)),
     })
 }

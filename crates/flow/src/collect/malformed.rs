@@ -13,7 +13,7 @@ pub enum MalformedMessage {
         needed: usize,
     },
     /// A protocol that the collector cannot read.
-    #[error("unknown version {0}: packetrig reads NetFlow 5, NetFlow 9, IPFIX (10) and SIM")]
+    #[error("unknown version {0}: packetrig reads NetFlow 5, NetFlow 9, IPFIX (10), sFlow 5 and SIM")]
     Version(u16),
     /// The length in its header is not its own.
     #[error("its header gives a length of {said} bytes, but it has {found}")]
@@ -27,6 +27,12 @@ pub enum MalformedMessage {
         id: u16,
         /// Reason why it is not valid.
         why: &'static str,
+    },
+    /// A sample of sFlow that ends behind the datagram, or whose content ends behind the sample.
+    #[error("sample {number} of an sFlow datagram does not end within it")]
+    Sample {
+        /// Its place in the datagram, from 1.
+        number: u32,
     },
     /// A datagram of SIM.
     #[error(transparent)]

@@ -18,6 +18,8 @@ pub struct SessionOptions {
     pub hold_bytes: usize,
     /// Time for which such data is kept.
     pub hold: Nanos,
+    /// Time since 1970 at which the clock of the messages' arrival was zero: sFlow has no clock of its own.
+    pub epoch_ns: u64,
 }
 
 impl Default for SessionOptions {
@@ -29,6 +31,7 @@ impl Default for SessionOptions {
             // Data of an exporter with 10 000 records a second until its templates are due again.
             hold_bytes: 16 << 20,
             hold: Nanos::from_secs(600),
+            epoch_ns: 0,
         }
     }
 }

@@ -10,9 +10,10 @@ use super::memory::map_bytes;
 use super::options::{ExporterFacts, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
 use super::sequence::{MessageClaim, MessagePlace, MessageSequence};
+use super::sflow::SflowState;
 use super::template::SessionTemplates;
 use super::waiting::WaitingSets;
-use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sim};
+use super::{ExportProtocol, MalformedMessage, ipfix, netflow5, netflow9, sflow, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
@@ -58,6 +59,7 @@ pub struct ExportSession {
     pub(super) waiting: WaitingSets,
     pub(super) reported: Option<ReportedLosses>,
     pub(super) counts: SessionCounts,
+    pub(super) sflow: SflowState,
     uptime: Option<UptimeSample>,
     looked_ns: u64,
     /// Memory of the names of skipped fields.
@@ -76,6 +78,7 @@ impl ExportSession {
             waiting: WaitingSets::default(),
             reported: None,
             counts: SessionCounts::default(),
+            sflow: SflowState::default(),
             uptime: None,
             looked_ns: 0,
             names: 0,
@@ -111,6 +114,7 @@ impl ExportSession {
             ExportProtocol::NetFlow9 => netflow9::decode_message(self, message, now_ns, out),
             ExportProtocol::NetFlow5 => netflow5::decode_message(self, message, now_ns, out),
             ExportProtocol::Sim => sim::decode_message(self, message, now_ns, out),
+            ExportProtocol::SFlow => sflow::decode_datagram(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
         // These two may go down again, because late messages fill gaps. So
@@ -149,6 +153,7 @@ impl ExportSession {
             + self.waiting.memory_bytes()
             + self.sequence.memory_bytes()
             + self.about.memory_bytes()
+            + self.sflow.memory_bytes()
             // Live views hold the names too, and copy them once more for each reader.
             + 3 * (self.names + map_bytes::<String, ()>(self.counts.skipped.len()))
     }
@@ -162,6 +167,8 @@ impl ExportSession {
             // Templates go last: without one, all later data of its number would have to wait.
             } else if self.templates.give_up_oldest() {
                 self.counts.templates_no_room += 1;
+            } else if self.sflow.give_up_counters() {
+                self.counts.interfaces_no_room += 1;
             } else {
                 break;
             }
@@ -196,6 +203,7 @@ impl ExportSession {
                 let given_up = self.waiting.give_up_all() as u64;
                 self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = ExporterFacts::default();
+                self.sflow.forget_samplers();
                 out(ReceivedMessage::Restart);
             }
         }
@@ -276,6 +284,15 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) {
         let FinishedRecord { record, is_timed } = draft.finish_record(moment, &self.about);
+        self.deliver_record(record, is_timed, out);
+    }
+
+    pub(super) fn deliver_record(
+        &mut self,
+        record: FlowRecord,
+        is_timed: bool,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) {
         self.counts.count_flow(&record, is_timed);
         out(ReceivedMessage::Record(record));
     }

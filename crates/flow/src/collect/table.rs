@@ -114,7 +114,8 @@ impl ExporterTable {
 
     /// Returns the exporters of one connection or file.
     pub(super) fn exporters_of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
-        let from = ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0 };
+        let from =
+            ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0, agent: None };
         // Identities are ordered by their source first, and `from` is the least of this one.
         let later = self.known.range(from..).map(|(exporter, _)| *exporter);
         later.take_while(|exporter| exporter.source == source).collect()

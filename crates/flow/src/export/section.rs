@@ -67,10 +67,14 @@ pub(crate) mod own {
     pub(crate) const TRACK: u16 = 41;
     /// True if packets were merged before the meter and counted as one: boolean.
     pub(crate) const MERGED: u16 = 60;
+    /// Autonomous systems on the way to the destination, as an agent of sFlow reports them: text.
+    pub(crate) const AS_PATH: u16 = 61;
+    /// Local preference of the route: 32 bits.
+    pub(crate) const LOCAL_PREFERENCE: u16 = 62;
     /// All numbers of groups of meters.
     pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=COPY;
 
-    /// Each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
+    /// Each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 13 text, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
     pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
         (PART, "flowPart", 2, 0),
@@ -92,6 +96,8 @@ pub(crate) mod own {
         (COPY, "groupCopyPackets", 4, 3),
         (TRACK, "flowTrack", 0, 0),
         (MERGED, "observedMerge", 11, 0),
+        (AS_PATH, "bgpAsPath", 13, 0),
+        (LOCAL_PREFERENCE, "bgpLocalPreference", 3, 0),
     ];
 }
 

@@ -286,12 +286,13 @@ mod tests {
         let ledger = sent.map(|packets| MeterLedger { export: export(packets), ..MeterLedger::default() });
         let counts = SessionCounts { packets, newer_packets: newer, ..SessionCounts::default() };
         ExporterLedger {
-            exporter: ExporterIdentity { source, protocol: ExportProtocol::Ipfix, domain: 7 },
+            exporter: ExporterIdentity { source, protocol: ExportProtocol::Ipfix, domain: 7, agent: None },
             is_here: true,
             counts,
             reported: ledger
                 .map(|ledger| ReportedLosses { ledger: Some(ledger), ..ReportedLosses::default() }),
             numbers: Some(SequenceNumbers { first: 1000, next: 1010 }),
+            interfaces: Vec::new(),
         }
     }
 
@@ -350,6 +351,7 @@ mod tests {
             memory: 0,
             handed: HandedRecords::default(),
             groups: vec![],
+            relays: vec![],
         };
         let all = |packets, sent, is_of_group| {
             let before = ExporterProgress { is_of_group, ..ExporterProgress::default() };

@@ -5,9 +5,11 @@ use super::earlier::EarlierLoss;
 use super::sinks::StoredCounts;
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::table::format_table;
-use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
+use packetrig_flow::collect::{
+    ExportProtocol, ExporterIdentity, InterfaceCounters, MessageTransport, SessionCounts,
+};
 use packetrig_flow_io::collect::{
-    CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss,
+    CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss, RelayCounts,
 };
 use packetrig_flow_store::KeptCounts;
 use packetrig_units::Nanos;
@@ -100,6 +102,8 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> S
     for exporter in &ledger.exporters {
         text.push_str(&exporter_remarks(exporter));
     }
+    text.push_str(&interface_table(&ledger.exporters));
+    text.push_str(&relay_lines(&ledger.relays));
     text.push_str(&intake_remarks(ledger));
     text.push_str(&given_up_remarks(ledger));
     text.push_str(&counters::table_of_all(ledger));
@@ -221,12 +225,14 @@ fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
 fn exporter_name(exporter: &ExporterIdentity) -> String {
     let source = &exporter.source;
     let protocol = exporter.protocol.name();
-    match (source.transport, source.port) {
+    let name = match (source.transport, source.port) {
         (MessageTransport::File, _) => format!("{protocol} file"),
         // The sum of the exporters at an address that were forgotten: without a port of their own.
         (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
         (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
-    }
+    };
+    // An agent that another machine sends for.
+    exporter.agent.map_or_else(|| name.clone(), |agent| format!("{name} agent {agent}"))
 }
 
 /// Unit that the sequence numbers of a protocol count.
@@ -236,6 +242,7 @@ const fn sequence_unit(protocol: ExportProtocol) -> &'static str {
         ExportProtocol::NetFlow9 => "packets",
         ExportProtocol::NetFlow5 => "flows",
         ExportProtocol::Sim => "events",
+        ExportProtocol::SFlow => "datagrams",
     }
 }
 
@@ -270,6 +277,40 @@ fn exporter_remarks(ledger: &ExporterLedger) -> String {
         append_text(&mut text, format_args!("{exporter}: {remark}\n"));
     }
     text
+}
+
+fn relay_lines(relays: &[RelayCounts]) -> String {
+    let mut text = String::new();
+    for relay in relays {
+        for (_, what, count) in relay.named_counts().into_iter().filter(|(_, _, count)| *count > 0) {
+            append_text(&mut text, format_args!("{}: {} {what}\n", relay.to, format_count(count)));
+        }
+        if let Some(why) = &relay.failure {
+            append_text(&mut text, format_args!("{}: refused last: {why}\n", relay.to));
+        }
+    }
+    text
+}
+
+/// The counters of interfaces that agents of sFlow have sent; empty without any.
+fn interface_table(exporters: &[ExporterLedger]) -> String {
+    let all = exporters.iter().flat_map(|one| one.interfaces.iter().map(move |counters| (one, counters)));
+    let rows: Vec<_> = all
+        .map(|(exporter, counters)| {
+            let InterfaceCounters { index, speed, .. } = *counters;
+            let speed = if speed == 0 { "–".to_owned() } else { format_scaled(speed as f64, "bit/s") };
+            let head = vec![exporter_name(&exporter.exporter), index.to_string(), speed];
+            let counts = counters.named_counts().map(|(_, value)| format_count(value));
+            [head, counts.to_vec()].concat()
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let names = InterfaceCounters::default().named_counts().map(|(name, _)| name.replace('_', " "));
+    let header: Vec<&str> =
+        ["exporter", "interface", "speed"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    format_table(&header, rows)
 }
 
 fn balance_text(balance: &WholeBalance) -> String {

@@ -215,7 +215,7 @@ fn read_password(path: &Path) -> Result<String, Error> {
 }
 
 pub(super) fn record_maker(exporter: &ExporterIdentity) -> RecordMaker {
-    let address = match exporter.source.address {
+    let address = match exporter.address() {
         // Files of records have one column for both families.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,

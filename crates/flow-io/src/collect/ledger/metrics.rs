@@ -1,7 +1,9 @@
 //! Writes the ledger in the text format of Prometheus. The number of series is bounded, whatever exporters send.
 
-use super::{CollectLedger, ExporterLedger, GroupLedger};
-use packetrig_flow::collect::{GroupCounts, MessageTransport, SESSION_COUNTS, SessionCounts};
+use super::{CollectLedger, ExporterLedger, GroupLedger, RelayCounts};
+use packetrig_flow::collect::{
+    GroupCounts, InterfaceCounters, MessageTransport, SESSION_COUNTS, SessionCounts,
+};
 use packetrig_units::exposition::MetricsText;
 use std::cmp::Reverse;
 
@@ -31,6 +33,7 @@ impl CollectLedger {
             text.write_metric(&format!("handed_{name}"), help, |samples| samples.add_sample(&[], value));
         }
         self.metrics_of_groups(&mut text);
+        self.metrics_of_relays(&mut text);
         if let Some(balance) = self.packet_balance() {
             text.write_metric("wire_packets_total", "Packets that arrived at the meters.", |samples| {
                 samples.add_sample(&[], balance.arrived);
@@ -76,6 +79,37 @@ impl<'a> ExporterSeries<'a> {
     }
 }
 
+/// Maximum number of interfaces with series of their own, of all agents together.
+const MAX_INTERFACES: usize = 1024;
+
+/// Writes the counters that agents of sFlow have sent of their interfaces.
+fn write_interfaces(text: &mut MetricsText, exporters: &[&ExporterLedger]) {
+    let interfaces =
+        exporters.iter().flat_map(|one| one.interfaces.iter().map(|counters| (&one.exporter, counters)));
+    let listed: Vec<_> = interfaces
+        .take(MAX_INTERFACES)
+        .map(|(exporter, counters)| {
+            let labels =
+                [exporter.address().to_string(), exporter.domain.to_string(), counters.index.to_string()];
+            (labels, counters)
+        })
+        .collect();
+    let mut write = |name: &str, help: &str, value: &dyn Fn(&InterfaceCounters) -> u64| {
+        text.write_metric(name, help, |samples| {
+            for ([exporter, domain, index], counters) in &listed {
+                let labels = [("exporter", &exporter[..]), ("domain", domain), ("interface", index)];
+                samples.add_sample(&labels, value(counters));
+            }
+        });
+    };
+    // The default gives only the names: the values are read from each interface, at the same position.
+    for (at, (name, _)) in InterfaceCounters::default().named_counts().into_iter().enumerate() {
+        let help = "Counter of an agent's interface, by its last sFlow sample; wraps at its own width.";
+        write(&format!("interface_{name}_total"), help, &|counters| counters.named_counts()[at].1);
+    }
+    write("interface_speed_bits", "Bits per second of an agent's interface.", &|counters| counters.speed);
+}
+
 impl CollectLedger {
     fn metrics_of_exporters(&self, text: &mut MetricsText) {
         let series = ExporterSeries::from_exporters(&self.exporters);
@@ -84,7 +118,7 @@ impl CollectLedger {
             text.write_metric(&format!("exporter_{}{suffix}", count.name), count.meaning, |samples| {
                 for ledger in &series.own {
                     let source = &ledger.exporter.source;
-                    let address = source.address.to_string();
+                    let address = ledger.exporter.address().to_string();
                     let domain = ledger.exporter.domain.to_string();
                     let port = source.port.to_string();
                     let labels = [
@@ -104,6 +138,19 @@ impl CollectLedger {
         text.write_metric("other_exporters", "Exporters without series of their own.", |samples| {
             samples.add_sample(&[], series.other_count as u64);
         });
+        write_interfaces(text, &series.own);
+    }
+
+    fn metrics_of_relays(&self, text: &mut MetricsText) {
+        // Without a relay there are no such metrics. The default gives only the names.
+        let names = RelayCounts::default().named_counts();
+        for (at, (name, help, _)) in names.into_iter().enumerate().filter(|_| !self.relays.is_empty()) {
+            text.write_metric(&format!("relay_{name}"), help, |samples| {
+                for relay in &self.relays {
+                    samples.add_sample(&[("to", &relay.to)], relay.named_counts()[at].2);
+                }
+            });
+        }
     }
 
     fn metrics_of_groups(&self, text: &mut MetricsText) {

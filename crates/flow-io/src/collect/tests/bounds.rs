@@ -12,11 +12,12 @@ fn exporter(number: u32, transport: MessageTransport, messages: u64) -> Exporter
     let address = IpAddr::from(Ipv4Addr::from_bits(0xc612_0000 + number));
     let source = MessageSource { address, port: 5, transport };
     ExporterLedger {
-        exporter: ExporterIdentity { source, protocol: ExportProtocol::Ipfix, domain: 7 },
+        exporter: ExporterIdentity { source, protocol: ExportProtocol::Ipfix, domain: 7, agent: None },
         is_here: true,
         counts: SessionCounts { messages, ..SessionCounts::default() },
         reported: None,
         numbers: None,
+        interfaces: Vec::new(),
     }
 }
 
@@ -31,6 +32,7 @@ fn ledger(exporters: Vec<ExporterLedger>) -> CollectLedger {
         memory: 0,
         handed: HandedRecords::default(),
         groups: Vec::new(),
+        relays: Vec::new(),
     }
 }
 

@@ -1,0 +1,262 @@
+//! Received datagrams go on unchanged to other collectors.
+//!
+//! Each target has its own thread and a bounded queue, so a target never holds up a listener. The sender of what goes on is this
+//! machine: keeping the exporter's address would need rights to forge addresses.
+//!
+//! Invariant: each datagram that was offered is sent, refused by the kernel, or dropped because the queue was full.
+
+use super::Error;
+use super::intake::{MessageBlock, add_to_counter};
+use crate::export::{ExportTarget, TargetError};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::collect::MessageTransport;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Blocks of datagrams that wait for one target; a block has at most 64 KiB and one datagram more.
+const QUEUE: usize = 256;
+
+/// A collector to which received datagrams go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RelayTarget {
+    host: String,
+    port: u16,
+}
+
+/// The text is not a target of a relay.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelayTargetError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error("`{0}` is not a valid relay target: only datagrams go on; write udp://HOST:PORT")]
+    NotUdp(String),
+}
+
+impl FromStr for RelayTarget {
+    type Err = RelayTargetError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.parse()? {
+            ExportTarget::Udp(place) => Ok(Self { host: place.host, port: place.port }),
+            _ => Err(RelayTargetError::NotUdp(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for RelayTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "udp://[{host}]:{port}") } else { write!(f, "udp://{host}:{port}") }
+    }
+}
+
+/// Counts of the datagrams for one target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RelayCounts {
+    pub to: String,
+    /// Datagrams that were sent on.
+    pub sent: u64,
+    pub sent_bytes: u64,
+    /// Datagrams that the kernel refused to send.
+    pub refused: u64,
+    /// Datagrams that were dropped because too many waited.
+    pub dropped: u64,
+    /// Text of the last refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+}
+
+impl RelayCounts {
+    /// The numbers with their names in metrics and their meaning.
+    pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("sent_total", "datagrams sent on", self.sent),
+            ("sent_bytes_total", "bytes of the datagrams sent on", self.sent_bytes),
+            ("refused_total", "datagrams not sent on: the kernel refused them", self.refused),
+            ("dropped_total", "datagrams not sent on: too many were waiting", self.dropped),
+        ]
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct RelayCounters {
+    sent: AtomicU64,
+    sent_bytes: AtomicU64,
+    refused: AtomicU64,
+    dropped: AtomicU64,
+    failure: Mutex<Option<String>>,
+}
+
+impl RelayCounters {
+    pub(super) fn read_counts(&self, to: String) -> RelayCounts {
+        RelayCounts {
+            to,
+            sent: self.sent.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            refused: self.refused.load(Ordering::Relaxed),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            failure: self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        }
+    }
+}
+
+/// The listeners' end of a target's queue.
+#[derive(Clone, Debug)]
+pub(super) struct RelayQueue {
+    queue: Sender<RelayedDatagrams>,
+    counters: Arc<RelayCounters>,
+}
+
+/// Datagrams in one buffer, with the length of each.
+#[derive(Debug)]
+struct RelayedDatagrams {
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+impl RelayQueue {
+    /// Offers the datagrams of a block, without waiting.
+    pub(super) fn offer_block(&self, block: &MessageBlock) {
+        if block.parts.is_empty() {
+            return;
+        }
+        let lengths: Vec<usize> = block.parts.iter().map(|(_, length)| *length).collect();
+        let count = lengths.len() as u64;
+        if self.queue.try_send(RelayedDatagrams { bytes: block.bytes.clone(), lengths }).is_err() {
+            add_to_counter(&self.counters.dropped, count);
+        }
+    }
+}
+
+/// A target at work.
+#[derive(Debug)]
+pub(super) struct RunningRelay {
+    pub(super) queue: RelayQueue,
+    pub(super) counters: Arc<RelayCounters>,
+    pub(super) thread: JoinHandle<()>,
+}
+
+/// Starts the thread of a target. It ends when all copies of its queue are gone and what waited is sent.
+pub(super) fn start_relay(
+    target: &RelayTarget,
+    listen: &[super::ListenAddress],
+) -> Result<RunningRelay, Error> {
+    let failed = |source| Error::Relay { target: target.to_string(), source };
+    let mut found = (target.host.as_str(), target.port).to_socket_addrs().map_err(failed)?;
+    let address = found.next().ok_or_else(|| failed(std::io::Error::other("the name has no address")))?;
+    let own_ports = listen.iter().filter(|listen| listen.transport == MessageTransport::Udp);
+    if own_ports.map(|listen| listen.address.port()).any(|port| port == address.port()) && is_local(address) {
+        return Err(Error::RelayLoop(target.to_string()));
+    }
+    let any: SocketAddr = match address {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).map_err(failed)?;
+    let (queue, received) = bounded(QUEUE);
+    let counters = Arc::<RelayCounters>::default();
+    let of_thread = Arc::clone(&counters);
+    let thread = std::thread::Builder::new()
+        .name("collect-relay".into())
+        .spawn(move || send_until_closed(&socket, address, &received, &of_thread))
+        .map_err(Error::Thread)?;
+    Ok(RunningRelay { queue: RelayQueue { queue, counters: Arc::clone(&counters) }, counters, thread })
+}
+
+/// Returns whether the address is one of this machine: only such a one can be bound.
+fn is_local(address: SocketAddr) -> bool {
+    UdpSocket::bind((address.ip(), 0)).is_ok()
+}
+
+fn send_until_closed(
+    socket: &UdpSocket,
+    address: SocketAddr,
+    received: &Receiver<RelayedDatagrams>,
+    counters: &RelayCounters,
+) {
+    for RelayedDatagrams { bytes, lengths } in received {
+        let mut rest = &bytes[..];
+        for length in lengths {
+            let (datagram, behind) = rest.split_at(length);
+            rest = behind;
+            // The socket is not connected, so a target where nobody listens does not fail the next send.
+            match socket.send_to(datagram, address) {
+                Ok(_) => {
+                    add_to_counter(&counters.sent, 1);
+                    add_to_counter(&counters.sent_bytes, length as u64);
+                }
+                Err(error) => {
+                    add_to_counter(&counters.refused, 1);
+                    *counters.failure.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(error.to_string());
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::collect::MessageSource;
+    use std::net::IpAddr;
+    use std::time::Duration;
+
+    fn block(datagrams: &[&[u8]]) -> MessageBlock {
+        let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let source = MessageSource { address, port: 7, transport: MessageTransport::Udp };
+        let mut block = MessageBlock::new();
+        for datagram in datagrams {
+            block.push_message(source, datagram);
+        }
+        block
+    }
+
+    #[test]
+    fn relay_sends_each_datagram_unchanged() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let target: RelayTarget = format!("udp://{}", receiver.local_addr().unwrap()).parse().unwrap();
+        let RunningRelay { queue, counters, thread } = start_relay(&target, &[]).unwrap();
+        queue.offer_block(&block(&[b"one", b"", b"three"]));
+        queue.offer_block(&block(&[]));
+        drop(queue);
+        thread.join().unwrap();
+        let mut buffer = [0; 100];
+        let mut next = || {
+            let length = receiver.recv(&mut buffer).unwrap();
+            buffer[..length].to_vec()
+        };
+        assert_eq!([next(), next(), next()], [b"one".to_vec(), Vec::new(), b"three".to_vec()]);
+        let counts = counters.read_counts(target.to_string());
+        assert_eq!((counts.sent, counts.sent_bytes, counts.refused, counts.dropped), (3, 8, 0, 0));
+    }
+
+    #[test]
+    fn full_relay_queue_drops_without_waiting() {
+        let (queue, _received) = bounded(1);
+        let counters = Arc::<RelayCounters>::default();
+        let queue = RelayQueue { queue, counters: Arc::clone(&counters) };
+        queue.offer_block(&block(&[b"waits"]));
+        queue.offer_block(&block(&[b"is", b"dropped"]));
+        assert_eq!(counters.read_counts(String::new()).dropped, 2);
+    }
+
+    #[test]
+    fn relay_to_itself_is_refused() {
+        let listen = |text: &str| vec![text.parse().unwrap()];
+        let target: RelayTarget = "udp://127.0.0.1:4739".parse().unwrap();
+        let error = start_relay(&target, &listen("udp://0.0.0.0:4739")).unwrap_err();
+        assert!(matches!(error, Error::RelayLoop(_)), "{error}");
+        drop(start_relay(&target, &listen("tcp://0.0.0.0:4739")).unwrap());
+        for wrong in ["tcp://127.0.0.1:1", "udp://127.0.0.1", "a.ipfix/x"] {
+            assert!(wrong.parse::<RelayTarget>().is_err(), "{wrong}");
+        }
+        assert_eq!("udp://[::1]:9".parse::<RelayTarget>().unwrap().to_string(), "udp://[::1]:9");
+    }
+}

@@ -1,0 +1,190 @@
+//! Datagrams of sFlow version 5 (sflow.org/sflow_version_5.txt): sampled packets, and counters of interfaces.
+//!
+//! All values are words of 32 bits in network order (XDR), and samples and their parts state their length. So unknown ones
+//! are skipped. A sampled packet becomes a record of one packet; nothing is scaled up. sFlow has no clock: records have the time at
+//! which their datagram arrived.
+//!
+//! The datagrams of a sub-agent are numbered, and so are the samples of each of its samplers.
+//!
+//! Invariant: the work is proportional to the bytes. A datagram makes at most one record for each sample in it.
+
+mod counters;
+mod gateway;
+mod record;
+mod sample;
+mod samplers;
+#[cfg(test)]
+mod tests;
+
+pub use counters::InterfaceCounters;
+
+use super::MalformedMessage;
+use super::draft::MessageTime;
+use super::memory::map_bytes;
+use super::reader::ByteReader;
+use super::received::ReceivedMessage;
+use super::sequence::{MessageClaim, message_fingerprint};
+use super::session::ExportSession;
+use crate::packet::mapped_address;
+use counters::InterfaceTable;
+use sample::{SampleKind, SampleSource};
+use samplers::SamplerTable;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The first word of a datagram.
+pub(super) const VERSION: [u8; 4] = [0, 0, 0, 5];
+/// Bytes of a header with an IPv4 address, which is the shorter one.
+const HEADER: usize = 28;
+
+/// The head of a datagram.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DatagramHeader {
+    /// `None` if the agent does not know its address.
+    pub(super) agent: Option<IpAddr>,
+    pub(super) sub_agent: u32,
+    number: u32,
+    uptime_ms: u32,
+}
+
+/// State of an agent that is kept between datagrams.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SflowState {
+    samplers: SamplerTable,
+    interfaces: InterfaceTable,
+}
+
+impl SflowState {
+    pub(super) fn memory_bytes(&self) -> usize {
+        // Live views hold the counters too, and copy them once more for each reader.
+        self.samplers.memory_bytes()
+            + 3 * map_bytes::<u32, InterfaceCounters>(self.interfaces.interface_count())
+    }
+
+    pub(super) fn interfaces(&self) -> Vec<InterfaceCounters> {
+        self.interfaces.all_interfaces()
+    }
+
+    /// The agent was started again: its samples are numbered anew.
+    pub(super) fn forget_samplers(&mut self) {
+        self.samplers = SamplerTable::default();
+    }
+
+    /// Forgets the counters of one interface, or all samplers. Returns whether there was something.
+    pub(super) fn give_up_counters(&mut self) -> bool {
+        self.interfaces.give_up_one() || self.samplers.give_up_all()
+    }
+}
+
+pub(super) fn read_header(message: &[u8]) -> Result<DatagramHeader, MalformedMessage> {
+    let short = MalformedMessage::Short { found: message.len(), needed: HEADER };
+    read_head(&mut ByteReader::new(message)).map(|(header, _)| header).ok_or(short)
+}
+
+/// The header and the number of samples behind it.
+fn read_head(reader: &mut ByteReader<'_>) -> Option<(DatagramHeader, u32)> {
+    let _version = reader.read_u32()?;
+    let agent = Some(read_address(reader)?).filter(|agent| !agent.is_unspecified());
+    let sub_agent = reader.read_u32()?;
+    let number = reader.read_u32()?;
+    let uptime_ms = reader.read_u32()?;
+    Some((DatagramHeader { agent, sub_agent, number, uptime_ms }, reader.read_u32()?))
+}
+
+/// An address behind its kind; `::` if the agent does not know it. `None` if it is cut off or of a kind that does not exist.
+fn read_address(reader: &mut ByteReader<'_>) -> Option<IpAddr> {
+    Some(match reader.read_u32()? {
+        0 => Ipv6Addr::UNSPECIFIED.into(),
+        1 => Ipv4Addr::from_bits(reader.read_u32()?).into(),
+        2 => Ipv6Addr::from(<[u8; 16]>::try_from(reader.read_bytes(16)?).ok()?).to_canonical(),
+        _ => return None,
+    })
+}
+
+/// An address as a column has it; zero if it is not known.
+fn known_address(address: IpAddr) -> [u8; 16] {
+    if address.is_unspecified() { [0; 16] } else { mapped_address(address) }
+}
+
+pub(super) fn decode_datagram(
+    session: &mut ExportSession,
+    bytes: &[u8],
+    now_ns: u64,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    let mut reader = ByteReader::new(bytes);
+    let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
+    let (header, samples) = read_head(&mut reader).ok_or(short)?;
+    let moment = MessageTime {
+        sent_ns: session.options.epoch_ns.saturating_add(now_ns),
+        uptime_ms: Some(header.uptime_ms),
+        boot_ms: None,
+    };
+    let claim = MessageClaim {
+        number: header.number,
+        fingerprint: message_fingerprint(bytes),
+        // The agent's own clock: that of arrival cannot tell a late datagram from one after a restart.
+        sent_s: header.uptime_ms / 1000,
+        empty: false,
+        rebooted: false,
+    };
+    let Some(message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
+    let read = read_samples(session, &mut reader, samples, &moment, out);
+    session.counts.lost_samples = session.sflow.samplers.lost_samples();
+    session.close_message(message.with_units(1));
+    read
+}
+
+fn read_samples(
+    session: &mut ExportSession,
+    reader: &mut ByteReader<'_>,
+    samples: u32,
+    moment: &MessageTime,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Result<(), MalformedMessage> {
+    for number in 1..=samples {
+        let malformed = MalformedMessage::Sample { number };
+        let kind = reader.read_u32().ok_or(malformed)?;
+        let length = reader.read_u32().ok_or(malformed)?;
+        let content = usize::try_from(length).ok().and_then(|length| reader.read_bytes(length));
+        let content = content.ok_or(malformed)?;
+        read_sample(session, kind, content, moment, out).ok_or(malformed)?;
+    }
+    Ok(())
+}
+
+/// `None` if its content is cut off.
+fn read_sample(
+    session: &mut ExportSession,
+    kind: u32,
+    content: &[u8],
+    moment: &MessageTime,
+    out: &mut impl FnMut(ReceivedMessage),
+) -> Option<()> {
+    let mut reader = ByteReader::new(content);
+    match SampleKind::from_number(kind) {
+        Some(SampleKind::Flow { is_expanded }) => {
+            session.counts.flow_samples += 1;
+            let head = sample::read_flow_head(&mut reader, is_expanded)?;
+            session.counts.sampler_drops += session.sflow.samplers.note_sample(&head);
+            let read = record::read_record(&head, &mut reader, moment);
+            match read.record {
+                Some(record) => session.deliver_record(record, true, out),
+                None => session.counts.samples_without_ip += 1,
+            }
+            read.is_whole.then_some(())
+        }
+        Some(SampleKind::Counters { is_expanded }) => {
+            session.counts.counter_samples += 1;
+            let _number = reader.read_u32()?;
+            let _source = SampleSource::read_source(&mut reader, is_expanded)?;
+            let noted = session.sflow.interfaces.read_sample(&mut reader, moment.sent_ns)?;
+            session.counts.unread_samples += u64::from(!noted.is_known);
+            session.counts.interfaces_no_room += u64::from(noted.has_no_room);
+            Some(())
+        }
+        None => {
+            session.counts.unread_samples += 1;
+            Some(())
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! A flow sample as a record of one packet.
+
+use super::super::draft::MessageTime;
+use super::super::reader::{ByteReader, low_u8, low_u16};
+use super::gateway::read_gateway;
+use super::sample::{FlowSampleHead, SampleOutput};
+use super::{known_address, read_address};
+use crate::canonical::is_icmp;
+use crate::foreign::ForeignFields;
+use crate::key::FlowKey;
+use crate::packet::{PacketInfo, ipv4_mapped};
+use crate::parse::{FrameParser, LinkKind, ParseOptions};
+use crate::record::{EndReason, FlowHalf, FlowRecord};
+use std::sync::Arc;
+
+/// Kinds of the parts of a flow sample that are read.
+mod part {
+    pub(super) const RAW_HEADER: u32 = 1;
+    pub(super) const ETHERNET: u32 = 2;
+    pub(super) const IPV4: u32 = 3;
+    pub(super) const IPV6: u32 = 4;
+    pub(super) const SWITCH: u32 = 1001;
+    pub(super) const ROUTER: u32 = 1002;
+    pub(super) const GATEWAY: u32 = 1003;
+    pub(super) const NAT: u32 = 1007;
+    pub(super) const NAT_PORT: u32 = 1020;
+}
+
+/// Depth of tunnels that are entered, as by default in our meter.
+const DEPTH: u8 = 2;
+/// Bytes of the frame check sequence, which an agent counts and our meter does not.
+const FCS: usize = 4;
+const IANA: u32 = 0;
+/// Elements of IANA for the lengths of both ends' prefixes: IPv4, IPv6.
+const SOURCE_PREFIX: [u16; 2] = [9, 29];
+const DESTINATION_PREFIX: [u16; 2] = [13, 30];
+/// Element of IANA for the fate of the packet.
+const FORWARDING_STATUS: u16 = 89;
+
+/// Record of a sample, and whether the sample was read to its end.
+pub(super) struct ReadSample {
+    /// `None` without an IP packet.
+    pub(super) record: Option<FlowRecord>,
+    /// False if a part was cut off; the parts before it are in the record.
+    pub(super) is_whole: bool,
+}
+
+/// The parts of a sample, as far as they are read.
+#[derive(Default)]
+struct SampleParts {
+    /// From the header of the packet, the best source.
+    parsed: Option<PacketInfo>,
+    /// From fields that the agent read itself.
+    stated: Option<PacketInfo>,
+    ethernet: Option<[[u8; 6]; 2]>,
+    source_vlan: u16,
+    prefixes: Option<[u32; 2]>,
+    routes: ForeignFields,
+}
+
+pub(super) fn read_record(
+    head: &FlowSampleHead,
+    reader: &mut ByteReader<'_>,
+    moment: &MessageTime,
+) -> ReadSample {
+    let mut parts = SampleParts::default();
+    let mut is_whole = true;
+    for _ in 0..head.parts {
+        if parts.read_part(reader).is_none() {
+            is_whole = false;
+            break;
+        }
+    }
+    ReadSample { record: parts.into_record(head, moment), is_whole }
+}
+
+impl SampleParts {
+    /// `None` if the part is cut off.
+    fn read_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
+        let kind = reader.read_u32()?;
+        let length = usize::try_from(reader.read_u32()?).ok()?;
+        let content = reader.read_bytes(length)?;
+        let mut part = ByteReader::new(content);
+        match kind {
+            part::RAW_HEADER => self.read_raw_header(&mut part)?,
+            part::ETHERNET => self.ethernet = Some(read_ethernet(&mut part)?),
+            part::IPV4 => self.stated = Some(read_stated(&mut part, 4)?),
+            part::IPV6 => self.stated = Some(read_stated(&mut part, 16)?),
+            part::SWITCH => {
+                self.source_vlan = read_vlan(&mut part)?;
+                let _priority = part.read_u32()?;
+                self.routes.post_vlan = read_vlan(&mut part)?;
+            }
+            part::ROUTER => {
+                self.routes.next_hop = known_address(read_address(&mut part)?);
+                self.prefixes = Some([part.read_u32()?, part.read_u32()?]);
+            }
+            part::GATEWAY => read_gateway(content, &mut self.routes)?,
+            part::NAT => {
+                self.routes.nat_source = known_address(read_address(&mut part)?);
+                self.routes.nat_destination = known_address(read_address(&mut part)?);
+            }
+            part::NAT_PORT => {
+                self.routes.nat_source_port = low_u16(part.read_u32()?.into());
+                self.routes.nat_destination_port = low_u16(part.read_u32()?.into());
+            }
+            // Its length is known, so it is skipped.
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Reads the start of a packet. `None` if it is cut off.
+    fn read_raw_header(&mut self, part: &mut ByteReader<'_>) -> Option<()> {
+        let protocol = part.read_u32()?;
+        let length = usize::try_from(part.read_u32()?).ok()?;
+        let _stripped = part.read_u32()?;
+        let captured = usize::try_from(part.read_u32()?).ok()?;
+        let header = part.read_bytes(captured)?;
+        let (link, length) = match protocol {
+            1 => (LinkKind::Ethernet, length.saturating_sub(FCS)),
+            7 => (LinkKind::Ppp, length),
+            11 | 12 => (LinkKind::Ip, length),
+            15 => (LinkKind::Wireless, length.saturating_sub(FCS)),
+            // The record may still come from fields that the agent has read.
+            _ => return Some(()),
+        };
+        // Fragments are not joined: the others were most likely not sampled.
+        let options = ParseOptions { depth: DEPTH, fragments: 0, ..ParseOptions::default() };
+        let mut packet = PacketInfo::default();
+        let parsed = FrameParser::new(options).parse_frame_as(link, header, length, 0, 0, &mut packet);
+        if parsed.is_ok() {
+            self.parsed = Some(packet);
+        }
+        Some(())
+    }
+
+    fn into_record(mut self, head: &FlowSampleHead, moment: &MessageTime) -> Option<FlowRecord> {
+        let mut packet = self.parsed.or(self.stated)?;
+        if let Some([destination, source]) = self.ethernet.filter(|_| packet.source_mac == [0; 6]) {
+            (packet.destination_mac, packet.source_mac) = (destination, source);
+        }
+        if packet.vlan == 0 {
+            // A port without tags: only the agent knows the VLAN.
+            packet.vlan = self.source_vlan;
+        }
+        self.add_prefixes(packet.source[..12] == crate::packet::MAPPED);
+        match head.output {
+            SampleOutput::Interface(output) => self.routes.output = output,
+            SampleOutput::Discarded(reason) => {
+                self.routes.others.add_field(IANA, FORWARDING_STATUS, &[dropped_status(reason)]);
+            }
+            SampleOutput::Several => {}
+        }
+        let at_ns = moment.sent_ns;
+        let forward = FlowHalf {
+            packets: 1,
+            bytes: packet.bytes.into(),
+            frame_bytes: packet.frame_bytes.into(),
+            first_ns: at_ns,
+            last_ns: at_ns,
+            tcp_flags: packet.tcp_flags.into(),
+        };
+        let routes = (self.routes != ForeignFields::default()).then(|| Arc::new(self.routes));
+        let mut record = FlowRecord {
+            key: FlowKey::from_packet(&packet),
+            forward,
+            end: EndReason::Idle,
+            ttl_min: packet.ttl,
+            ttl_max: packet.ttl,
+            tos: packet.tos,
+            icmp: if is_icmp(packet.protocol) { packet.destination_port } else { 0 },
+            mpls: packet.mpls,
+            source_mac: packet.source_mac,
+            destination_mac: packet.destination_mac,
+            outer_source: packet.outer_source,
+            outer_destination: packet.outer_destination,
+            // As a factor, 0 would make every count zero.
+            sampling: head.rate.max(1),
+            input: head.input,
+            ..FlowRecord::default()
+        };
+        record.foreign = routes;
+        Some(record)
+    }
+
+    fn add_prefixes(&mut self, is_ipv4: bool) {
+        let Some(lengths) = self.prefixes else { return };
+        let version = usize::from(!is_ipv4);
+        for (element, length) in [SOURCE_PREFIX, DESTINATION_PREFIX].into_iter().zip(lengths) {
+            self.routes.others.add_field(IANA, element[version], &[low_u8(length.into())]);
+        }
+    }
+}
+
+/// IANA's forwarding status for a reason of sFlow; those below 256 are codes of ICMP for unreachable destinations.
+const fn dropped_status(reason: u32) -> u8 {
+    match reason {
+        // Denied by an access list.
+        9 | 10 | 13 | 258 => 129,
+        // Unroutable.
+        0 | 1 | 5..=8 | 11 | 12 => 131,
+        // Too large to be forwarded.
+        4 | 262 => 133,
+        // The time to live has run out.
+        257 => 137,
+        // Policed, and dropped early.
+        261 => 138,
+        260 => 139,
+        // Dropped, for another reason.
+        _ => 128,
+    }
+}
+
+/// Reads both addresses of an Ethernet header: destination and source.
+fn read_ethernet(part: &mut ByteReader<'_>) -> Option<[[u8; 6]; 2]> {
+    let _length = part.read_u32()?;
+    // Addresses of six bytes take eight (XDR).
+    let source = *part.read_bytes(8)?.first_chunk()?;
+    let destination = *part.read_bytes(8)?.first_chunk()?;
+    Some([destination, source])
+}
+
+/// The fields of an IP packet, with addresses of that many bytes.
+fn read_stated(part: &mut ByteReader<'_>, address_bytes: usize) -> Option<PacketInfo> {
+    let bytes = part.read_u32()?;
+    let protocol = low_u8(part.read_u32()?.into());
+    let source = read_plain_address(part, address_bytes)?;
+    let destination = read_plain_address(part, address_bytes)?;
+    let mut number = || part.read_u32().map(u64::from);
+    let source_port = low_u16(number()?);
+    let destination_port = low_u16(number()?);
+    let tcp_flags = low_u8(number()?);
+    let tos = low_u8(number()?);
+    Some(PacketInfo {
+        source,
+        destination,
+        bytes,
+        source_port,
+        destination_port,
+        protocol,
+        tcp_flags,
+        tos,
+        ..PacketInfo::default()
+    })
+}
+
+fn read_plain_address(part: &mut ByteReader<'_>, bytes: usize) -> Option<[u8; 16]> {
+    let address = part.read_bytes(bytes)?;
+    match address.try_into() {
+        Ok(address) => Some(ipv4_mapped(address)),
+        Err(_) => address.try_into().ok(),
+    }
+}
+
+/// A VLAN; all ones mean that the agent does not know it.
+fn read_vlan(part: &mut ByteReader<'_>) -> Option<u16> {
+    let vlan = part.read_u32()?;
+    Some(if vlan == u32::MAX { 0 } else { low_u16(vlan.into()) & 0xfff })
+}

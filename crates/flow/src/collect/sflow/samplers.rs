@@ -1,0 +1,68 @@
+//! The numbers of samples, and the drops, of each sampler of an agent.
+//!
+//! Invariant: the number of samplers that are remembered is bounded.
+
+use super::super::memory::map_bytes;
+use super::sample::{FlowSampleHead, SampleSource};
+use std::collections::BTreeMap;
+
+/// Samplers of one agent that are remembered: more than a large switch has ports.
+const SAMPLERS: usize = 1024;
+/// Longest jump of a number that counts as a loss; a longer one is a new beginning.
+const JUMP: u32 = 1 << 24;
+
+#[derive(Clone, Copy, Debug)]
+struct SamplerNumbers {
+    next: u32,
+    drops: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct SamplerTable {
+    known: BTreeMap<SampleSource, SamplerNumbers>,
+    lost: u64,
+}
+
+impl SamplerTable {
+    pub(super) fn memory_bytes(&self) -> usize {
+        map_bytes::<SampleSource, SamplerNumbers>(self.known.len())
+    }
+
+    /// Samples that are missing by their numbers.
+    pub(super) const fn lost_samples(&self) -> u64 {
+        self.lost
+    }
+
+    /// Takes the numbers of a sample, and returns by how much the drops have grown.
+    pub(super) fn note_sample(&mut self, head: &FlowSampleHead) -> u64 {
+        let next = head.number.wrapping_add(1);
+        let Some(numbers) = self.known.get_mut(&head.source) else {
+            // Without room it is not followed; the datagrams are numbered as well.
+            if self.known.len() < SAMPLERS {
+                self.known.insert(head.source, SamplerNumbers { next, drops: head.drops });
+            }
+            return 0;
+        };
+        let ahead = head.number.wrapping_sub(numbers.next);
+        let behind = numbers.next.wrapping_sub(head.number);
+        if ahead < JUMP {
+            self.lost += u64::from(ahead);
+        } else if behind < JUMP {
+            // Late: it was counted as lost. Its drops are older than those that are known.
+            self.lost = self.lost.saturating_sub(1);
+            return 0;
+        }
+        numbers.next = next;
+        let grown = head.drops.wrapping_sub(numbers.drops);
+        numbers.drops = head.drops;
+        // A sampler that began anew counts from zero.
+        if grown < JUMP { grown.into() } else { 0 }
+    }
+
+    /// Forgets all samplers; their losses stay counted.
+    pub(super) fn give_up_all(&mut self) -> bool {
+        let has_any = !self.known.is_empty();
+        self.known.clear();
+        has_any
+    }
+}
