@@ -47,7 +47,7 @@ pub(crate) use fleet_probe::{
 };
 pub(crate) use flows::{
     CompactFlows, CompareFlows, FlowStats, FlowTop, FlowsCommand, OrderBy, PruneFlows, RecoverFlows,
-    ShowFlows, ShownColumn,
+    ReplayFlows, ShowFlows, ShownColumn,
 };
 pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;

@@ -58,6 +58,8 @@ pub(crate) enum Error {
     #[error(transparent)]
     Export(#[from] packetrig_flow_io::export::Error),
     #[error(transparent)]
+    Resend(#[from] packetrig_flow_io::resend::ResendError),
+    #[error(transparent)]
     Meter(#[from] packetrig_flow_io::Error),
     #[error(transparent)]
     Probe(#[from] packetrig_probe_cli::Error),
@@ -131,6 +133,7 @@ impl Error {
             Self::Run(error) => error.blame(),
             Self::Engine(error) => error.blame(),
             Self::Export(error) => error.blame(),
+            Self::Resend(error) => error.blame(),
             Self::Meter(error) => error.blame(),
             Self::Probe(error) => error.blame(),
             Self::Output(error) => error.blame(),

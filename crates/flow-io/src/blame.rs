@@ -1,7 +1,7 @@
 //! Assigns each error of this crate to its cause: usage, the environment, or a bug.
 
 use crate::group::GroupError;
-use crate::{Error, collect, export};
+use crate::{Error, collect, export, resend};
 use packetrig_sys::private_files::SecretFileError;
 use packetrig_units::Blame;
 
@@ -40,6 +40,15 @@ impl export::Error {
             Self::NotFramed { .. } | Self::NoAuthorities { .. } | Self::Tls(_) => Blame::Usage,
             Self::Target { .. } | Self::Thread(_) => Blame::World,
             Self::Group(error) => error.blame(),
+        }
+    }
+}
+
+impl resend::ResendError {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Tls(_) => Blame::Usage,
+            Self::Target { .. } => Blame::World,
         }
     }
 }

@@ -25,6 +25,7 @@ mod outbox;
 mod output_report;
 mod placement;
 mod reorder;
+pub mod resend;
 mod run;
 mod share;
 pub mod source;

@@ -50,6 +50,7 @@ mod rows;
 mod sample;
 pub mod scan;
 mod sink;
+pub mod stored_records;
 mod table_lock;
 mod target;
 pub mod tcp_flags;

@@ -193,6 +193,11 @@ fn number_value(value: impl Into<u64>) -> ElementValue<'static> {
     ElementValue::Number(value.into())
 }
 
+/// Returns the kind of tunnel with this word.
+pub fn tunnel_by_word(word: &str) -> Option<TunnelKind> {
+    TunnelKind::ALL.into_iter().find(|kind| tunnel_word(*kind) == word)
+}
+
 /// Returns the word for a kind of tunnel.
 const fn tunnel_word(tunnel: TunnelKind) -> &'static str {
     match tunnel {

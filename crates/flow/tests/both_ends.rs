@@ -10,12 +10,13 @@ use packetrig_flow::export::{
 };
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{
-    CountTotals, DirectionHistory, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, GroupMark,
-    GroupMembership, Landmark, LandmarkKind, MAPPED, MeterLedger, PacketCounts, TunnelKind,
+    CountTotals, DirectionHistory, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, ForeignFields,
+    GroupMark, GroupMembership, Landmark, LandmarkKind, MAPPED, MeterLedger, PacketCounts, TunnelKind,
 };
 use packetrig_units::Nanos;
 use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 const NOW: u64 = 1_800_000_000_000_000_000;
 
@@ -176,6 +177,41 @@ fn split(records: &[FlowRecord]) -> Vec<FlowRecord> {
 }
 
 proptest! {
+    #[test]
+    fn ipfix_carries_routes_of_other_exporters(
+        records in prop::collection::vec((record(), any::<bool>()), 1..60),
+        numbers in any::<[u32; 4]>(),
+        hops in any::<[u8; 8]>(),
+    ) {
+        let hop = |at: usize| [&MAPPED[..], &[198, 18, hops[at], hops[at + 1] | 1]].concat().try_into().unwrap();
+        let [output, source_as, destination_as, small] = numbers;
+        let [high, low] = [small >> 16, small & 0xffff].map(|half| u16::try_from(half).unwrap());
+        let foreign = ForeignFields {
+            output,
+            source_as,
+            destination_as,
+            next_hop: hop(0),
+            bgp_next_hop: hop(2),
+            nat_source: hop(4),
+            nat_destination: hop(6),
+            nat_source_port: high,
+            nat_destination_port: low,
+            post_vlan: high & 0xfff,
+            post_tos: hops[0],
+            ..ForeignFields::default()
+        };
+        let with_routes = |(record, is_routed): (FlowRecord, bool)| {
+            FlowRecord { foreign: is_routed.then(|| Arc::new(foreign.clone())), ..record }
+        };
+        let records: Vec<FlowRecord> = records.into_iter().map(with_routes).collect();
+        let sent = export(&records, ExportOptions { has_routes: true, ..biflow() });
+        prop_assert_eq!(&read(sent.iter().map(|(bytes, _)| &bytes[..])).records, &records);
+        // An export of a meter has the templates that it always had.
+        let without: Vec<_> =
+            records.iter().map(|record| FlowRecord { foreign: None, ..record.clone() }).collect();
+        prop_assert_eq!(export(&records, biflow()), export(&without, biflow()));
+    }
+
     #[test]
     fn ipfix_carries_every_field(records in prop::collection::vec(record(), 1..60)) {
         let sent = export(&records, biflow());

@@ -11,6 +11,7 @@ mod keep;
 mod made;
 mod names;
 mod questions;
+mod replay;
 
 use made::Made;
 use packetrig_flow::MeterLedger;

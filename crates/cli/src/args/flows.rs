@@ -2,10 +2,11 @@
 
 use super::keep::KeepArgs;
 use super::moments::{moment_before_now, parse_age, parse_moment};
-use super::quantities::{BytesArg, parse_port, parse_positive_time};
+use super::quantities::{BytesArg, parse_port, parse_positive, parse_positive_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
+use packetrig_flow_io::export::ExportTarget;
 use packetrig_flow_store::columns::{FlowColumn, find_column, flow_columns};
 use packetrig_flow_store::filter::{AddressPrefix, FlowFilter};
 use packetrig_flow_store::grouping::FlowGrouping;
@@ -13,6 +14,7 @@ use packetrig_flow_store::names::{FlowNames, NAME_COLUMNS, NameColumn, find_name
 use packetrig_flow_store::order::RecordOrder;
 use packetrig_flow_store::scan::TimeSpan;
 use packetrig_flow_store::top::{ChangeKind, TopOrder};
+use packetrig_plan::recording::ReplaySpeed;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub(crate) enum FlowsCommand {
     Prune(PruneFlows),
     /// Rewrite small files as fewer large ones
     Compact(CompactFlows),
+    /// Send stored records to a collector, as IPFIX
+    Replay(ReplayFlows),
 }
 
 #[derive(Args, Debug)]
@@ -197,6 +201,39 @@ pub(crate) struct CompactFlows {
     /// Join files of an hour up to about this size
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     pub(crate) file_size: BytesArg,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Records have their stored times. Without --speed and --rate they are sent as fast as possible.\n\n\
+        Examples:\n  packetrig flows replay records --export tcp://198.18.0.9:4739\n  \
+        packetrig flows replay records --export udp://198.18.0.9:4739 --rate 20000 --last 1h\n  \
+        packetrig flows replay records --export udp://198.18.0.9:4739 --speed 10x --filter 'proto udp'"
+)]
+pub(crate) struct ReplayFlows {
+    /// Directories or Parquet files with records
+    #[arg(value_name = "DIR|FILE", required = true)]
+    pub(crate) places: Vec<PathBuf>,
+    /// Send to udp://HOST:PORT, tcp://HOST:PORT or file:PATH
+    #[arg(short, long, value_name = "TARGET")]
+    pub(crate) export: ExportTarget,
+    /// Send the records at the pace of their flows' starts: 1x as metered, 10x ten times as fast
+    #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
+    pub(crate) speed: Option<ReplaySpeed>,
+    /// Send this many records per second
+    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
+    pub(crate) rate: Option<u32>,
+    /// Both directions of a flow in one record (RFC 5103) [default: one record per direction]
+    #[arg(long)]
+    pub(crate) biflow: bool,
+    /// Observation domain ID of the sent records
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) domain: u32,
+    #[command(flatten)]
+    pub(crate) filter: RecordFilter,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -4,6 +4,7 @@ mod compact;
 mod compare;
 mod prune;
 mod recover;
+mod replay;
 mod series;
 mod show;
 mod shown;
@@ -35,6 +36,7 @@ pub(crate) fn run_flows_command(
         FlowsCommand::Stats(arguments) => stats::show_flow_stats(arguments, output)?,
         FlowsCommand::Recover(arguments) => return recover::recover_directory(arguments, output),
         FlowsCommand::Prune(arguments) => prune::prune_directory(arguments, output)?,
+        FlowsCommand::Replay(arguments) => return replay::replay_records(arguments, output),
         FlowsCommand::Compact(arguments) => return compact::compact_directory(arguments, output),
     }
     Ok(CommandExit::Ok)

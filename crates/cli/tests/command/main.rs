@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 }
 
 /// Name of the stored text, and the arguments that show the page.
-const HELP_PAGES: [(&str, &[&str]); 76] = [
+const HELP_PAGES: [(&str, &[&str]); 77] = [
     ("help", &["--help"]),
     ("help-run", &["run", "--help"]),
     ("help-replay", &["replay", "--help"]),
@@ -56,6 +56,7 @@ const HELP_PAGES: [(&str, &[&str]); 76] = [
     ("help-flows-recover", &["flows", "recover", "--help"]),
     ("help-flows-prune", &["flows", "prune", "--help"]),
     ("help-flows-compact", &["flows", "compact", "--help"]),
+    ("help-flows-replay", &["flows", "replay", "--help"]),
     ("help-flows-stats", &["flows", "stats", "--help"]),
     ("help-serve", &["serve", "--help"]),
     ("help-watch", &["watch", "--help"]),

@@ -108,6 +108,7 @@ impl MeterExport {
             message_bytes: self.message_limit(target, v6),
             // A history counts both directions, so they must be in one record.
             biflow: self.biflow || self.has_history,
+            has_routes: false,
             has_history: self.has_history,
             // RFC 7011, section 8: over TCP templates are sent once per connection. Only UDP needs refreshes.
             refresh: if target.is_stream() { TemplateRefresh::OnConnection } else { self.refresh },

@@ -81,8 +81,8 @@ fn assert_balanced(counts: &ExportCounts) {
 /// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records
 /// count in sequence numbers.
 fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
-    let length =
-        ExportTemplate::all_templates(ExportFormat::Ipfix, false, false)[0].length_of(&FlowRecord::default());
+    let length = ExportTemplate::all_templates(ExportFormat::Ipfix, false, false, false)[0]
+        .length_of(&FlowRecord::default());
     let mut found = Vec::new();
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     while !bytes.is_empty() {

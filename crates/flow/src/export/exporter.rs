@@ -48,7 +48,12 @@ impl MessageExporter {
             ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(FiveMessage::new(&options))),
             format => ExporterFormat::Sets(Box::new(SetFormats {
                 open: OpenMessage::new(&options),
-                templates: ExportTemplate::all_templates(format, options.biflow, options.has_history),
+                templates: ExportTemplate::all_templates(
+                    format,
+                    options.biflow,
+                    options.has_history,
+                    options.has_routes,
+                ),
                 announced: None,
             })),
         };
@@ -89,7 +94,9 @@ impl MessageExporter {
             ExporterFormat::Sets(sets) => {
                 sets.refresh_templates(&self.options, now_ns, sink);
                 // Templates that were due are written by now, in front of the record that needs one.
-                let template = &sets.templates[RecordShape::from_record(record).index()];
+                let shape = RecordShape::from_record(record);
+                let shape = if self.options.has_routes { shape } else { shape.without_routes() };
+                let template = &sets.templates[shape.index()];
                 let kind = OpenRecordKind::Flow(carried);
                 let place = RecordPlace { set: template.id, length: template.length_of(record), kind };
                 sets.open.add_record(place, now_ns, sink, |out| template.encode_record(record, out));

@@ -68,6 +68,8 @@ pub struct ExportOptions {
     /// True if records contain the history of their flows: those of a group of meters. Only [IPFIX](ExportFormat::Ipfix) with
     /// both directions in one record can.
     pub has_history: bool,
+    /// True if records may have fields of other exporters, which then have templates of their own.
+    pub has_routes: bool,
     /// Names of the interfaces that records speak of.
     pub interfaces: Vec<AnnouncedInterface>,
 }
@@ -101,6 +103,7 @@ impl Default for ExportOptions {
             flush_after: Nanos::from_secs(1),
             sampling: 1,
             has_history: false,
+            has_routes: false,
             interfaces: Vec::new(),
         }
     }

@@ -5,10 +5,12 @@
 
 use super::write::ValueWriter;
 use crate::account::ENTERPRISE;
+use crate::foreign::ForeignFields;
 use crate::history::{FlowHistory, GroupMark};
 use crate::narrow::fitting_u16;
 use crate::packet::TunnelKind;
 use crate::record::{FlowHalf, FlowRecord};
+use std::sync::LazyLock;
 
 /// Enterprise number of reverse elements (RFC 5103).
 pub(crate) const REVERSE: u32 = 29305;
@@ -251,6 +253,25 @@ section!(LABELS, "An MPLS stack. Elements 70 to 72 are the three bytes of an ent
 
 section!(SEGMENT, "A VXLAN network, as IANA numbers such.", |record, out| {
     351 8: out.put_u64(segment_id(record));
+});
+
+fn routed_fields(record: &FlowRecord) -> &ForeignFields {
+    static NONE: LazyLock<ForeignFields> = LazyLock::new(ForeignFields::default);
+    record.foreign.as_deref().unwrap_or(&NONE)
+}
+
+section!(ROUTES, "What only other exporters know: routes, and what is behind NAT.", |record, out| {
+    14 4: out.put_u32(routed_fields(record).output);
+    16 4: out.put_u32(routed_fields(record).source_as);
+    17 4: out.put_u32(routed_fields(record).destination_as);
+    62 16: out.put_bytes(&routed_fields(record).next_hop);
+    63 16: out.put_bytes(&routed_fields(record).bgp_next_hop);
+    59 2: out.put_u16(routed_fields(record).post_vlan);
+    55 1: out.put_u8(routed_fields(record).post_tos);
+    281 16: out.put_bytes(&routed_fields(record).nat_source);
+    282 16: out.put_bytes(&routed_fields(record).nat_destination);
+    227 2: out.put_u16(routed_fields(record).nat_source_port);
+    228 2: out.put_u16(routed_fields(record).nat_destination_port);
 });
 
 section!(TUNNEL, "What the packets were carried in.", |record, out| {

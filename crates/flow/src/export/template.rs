@@ -6,6 +6,7 @@
 //! | +2 | ICMP | 32, or 139 of IPv6 in IPFIX |
 //! | +4 | tagged | VLANs: 58, 243, 245 |
 //! | +8 | carried | VLANs, MPLS: 70 to 72, 200, and tunnels: 351 and our own |
+//! | +12 | routed | routes and NAT: 14, 16, 17, 55, 59, 62, 63, 227, 228, 281, 282; only if the options ask for it |
 //!
 //! Invariant: the template of a record's shape loses no field of the record, except elements that are not IANA's in NetFlow 9.
 
@@ -24,6 +25,8 @@ pub struct RecordShape {
     v6: bool,
     icmp: bool,
     layers: TemplateLayers,
+    /// It has fields of other exporters.
+    routed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +41,9 @@ impl RecordShape {
     pub fn all_shapes() -> impl Iterator<Item = Self> {
         let layers = [TemplateLayers::Plain, TemplateLayers::Tagged, TemplateLayers::Carried].into_iter();
         let flags = [(false, false), (false, true), (true, false), (true, true)];
-        layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers }))
+        let plain =
+            layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers, routed: false }));
+        plain.clone().chain(plain.map(|shape| Self { routed: true, ..shape }))
     }
 
     /// Returns the shape of a record.
@@ -54,12 +59,19 @@ impl RecordShape {
             (false, 0) => TemplateLayers::Plain,
             (false, _) => TemplateLayers::Tagged,
         };
-        Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers }
+        let routed = record.foreign.is_some();
+        Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers, routed }
+    }
+
+    /// The shape without what only other exporters know.
+    #[must_use]
+    pub const fn without_routes(self) -> Self {
+        Self { routed: false, ..self }
     }
 
     /// Returns its index among all shapes.
     pub const fn index(self) -> usize {
-        self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
+        self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize + 12 * self.routed as usize
     }
 
     fn template_sections(
@@ -85,6 +97,9 @@ impl RecordShape {
         if self.layers == TemplateLayers::Carried {
             sections.extend([section::LABELS, section::SEGMENT, section::TUNNEL, section::LOWER_TTLS]);
         }
+        if self.routed {
+            sections.push(section::ROUTES);
+        }
         sections.push(section::OWN);
         if has_history && biflow {
             sections.push(section::HISTORY);
@@ -108,8 +123,14 @@ pub struct ExportTemplate {
 
 impl ExportTemplate {
     /// Returns the templates of a format and profile, by [index](RecordShape::index) of shape.
-    pub fn all_templates(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
-        let made = (FIRST..).zip(RecordShape::all_shapes()).map(|(id, shape)| {
+    pub fn all_templates(
+        format: ExportFormat,
+        biflow: bool,
+        has_history: bool,
+        has_routes: bool,
+    ) -> Vec<Self> {
+        let shapes = RecordShape::all_shapes().filter(|shape| has_routes || !shape.routed);
+        let made = (FIRST..).zip(shapes).map(|(id, shape)| {
             let sections = shape.template_sections(format, biflow && format.has_biflow(), has_history);
             let fixed_length = sections.iter().map(TemplateSection::fixed_length).sum();
             Self { id, fixed_length, has_track: sections.iter().any(TemplateSection::has_variable), sections }
@@ -151,7 +172,7 @@ mod tests {
         for (format, biflow) in
             [(ExportFormat::Ipfix, false), (ExportFormat::Ipfix, true), (ExportFormat::NetFlow9, true)]
         {
-            for template in ExportTemplate::all_templates(format, biflow, biflow) {
+            for template in ExportTemplate::all_templates(format, biflow, biflow, true) {
                 let mut bytes = Vec::new();
                 template.encode_record(&FlowRecord::default(), &mut bytes);
                 let said = template.length_of(&FlowRecord::default());

@@ -1,0 +1,132 @@
+//! `packetrig flows replay`: sends stored records to a collector again.
+
+use crate::args::ReplayFlows as Arguments;
+use crate::commands::is_interrupted;
+use crate::error::Error;
+use crate::exit::CommandExit;
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_failure};
+use packetrig_flow_io::resend::{RecordSender, ResendError, ResentCounts};
+use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::stored_records::{StoredRecord, for_each_record};
+use packetrig_plan::recording::ReplaySpeed;
+use packetrig_sys::{clock, signal};
+use std::io;
+use std::ops::ControlFlow;
+
+/// Longest sleep between two looks at signals and at messages that wait.
+const NAP_NS: u64 = 100_000_000;
+
+pub(super) fn replay_records(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let filter = arguments.filter.to_flow_filter()?;
+    let files = flow_files(&arguments.places)?;
+    signal::latch_end_signals()?;
+    let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;
+    let mut replay = RecordReplay { sender, pace: ReplayPace::new(arguments), failure: None };
+    for_each_record(&files, &filter, &mut |records| replay.send_records(&records))?;
+    let RecordReplay { sender, failure, .. } = replay;
+    let finished = failure.map_or(Ok(()), Err).and_then(|()| sender.finish_sending(clock::wall_clock_ns()));
+    let target = arguments.export.to_string();
+    let (counts, refusal) =
+        finished.map_err(|source| ResendError::Target { target: target.clone(), source })?;
+    if arguments.json {
+        output.write_json(&serde_json::json!({ "to": target, "counts": counts, "refusal": refusal }))?;
+    } else {
+        output.write_line(summary_line(&target, &counts));
+    }
+    if let Some(refusal) = refusal {
+        let refused = format_count(counts.refused.records);
+        print_failure(format_args!("{target}: {refused} records were refused ({refusal})"));
+        return Ok(CommandExit::World);
+    }
+    Ok(if is_interrupted() { CommandExit::Interrupted } else { CommandExit::Ok })
+}
+
+fn summary_line(target: &str, counts: &ResentCounts) -> String {
+    format!(
+        "sent {} records with {} packets to {target}: {} messages, {} bytes",
+        format_count(counts.sent.records),
+        format_count(counts.sent.packets),
+        format_count(counts.messages),
+        format_count(counts.message_bytes)
+    )
+}
+
+struct RecordReplay {
+    sender: RecordSender,
+    pace: ReplayPace,
+    failure: Option<io::Error>,
+}
+
+impl RecordReplay {
+    fn send_records(&mut self, records: &[StoredRecord]) -> ControlFlow<()> {
+        for (record, _) in records {
+            let due_ns = self.pace.due_ns(record.first_ns());
+            if !self.wait_until(due_ns) {
+                return ControlFlow::Break(());
+            }
+            if let Err(error) = self.sender.send_record(record, clock::wall_clock_ns()) {
+                self.failure = Some(error);
+                return ControlFlow::Break(());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Waits, and sends the messages that wait long enough meanwhile. Returns false at a signal or failure.
+    fn wait_until(&mut self, due_ns: Option<u64>) -> bool {
+        loop {
+            if is_interrupted() {
+                return false;
+            }
+            let now_ns = clock::monotonic_ns();
+            let Some(due_ns) = due_ns.filter(|due_ns| *due_ns > now_ns) else { return true };
+            if let Err(error) = self.sender.send_waiting(clock::wall_clock_ns()) {
+                self.failure = Some(error);
+                return false;
+            }
+            clock::sleep_until_ns(due_ns.min(now_ns + NAP_NS));
+        }
+    }
+}
+
+/// When each record is sent.
+struct ReplayPace {
+    /// Number of records per second.
+    rate: Option<u32>,
+    speed: Option<ReplaySpeed>,
+    began_ns: u64,
+    /// Start of the first record's flow.
+    first_ns: Option<u64>,
+    records: u64,
+}
+
+impl ReplayPace {
+    fn new(arguments: &Arguments) -> Self {
+        Self {
+            rate: arguments.rate,
+            speed: arguments.speed,
+            began_ns: clock::monotonic_ns(),
+            first_ns: None,
+            records: 0,
+        }
+    }
+
+    /// On the monotonic clock; `None`: at once. A record that began before the first one is late, and is sent at once.
+    fn due_ns(&mut self, start_ns: u64) -> Option<u64> {
+        let first_ns = *self.first_ns.get_or_insert(start_ns);
+        // Computed from the beginning each time, so that errors do not add up.
+        let after_ns = match (self.rate, self.speed) {
+            (Some(rate), _) => u128::from(self.records) * 1_000_000_000 / u128::from(rate),
+            (None, Some(speed)) => {
+                u128::from(start_ns.saturating_sub(first_ns)) * 1_000_000 / u128::from(speed.millionths())
+            }
+            (None, None) => return None,
+        };
+        self.records += 1;
+        Some(self.began_ns.saturating_add(u64::try_from(after_ns).unwrap_or(u64::MAX)))
+    }
+}
