@@ -9,7 +9,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::GroupPart;
-use packetrig_flow_store::scan::{TimeSpan, flow_files};
+use packetrig_flow_store::scan::{ListedFiles, TimeSpan, flow_files};
 use packetrig_flow_store::top::{
     ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, GroupTotals, TopOrder,
     compare_groups,
@@ -32,8 +32,10 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
         most: arguments.most,
         only: arguments.only.iter().copied().map(ChangeKind::from).collect(),
     };
-    let files = side_files(arguments)?;
-    let sides = [0, 1].map(|side| compared_side(arguments, &files[side], &filter, side));
+    let (before, after) = list_sides(arguments)?;
+    // Without a list of its own, the second side is another window of the same files.
+    let files: [&[PathBuf]; 2] = [&before, after.as_deref().unwrap_or(&before)];
+    let sides = [0, 1].map(|side| compared_side(arguments, files[side], &filter, side));
     let answer = compare_groups([&sides[0], &sides[1]], &question)?;
     write_changes(arguments, &question, &answer, output);
     if answer.files_have_changed {
@@ -49,16 +51,14 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     Ok(())
 }
 
-/// The files of both sides: two windows of the same records, or two places.
-fn side_files(arguments: &Arguments) -> Result<[Vec<PathBuf>; 2], Error> {
+/// The files of both sides: of two windows of the same records, which are one list, or of two places.
+fn list_sides(arguments: &Arguments) -> Result<(ListedFiles, Option<ListedFiles>), Error> {
     let places = &arguments.places;
     match (arguments.a.zip(arguments.b), &places[..]) {
-        (Some(_), _) => {
-            let files = flow_files(places)?;
-            Ok([files.clone(), files])
-        }
+        (Some(_), _) => Ok((flow_files(places)?, None)),
         (None, [before, after]) => {
-            Ok([flow_files(std::slice::from_ref(before))?, flow_files(std::slice::from_ref(after))?])
+            let after = flow_files(std::slice::from_ref(after))?;
+            Ok((flow_files(std::slice::from_ref(before))?, Some(after)))
         }
         (None, _) => Err(Error::Usage(
             "compare two windows of the records (--a FROM..TO --b FROM..TO), or two directories".into(),

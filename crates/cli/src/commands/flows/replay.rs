@@ -21,7 +21,7 @@ pub(super) fn replay_records(
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let filter = arguments.filter.to_flow_filter()?;
+    let filter = arguments.filter.to_flow_filter(&*arguments.filter.read_names()?)?;
     let files = flow_files(&arguments.places)?;
     signal::latch_end_signals()?;
     let sender = RecordSender::open_target(&arguments.export, arguments.domain, arguments.biflow)?;

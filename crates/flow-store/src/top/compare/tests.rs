@@ -1,10 +1,10 @@
 use super::*;
 use crate::sample::{SECOND, THIRTEEN, record, records};
-use crate::scan::{TimeSpan, flow_files};
+use crate::scan::{ListedFiles, TimeSpan, flow_files};
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 
-fn store_records(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
+fn store_records(records: &[FlowRecord]) -> (tempfile::TempDir, ListedFiles) {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     sink.write_records(records, RecordMaker::default()).unwrap();
