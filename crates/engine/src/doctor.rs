@@ -192,6 +192,7 @@ fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
             MachineSetting::Kernel { switch: KernelSwitch::BridgeFilter | KernelSwitch::BridgeFilterIpv6 }
         )
     };
+    // There is one switch for each version of IP.
     let filters: Vec<String> = machine
         .hindering_settings
         .iter()

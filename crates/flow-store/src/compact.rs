@@ -59,6 +59,7 @@ pub fn compact_files(
     file_bytes: u64,
     is_given_up: &dyn Fn() -> bool,
 ) -> Result<CompactedFiles, Error> {
+    // A directory that cannot be read must not look like one without files.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
     let mut compacted = CompactedFiles::default();
     let tables = WritableTable::ALL.map(|table| (table, directory.join(table.name())));
@@ -66,6 +67,7 @@ pub fn compact_files(
         return Err(Error::Nothing { path: directory.to_owned() });
     }
     for (_, place) in tables.iter().filter(|(_, place)| place.is_dir()) {
+        // What a killed compaction left is finished first: its old files would be joined a second time.
         replacement::finish_replacements(place)?;
     }
     // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
@@ -78,6 +80,7 @@ pub fn compact_files(
         compacted.recent_files += recent.len() as u64;
         let joinable = same_columns(settled, table, &mut compacted);
         for batch in batch_files(joinable, file_bytes) {
+            // Between two sets: each is replaced whole, or not at all.
             if is_given_up() {
                 return Ok(compacted);
             }
@@ -128,6 +131,7 @@ fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFa
     let mut batch: Vec<FinishedFacts> = Vec::new();
     let mut bytes = 0;
     for file in files {
+        // The limit is that of finished files, so that a joined file is not joined again.
         if bytes + file.bytes > file_bytes {
             all.push(std::mem::take(&mut batch));
             bytes = 0;
@@ -136,6 +140,7 @@ fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFa
         batch.push(file);
     }
     all.push(batch);
+    // A file alone would only be copied.
     all.retain(|batch| batch.len() > 1);
     all
 }
@@ -173,6 +178,7 @@ impl FileSet<'_> {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
+        // A file that changed meanwhile is no failure: the next call joins what is there then.
         if !matches!(done, Ok(true)) {
             compacted.abandoned += u64::from(done.is_ok());
             drop(fs::remove_file(&hidden));
@@ -190,6 +196,7 @@ impl FileSet<'_> {
         let mut new = PartialFile::begin_empty(self.table, claimed)?;
         let mut rows = JoinedRows::new(self.table);
         for facts in self.files {
+            // Retention or a recovery may have removed or replaced it since it was listed.
             if !facts.is_unchanged() {
                 return Ok(None);
             }

@@ -55,10 +55,12 @@ impl RetentionKeeper {
 
     /// Makes room for `bytes` that are about to be written, and removes files that are too old.
     pub(super) fn make_room(&mut self, bytes: u64, now: MonoTime) -> Result<(), Error> {
+        // Without limits the directory need not be read, which is slow with many files.
         if !self.limits.is_any() {
             return Ok(());
         }
         self.written = self.written.saturating_add(bytes);
+        // Other programs write and remove files, too, so the list is read again now and then.
         let is_old = self.scanned.is_none_or(|scanned| now.since(scanned) >= RESCAN);
         if is_old || self.exceeded_limit(0).is_some() {
             self.found.rescan(&self.directory)?;
@@ -110,6 +112,7 @@ impl RetentionKeeper {
 /// Removes the directories of an hour and of its day if nothing is left in them. A directory with files is never removed, and a
 /// writer that has just made one tries again.
 fn remove_empty_partition(file: &Path) {
+    // Only directories of our own names: a user may keep files in a directory of theirs.
     let hour = file.parent();
     let is_partition = |path: &&Path, begins: &str| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begins))
@@ -125,6 +128,7 @@ fn remove_empty_partition(file: &Path) {
 
 /// The files of a directory that the limits remove now, oldest first.
 pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<FileToRemove>, Error> {
+    // The same decisions as for removal, so that a dry run shows what will happen.
     let mut keeper = scanned_keeper(directory, limits)?;
     let mut to_remove = Vec::new();
     let mut freed = 0_u64;

@@ -36,6 +36,7 @@ impl OpenLoopback {
     pub fn hold_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
         let held = record.lock_record()?;
+        // The file of holders is locked by every process that needs the settings open, and removed by the last.
         let failed =
             |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;

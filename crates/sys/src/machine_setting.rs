@@ -90,6 +90,7 @@ impl MachineSetting {
                 if link.up { UP } else { DOWN }.to_owned()
             }
             Self::PacketGenerator => {
+                // The module's own file, because it may also be built into the kernel.
                 let is_loaded = std::path::Path::new("/proc/net/pktgen").exists();
                 if is_loaded { LOADED } else { ABSENT }.to_owned()
             }
@@ -121,12 +122,14 @@ pub fn hindering_settings() -> Vec<SettingChange> {
         (KernelSwitch::AppArmorUserNamespaces, "1", "0"),
         (KernelSwitch::MaxUserNamespaces, "0", "10000"),
     ];
+    // A setting that cannot be read is one that this kernel does not have.
     let has_value = |setting: &MachineSetting, value| setting.read_value().is_ok_and(|found| found == value);
     let switches = HINDERING.into_iter().filter_map(|(switch, hindering, wanted)| {
         let setting = MachineSetting::Kernel { switch };
         has_value(&setting, hindering).then(|| SettingChange::new(setting, wanted))
     });
     let generator = MachineSetting::PacketGenerator;
+    // `modprobe` knows which modules this kernel has, in whatever form they are compressed.
     let may_load = has_value(&generator, ABSENT) && run_modprobe(&["--dry-run", MODULE]).is_ok();
     switches.chain(may_load.then(|| SettingChange::new(generator, LOADED))).collect()
 }
@@ -137,6 +140,7 @@ fn run_modprobe(arguments: &[&str]) -> Result<(), Error> {
     if output.status.success() {
         return Ok(());
     }
+    // It says why in its own words, for example that the module is not found.
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Err(call(std::io::Error::other(said)))
 }

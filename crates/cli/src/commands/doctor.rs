@@ -121,8 +121,10 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
 
 /// Changes of settings that help, and of interfaces that the user has named.
 fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Error> {
+    // Read before the examination, which then shows the settings as they were changed.
     let machine = facts::read_machine_facts();
     let mut changes = machine.hindering_settings.clone();
+    // Without names, all interfaces are examined, and none is changed: a user may have taken one down on purpose.
     for (namespace, names) in wanted.iter().filter(|(_, names)| !names.is_empty()) {
         let refused = find_refused(&NetNs::open_or_current(namespace.as_deref())?)?;
         let examined = examine_namespace(namespace.as_deref(), names, &machine)?;

@@ -89,6 +89,7 @@ fn find_server(arguments: &WatchArgs) -> Result<WatchedServer, Error> {
     let runs = announced_runs();
     match runs.as_slice() {
         [] => {
+            // A run in another network namespace is announced, too, but its address cannot be reached from here.
             let address = ApiAddress::default_server();
             print_remark(format_args!(
                 "watch: no run or series of probes of yours is in progress in this network namespace; trying {address}"

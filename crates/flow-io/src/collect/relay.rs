@@ -127,6 +127,7 @@ impl RelayQueue {
         }
         let lengths: Vec<usize> = block.parts.iter().map(|(_, length)| *length).collect();
         let count = lengths.len() as u64;
+        // The listener never waits: a slow target must not make the kernel drop what the collector should store.
         if self.queue.try_send(RelayedDatagrams { bytes: block.bytes.clone(), lengths }).is_err() {
             add_to_counter(&self.counters.dropped, count);
         }
@@ -148,11 +149,14 @@ pub(super) fn start_relay(
 ) -> Result<RunningRelay, Error> {
     let failed = |source| Error::Relay { target: target.to_string(), source };
     let mut found = (target.host.as_str(), target.port).to_socket_addrs().map_err(failed)?;
+    // One address, looked up once: a name that changes later needs a restart.
     let address = found.next().ok_or_else(|| failed(std::io::Error::other("the name has no address")))?;
+    // A relay to one of our own ports would send each datagram round for ever.
     let own_ports = listen.iter().filter(|listen| listen.transport == MessageTransport::Udp);
     if own_ports.map(|listen| listen.address.port()).any(|port| port == address.port()) && is_local(address) {
         return Err(Error::RelayLoop(target.to_string()));
     }
+    // The kernel chooses the source address by its route to the target.
     let any: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -180,6 +184,7 @@ fn send_until_closed(
     counters: &RelayCounters,
 ) {
     for RelayedDatagrams { bytes, lengths } in received {
+        // Datagrams stand one behind the other in the buffer.
         let mut rest = &bytes[..];
         for length in lengths {
             let (datagram, behind) = rest.split_at(length);

@@ -114,10 +114,12 @@ impl<T> AddressTable<T> {
 
     /// Puts another table over this one: where the other one has a value, that decides.
     pub(crate) fn lay_over(&mut self, upper: Self) {
+        // Values of the upper table come behind those of this one, so its entries move by their number.
         let behind = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         let mut starts = [&self.starts[..], &upper.starts[..]].concat();
         starts.sort_unstable();
         starts.dedup();
+        // Every start of either table may begin another value.
         let lower = std::mem::take(self);
         for start in starts {
             let entry = match upper.entry_at(start) {
@@ -131,6 +133,7 @@ impl<T> AddressTable<T> {
     }
 
     fn entry_at(&self, address: u128) -> u32 {
+        // The last start that is not above the address is the range that it is in.
         let after = self.starts.partition_point(|start| *start <= address);
         if after == 0 { 0 } else { self.entries[after - 1] }
     }
@@ -142,6 +145,7 @@ impl<T> AddressTable<T> {
     /// Lets an entry hold from an address on, which is not before the last one.
     fn begin_entry(&mut self, start: u128, entry: u32) {
         if self.starts.last() == Some(&start) {
+            // A range that begins at the same address replaces this one: it is an inner one, or a later one.
             self.starts.pop();
             self.entries.pop();
         }

@@ -59,6 +59,7 @@ impl<'a> Database<'a> {
     /// Opens a database; `None` if the bytes are none.
     pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
         let tail = content.len().saturating_sub(MAX_METADATA);
+        // The last one counts: the marker may also occur in the values.
         let marker = content[tail..].windows(MARKER.len()).rposition(|window| window == MARKER);
         let Some(marker) = marker else { return Ok(None) };
         let metadata = ValueReader::new(&content[tail + marker + MARKER.len()..], MAX_PARTS).read_value(0);
@@ -67,6 +68,7 @@ impl<'a> Database<'a> {
         let number = |name: &str| metadata.member(name)?.number();
         let nodes = number("node_count").ok_or_else(damaged)?;
         let bits = number("record_size").ok_or_else(damaged)?;
+        // Two records in each node.
         let node_bytes = match bits {
             24 => 6,
             28 => 7,
@@ -74,12 +76,14 @@ impl<'a> Database<'a> {
             bits => return Err(NamesFault::new(format!("records of {bits} bits are not MMDB 2.0"))),
         };
         let content = &content[..tail + marker];
+        // The number of nodes is part of the file, so the product may overflow.
         let tree_bytes = usize::try_from(nodes).ok().and_then(|nodes| nodes.checked_mul(node_bytes));
         let parts = tree_bytes.and_then(|bytes| content.split_at_checked(bytes));
         let Some((tree, values)) = parts.filter(|(_, values)| values.len() >= SEPARATOR) else {
             return Err(NamesFault::new("the MMDB database is damaged: its tree is longer than the file"));
         };
         let node_count = tree.len() / node_bytes;
+        // A database without this member is an old one of IPv4 alone.
         let is_v6 = number("ip_version") == Some(6);
         Ok(Some(Self { tree, values: &values[SEPARATOR..], node_count, node_bytes, is_v6 }))
     }
@@ -165,6 +169,7 @@ impl TreeWalk<'_> {
         place: TreePlace,
         except: Option<TreeRecord>,
     ) -> Result<(), NamesFault> {
+        // A list and no recursion: a damaged tree may be deep.
         let mut waiting = vec![(record, place)];
         while let Some((record, place)) = waiting.pop() {
             match record {
@@ -179,6 +184,7 @@ impl TreeWalk<'_> {
                     })?;
                     let length = place.length + 1;
                     let one = TreePlace { bits: place.bits | 1 << (128 - length), length };
+                    // The one is pushed first, so the zero is taken first, and ranges come in the order of addresses.
                     waiting.push((self.database.record_of(node, 1), one));
                     waiting.push((self.database.record_of(node, 0), TreePlace { length, ..place }));
                 }
@@ -192,6 +198,7 @@ impl TreeWalk<'_> {
             Some(known) => *known,
             None => self.read_entries(at)?,
         };
+        // A shift by all 128 bits is none in Rust; a place of that length is one address.
         let last = place.bits | u128::MAX.checked_shr(place.length).unwrap_or(0);
         if let Some(country) = entries.country {
             self.found.countries.add_entry(place.bits, last, country);

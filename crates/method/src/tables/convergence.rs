@@ -40,6 +40,7 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
         ]);
     }
     if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
+        // Bounds alone make no stream the slowest: they may be the doubts of a rig that stood still.
         let is_affected = result.streams.iter().any(|stream| stream.affected_trials > 0);
         let [min, mean, max] = [min, mean, max].map(|ns| format_decimals(ns / 1e6, 3));
         table.notes.push(if is_affected {

@@ -45,7 +45,7 @@ pub fn render_run(run: RunPage<'_>) -> String {
     if report.probes.is_none() {
         parts.add_section("streams", "Streams", "Streams", |page| streams::write_table(page, report));
         parts.add_section("charts", "Charts", "Stream by stream", |page| {
-            streams::write_single_streams(page, report)
+            streams::write_single_streams(page, report);
         });
     }
     parts.add_section("caveats", "Caveats", "Caveats", |page| caveats::write_caveats(page, &report.caveats));

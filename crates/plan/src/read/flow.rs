@@ -341,6 +341,7 @@ fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wanted
             "make it {needed} or more; or set `metrics.enable` to false: then nothing is measured"
         ))
     };
+    // The smallest size decides: a larger frame has room for at least the same form.
     item.add_problem(match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
         // The short tag has 12 bits for the stream.

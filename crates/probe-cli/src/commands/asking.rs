@@ -126,7 +126,9 @@ pub(super) fn run_lines(
             answer_within: asking.wait,
         }
     });
+    // The name by which `packetrig watch` lists what can be watched.
     let name = format!("probe: {measured} {}", header_targets(headers));
+    // Opened before the first probe, so that viewers see the whole series.
     let viewer = host.open_viewer.map(|open_viewer| open_viewer(&name, series.collect()));
     let outcomes = ask::run_lines(lines, listeners, ask_options(asking), &mut |event| {
         if let Some(viewer) = &viewer {

@@ -24,6 +24,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
         "examination": examination,
         "runs": recent_runs(),
     });
+    // One mask for the whole file: an address that occurs in several places has one name.
     AddressMask::default().mask_value(&mut bundle);
     let text = format!("{bundle:#}\n");
     private_files::write_file(path, text.as_bytes())
@@ -33,6 +34,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
 /// Outcomes of the latest runs; empty if there is no catalogue.
 fn recent_runs() -> Vec<Value> {
     let query = ResultQuery { most: RUNS, ..ResultQuery::default() };
+    // A bug report must not fail because a catalogue is damaged or missing: that may be the bug.
     let page = CatalogueArchive::new(None).list_results(&query);
     let results = page.map(|page| page.results).unwrap_or_default();
     results.iter().map(|result| serde_json::to_value(result).unwrap_or_default()).collect()
@@ -49,6 +51,7 @@ impl AddressMask {
         match value {
             Value::String(text) => *text = self.mask_text(text),
             Value::Array(values) => {
+                // A list of six numbers below 256 is taken for an address even if it is none: rather one name too many.
                 if let Some(mac) = mac_of(values) {
                     *value = self.name_of(&mac, "mac").into();
                 } else {
@@ -80,6 +83,7 @@ impl AddressMask {
 
     /// A word of digits, colons and dots may be an address, followed by the end of a sentence.
     fn mask_word(&mut self, word: &str) -> String {
+        // `::` is an address, too, but says nothing about anybody.
         let address = word.trim_end_matches(['.', ':']);
         let end = &word[address.len()..];
         let kind = match address.parse::<IpAddr>() {
@@ -98,12 +102,14 @@ impl AddressMask {
     }
 
     fn name_of(&mut self, address: &str, kind: &str) -> String {
+        // Numbers are given in order of appearance, so they do not tell how addresses are ordered.
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
     }
 }
 
 fn is_mac(text: &str) -> bool {
+    // Times such as 10:15:00 have three parts, and addresses of IPv6 with six are read before this.
     let parts: Vec<&str> = text.split(':').collect();
     parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && u8::from_str_radix(part, 16).is_ok())
 }

@@ -43,6 +43,7 @@ impl ChangeRecord {
     }
 
     fn write(&self) -> Result<(), Error> {
+        // An empty record would make every later `doctor` read a file that says nothing.
         let written = if self.reverses.is_empty() {
             runtime_directory::remove_file(&self.path)
         } else {
@@ -60,10 +61,12 @@ impl ChangeRecord {
 
     /// Makes a change, and records how to take it back. Returns that; `None` if there was nothing to change.
     fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
+        // A setting that has its value already is not recorded: `--undo` would change what the user has chosen.
         let Some(reverse) = change.find_reverse()? else { return Ok(None) };
         self.reverses.push(reverse.clone());
         self.write()?;
         if let Err(error) = change.make_change() {
+            // Nothing was changed, so there is nothing to take back.
             self.reverses.pop();
             self.write()?;
             return Err(error.into());
@@ -80,6 +83,7 @@ pub(super) fn make_changes(
 ) -> Result<(), Error> {
     let mut tell = teller(quiet, output);
     let mut record = ChangeRecord::open()?;
+    // Counted, because nothing to change and nothing that could be changed are different ends.
     let (mut changed, mut failure) = (0, None);
     for change in changes {
         match record.make_change(change) {
@@ -116,6 +120,7 @@ pub(super) fn take_back_changes(quiet: bool, output: &mut CommandOutput) -> Resu
             }
         }
     }
+    // They were popped from the end, and the record has the order in which they were made.
     left.reverse();
     record.reverses = left;
     record.write()?;
@@ -124,6 +129,7 @@ pub(super) fn take_back_changes(quiet: bool, output: &mut CommandOutput) -> Resu
 
 fn take_back(reverse: &SettingChange) -> Result<(), Error> {
     // Somebody else may have changed it back.
+    // Writing the value again would be harmless, but needs rights that are not needed then.
     if reverse.find_reverse()?.is_some() {
         reverse.make_change()?;
     }

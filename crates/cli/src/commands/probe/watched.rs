@@ -35,6 +35,7 @@ struct ServedSeries {
 
 impl SeriesViewer for ServedSeries {
     fn count_probe(&self, series: usize, number: u32) {
+        // Read before the lock is waited for: a viewer that copies the counts must not make the probe look late.
         let now = monotonic_now();
         let watched = &self.watched;
         if let (Some(counts), Some(series)) =
@@ -74,6 +75,7 @@ impl LiveSource for WatchedSeries {
 
     fn live_state(&self) -> LiveState {
         let now = monotonic_now();
+        // A copy: the thread that sends probes must not wait while viewers are served.
         let counts = self.lock_counts().clone();
         let streams: Vec<LiveStream> =
             self.series.iter().zip(&counts).map(|(series, counts)| counts.to_stream(series, now)).collect();
@@ -85,10 +87,12 @@ impl LiveSource for WatchedSeries {
             sampled_wall_ns: Some(clock::wall_clock_ns()),
             elapsed,
             totals: sum_totals(&streams, &counts, elapsed),
+            // Probes have no counts of ports, so nobody can tell here where one was lost.
             losses: LiveLosses { loss, in_motion: true, ..LiveLosses::default() },
             streams,
             ..LiveRun::default()
         };
+        // One command has one set of series, so the configuration never changes.
         LiveState { revision: self.revision(), configuration: 1, run: Some(run) }
     }
 }
@@ -108,6 +112,7 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
         totals.frames_rx_rate += received.frames_rate;
         totals.bytes_rx_rate += received.bytes_rate;
     }
+    // A mean of the means would give a series with few answers too much weight.
     let mut all = TimeSum::default();
     counts.iter().for_each(|counts| all.add_sum(&counts.times));
     totals.latency = all.figures();
@@ -137,6 +142,7 @@ impl SeriesCounts {
     }
 
     fn count_answer(&mut self, number: u32, now: MonoTime, took: Option<MeasuredTime>) {
+        // An answer that comes at its deadline is late, as in the result of the series.
         self.count_lost(now);
         self.answered += 1;
         match self.waiting.iter_mut().rfind(|probe| probe.number == number) {
@@ -205,6 +211,7 @@ impl SecondRate {
     }
 
     fn advance_to(self, now: MonoTime) -> Self {
+        // Whole seconds of the clock, and not the last 1000 ms: that needs two numbers instead of a list of times.
         let second = now.as_nanos() / SECOND_NS;
         match second - self.second {
             0 => self,
@@ -243,6 +250,7 @@ impl TimeSum {
     }
 
     fn figures(&self) -> Option<LatencyFigures> {
+        // Without an answer there is no range, and a mean would divide by zero.
         let (minimum, maximum) = self.range?;
         Some(LatencyFigures { minimum, average: self.sum / self.answers as f64, maximum })
     }

@@ -77,8 +77,10 @@ pub(super) fn read_record(
 impl SampleParts {
     /// `None` if the part is cut off.
     fn read_part(&mut self, reader: &mut ByteReader<'_>) -> Option<()> {
+        // A kind has the enterprise in its upper 20 bits, and 0 stands for sFlow itself.
         let kind = reader.read_u32()?;
         let length = usize::try_from(reader.read_u32()?).ok()?;
+        // A part of its own: one with a wrong length inside must not read into the next part.
         let content = reader.read_bytes(length)?;
         let mut part = ByteReader::new(content);
         match kind {
@@ -88,6 +90,7 @@ impl SampleParts {
             part::IPV6 => self.stated = Some(read_stated(&mut part, 16)?),
             part::SWITCH => {
                 self.source_vlan = read_vlan(&mut part)?;
+                // The priority is that of 802.1p, for which records have no column.
                 let _priority = part.read_u32()?;
                 self.routes.post_vlan = read_vlan(&mut part)?;
             }
@@ -114,6 +117,7 @@ impl SampleParts {
     fn read_raw_header(&mut self, part: &mut ByteReader<'_>) -> Option<()> {
         let protocol = part.read_u32()?;
         let length = usize::try_from(part.read_u32()?).ok()?;
+        // Bytes that the agent removed at the end, such as the FCS. The length above counts them.
         let _stripped = part.read_u32()?;
         let captured = usize::try_from(part.read_u32()?).ok()?;
         let header = part.read_bytes(captured)?;
@@ -129,6 +133,7 @@ impl SampleParts {
         let options = ParseOptions { depth: DEPTH, fragments: 0, ..ParseOptions::default() };
         let mut packet = PacketInfo::default();
         let parsed = FrameParser::new(options).parse_frame_as(link, header, length, 0, 0, &mut packet);
+        // A packet that is no IP packet is no record here, and the sample still counts as read.
         if parsed.is_ok() {
             self.parsed = Some(packet);
         }
@@ -136,6 +141,7 @@ impl SampleParts {
     }
 
     fn into_record(mut self, head: &FlowSampleHead, moment: &MessageTime) -> Option<FlowRecord> {
+        // The header is what was on the wire. Fields that the agent states may have been changed by it.
         let mut packet = self.parsed.or(self.stated)?;
         if let Some([destination, source]) = self.ethernet.filter(|_| packet.source_mac == [0; 6]) {
             (packet.destination_mac, packet.source_mac) = (destination, source);
@@ -152,6 +158,7 @@ impl SampleParts {
             }
             SampleOutput::Several => {}
         }
+        // A sample has no time of its own: agents send a datagram at most a second after its oldest sample.
         let at_ns = moment.sent_ns;
         let forward = FlowHalf {
             packets: 1,
