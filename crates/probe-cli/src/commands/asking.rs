@@ -105,41 +105,54 @@ pub(super) fn make_line<'m>(
     Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
-/// Runs the lines of a command to their end. Viewers see them if the program has a server for viewers. `measured` names what an
-/// answer takes: `round trip to`.
-pub(super) fn run_lines(
-    asking: &AskingArgs,
-    host: HostProgram,
-    measured: &str,
-    lines: &mut [ProbeLine<'_>],
-    headers: &[ProbeHeader],
-    listeners: &mut [PacketListener],
-    on_event: &mut dyn FnMut(AskEvent<'_>),
-) -> Result<Vec<LineOutcome>, Error> {
-    let series = lines.iter().zip(headers).map(|(line, header)| {
-        let target = header.targets.concat();
-        ViewedSeries {
-            name: format!("{measured} {target}"),
-            interface: line.way.location.to_string(),
-            target,
-            frame_bytes: asking.size.bytes().into(),
-            answer_within: asking.wait,
-        }
-    });
-    // The name by which `packetrig watch` lists what can be watched.
-    let name = format!("probe: {measured} {}", header_targets(headers));
-    // Opened before the first probe, so that viewers see the whole series.
-    let viewer = host.open_viewer.map(|open_viewer| open_viewer(&name, series.collect()));
-    let outcomes = ask::run_lines(lines, listeners, ask_options(asking), &mut |event| {
-        if let Some(viewer) = &viewer {
-            show_event(viewer.as_ref(), &event);
-        }
-        on_event(event);
-    })?;
-    Ok(outcomes)
+/// How the lines of a command are run and shown.
+pub(super) struct LineRun<'a> {
+    pub(super) asking: &'a AskingArgs,
+    pub(super) host: HostProgram,
+    /// What an answer takes: `round trip to`.
+    pub(super) measured: &'a str,
+    /// Headers of the records, one for each line.
+    pub(super) headers: &'a [ProbeHeader],
 }
 
-fn header_targets(headers: &[ProbeHeader]) -> String {
+impl LineRun<'_> {
+    /// Runs the lines to their end. Viewers see them if the program has a server for viewers.
+    pub(super) fn run_lines(
+        &self,
+        lines: &mut [ProbeLine<'_>],
+        listeners: &mut [PacketListener],
+        on_event: &mut dyn FnMut(AskEvent<'_>),
+    ) -> Result<Vec<LineOutcome>, Error> {
+        // Opened before the first probe, so that viewers see the whole series.
+        let viewer = self.host.open_viewer.map(|open_viewer| {
+            // The name by which `packetrig watch` lists what can be watched.
+            let name = format!("probe: {} {}", self.measured, join_targets(self.headers));
+            open_viewer(&name, self.viewed_series(lines))
+        });
+        Ok(ask::run_lines(lines, listeners, ask_options(self.asking), &mut |event| {
+            if let Some(viewer) = &viewer {
+                show_event(viewer.as_ref(), &event);
+            }
+            on_event(event);
+        })?)
+    }
+
+    fn viewed_series(&self, lines: &[ProbeLine<'_>]) -> Vec<ViewedSeries> {
+        let series = lines.iter().zip(self.headers).map(|(line, header)| {
+            let target = header.targets.concat();
+            ViewedSeries {
+                name: format!("{} {target}", self.measured),
+                interface: line.way.location.to_string(),
+                target,
+                frame_bytes: self.asking.size.bytes().into(),
+                answer_within: self.asking.wait,
+            }
+        });
+        series.collect()
+    }
+}
+
+fn join_targets(headers: &[ProbeHeader]) -> String {
     headers.iter().flat_map(|header| &header.targets).cloned().collect::<Vec<_>>().join(", ")
 }
 

@@ -1,7 +1,7 @@
 //! `packetrig probe oneway`: one-way delay from one interface of this machine to another, by one clock; or to another node, by clocks
 //! that the session compares.
 
-use super::asking::{self, AskedLine, LineTurn};
+use super::asking::{self, AskedLine, LineRun, LineTurn};
 use super::{bounds, show, stamp};
 use crate::HostProgram;
 use crate::args::{OneWay, ProbeDestination, SessionFlags};
@@ -73,21 +73,14 @@ fn measure_local_interfaces(
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes = asking::run_lines(
-        asking,
-        host,
-        "one way from",
-        &mut [line],
-        &headers,
-        &mut listeners,
-        &mut |event: AskEvent<'_>| {
-            if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
-                && has_lines
-            {
-                output.write_line(format_args!("seq={} delay={}", reply.number, show::format_measured(took)));
-            }
-        },
-    )?;
+    let run = LineRun { asking, host, measured: "one way from", headers: &headers };
+    let outcomes = run.run_lines(&mut [line], &mut listeners, &mut |event: AskEvent<'_>| {
+        if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
+            && has_lines
+        {
+            output.write_line(format_args!("seq={} delay={}", reply.number, show::format_measured(took)));
+        }
+    })?;
     asking::write_records(asking, host.files, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
         if asking.json {

@@ -1,6 +1,6 @@
 //! `packetrig probe ping`: round trips to targets without special software.
 
-use super::asking::{self, AskedLine, LineTurn};
+use super::asking::{self, AskedLine, LineRun, LineTurn};
 use super::{bounds, show};
 use crate::args::PingArgs;
 use crate::error::Error;
@@ -46,19 +46,12 @@ pub(super) fn run_ping(
     signal::latch_end_signals()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes = asking::run_lines(
-        asking,
-        host,
-        "round trip to",
-        &mut lines,
-        &headers,
-        &mut listeners,
-        &mut |event: AskEvent<'_>| {
-            if has_lines {
-                print_event(&names, event, output);
-            }
-        },
-    )?;
+    let run = LineRun { asking, host, measured: "round trip to", headers: &headers };
+    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
+        if has_lines {
+            print_event(&names, event, output);
+        }
+    })?;
     // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
     let lost: u64 = listeners.iter_mut().map(|listener| listener.lost_frames().unwrap_or(0)).sum();
     if lost > 0 {

@@ -1,6 +1,6 @@
 //! `packetrig probe stamp`: a session with a STAMP reflector.
 
-use super::asking::{self, AskedLine, LineTurn};
+use super::asking::{self, AskedLine, LineRun, LineTurn};
 use super::{bounds, show};
 use crate::HostProgram;
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
@@ -62,19 +62,12 @@ pub(super) fn run_session(
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let outcomes = asking::run_lines(
-        asking,
-        host,
-        "round trip to",
-        &mut lines,
-        &headers,
-        &mut listeners,
-        &mut |event: AskEvent<'_>| {
-            if has_lines {
-                print_event(&event, output);
-            }
-        },
-    )?;
+    let run = LineRun { asking, host, measured: "round trip to", headers: &headers };
+    let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
+        if has_lines {
+            print_event(&event, output);
+        }
+    })?;
     // The lines borrow the sender, which holds the reports of the reflector.
     drop(lines);
     let after = clock::realtime_offset();
