@@ -282,7 +282,9 @@ pub(crate) enum DemoDevice {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig doctor eth1 eth2\n  \
+    packetrig doctor --fix eth1\n  \
     packetrig doctor --restore")]
+#[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
 pub(crate) struct DoctorArgs {
     /// Interfaces to examine (`eth1` or `NAMESPACE/eth1`) [default: all of this network namespace]
     #[arg(value_name = "IF")]

@@ -55,7 +55,9 @@ impl AddressMask {
                 if let Some(mac) = mac_of(values) {
                     *value = self.name_of(&mac, "mac").into();
                 } else {
-                    values.iter_mut().for_each(|value| self.mask_value(value));
+                    for value in values {
+                        self.mask_value(value);
+                    }
                 }
             }
             Value::Object(members) => members.values_mut().for_each(|value| self.mask_value(value)),

@@ -114,7 +114,9 @@ fn sum_totals(streams: &[LiveStream], counts: &[SeriesCounts], elapsed: Nanos) -
     }
     // A mean of the means would give a series with few answers too much weight.
     let mut all = TimeSum::default();
-    counts.iter().for_each(|counts| all.add_sum(&counts.times));
+    for counts in counts {
+        all.add_sum(&counts.times);
+    }
     totals.latency = all.figures();
     totals
 }

@@ -26,7 +26,7 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
             Some(accounts) => output.write_text(show::format_accounts(&tap.state, &accounts, None)),
             // A tap whose process forwarded has taken its counters with it.
             None => {
-                output.write_line("the tap left no counters: its process forwarded the frames and has ended")
+                output.write_line("the tap left no counters: its process forwarded the frames and has ended");
             }
         }
     }
