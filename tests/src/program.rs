@@ -242,7 +242,7 @@ impl Running {
     pub fn finish(mut self) -> Finished {
         let deadline = clock::monotonic_ns() + LIMIT_NS;
         while !self.has_ended() {
-            assert!(clock::monotonic_ns() < deadline, "the program does not end");
+            assert!(clock::monotonic_ns() < deadline, "the program does not end: {}", self.remarks());
             clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
         }
         let code = self.child().wait().expect("a child can be waited for").code();
