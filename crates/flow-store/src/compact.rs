@@ -1,7 +1,7 @@
 //! Compaction: small finished files of one hour become one larger file, with row groups of full size.
 //!
 //! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again, in the order of
-//! their start. The new file takes the place of the old ones at once ([`super::replacement`]), so queries and writers may
+//! their start. The new file takes the place of the old ones at once (`super::replacement`), so queries and writers may
 //! use the directory meanwhile.
 //!
 //! Invariant: every row of the joined files is in the new one, and the old ones are removed only after that is on the disk.
