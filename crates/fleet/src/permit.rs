@@ -186,7 +186,7 @@ impl LendingPermit {
     ) {
         // The default route was checked when the port was offered; the guard checks again when it is opened.
         let Some(lent) = self.find_permitted_port(&own.interface, false) else {
-            refusals.push(format!("port {} is not lent", own.interface));
+            refusals.push(format!("the permit file of this node does not name port {}; choose another port, or ask the owner to add it", own.interface));
             return;
         };
         // The back end matters only for a port that sends.

@@ -228,7 +228,7 @@ impl FaultPlan {
         self.rules.is_empty() && self.queue.is_none()
     }
 
-    /// Starts the course of the frames with `read_key` that arrive on `port` through the rules, from the first frame on.
+    /// Returns a state that says, for each frame with this key that arrives on `port`, from the first one on, which rules apply to it.
     pub fn course_of_key(&self, port: usize, key: u32) -> KeyCourse {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {

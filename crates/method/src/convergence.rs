@@ -10,6 +10,7 @@
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::rounding::time_of_frames;
 use crate::session::REPEATS;
+use crate::trial::EVENT_MAY_BE_LATE;
 use crate::{
     Load, SampleStatistics, StreamTrial, TestMethod, TimeRange, TrialEvent, TrialLength, TrialOrder,
     TrialPurpose, TrialResult, TrialWaits,
@@ -202,14 +203,12 @@ impl TestMethod for Convergence {
 }
 
 fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> ConvergenceTrial {
-    let may_come_late = result.event_ended_at.is_some_and(|ended| ended > sending);
     let (outcome, reason) = match (&result.rig_fault, result.event_at) {
         // This arm comes first: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
-        _ if may_come_late && result.is_without_loss() => (
-            ConvergenceOutcome::EventDidNotHappen,
-            Some("nothing was lost, and the command of the event ended after the last frame: the event may have come too late".to_owned()),
-        ),
+        _ if result.may_have_missed_event(sending) => {
+            (ConvergenceOutcome::EventDidNotHappen, Some(EVENT_MAY_BE_LATE.to_owned()))
+        }
         // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),
         _ => (ConvergenceOutcome::Measured, None),

@@ -19,7 +19,8 @@ pub struct MethodSession<M> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SessionError {
     #[error(
-        "trial {number} of the journal is not the one that the method orders: it has {found:?}, not {expected:?}"
+        "trial {number} of the journal does not fit this test: it is {found:?}, and the test needs {expected:?}; the journal belongs to another \
+         test or is damaged"
     )]
     OtherOrder { number: u32, expected: Box<TrialOrder>, found: Box<TrialOrder> },
     #[error(

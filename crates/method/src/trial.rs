@@ -178,7 +178,15 @@ pub struct TrialResult {
     pub event_ended_at: Option<Nanos>,
 }
 
+/// Reason why a trial in which nothing was lost says nothing about its event.
+pub(crate) const EVENT_MAY_BE_LATE: &str = "nothing was lost, and the command of the event ended after the last frame: the event may have come too late";
+
 impl TrialResult {
+    /// Returns whether the event may have come after all frames: nothing was lost, and its command ended after the sending time.
+    pub fn may_have_missed_event(&self, sending: Nanos) -> bool {
+        self.is_without_loss() && self.event_ended_at.is_some_and(|ended| ended > sending)
+    }
+
     /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of the frames that
     /// were due.
     pub fn loss_ratio(&self) -> Ratio {

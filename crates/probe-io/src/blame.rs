@@ -1,4 +1,4 @@
-//! Assigns the blame for the errors of this crate.
+//! Maps each error of this crate to the party that can fix it.
 
 use crate::Error;
 use packetrig_units::Blame;

@@ -120,7 +120,7 @@ fn build_stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     // Needs all rows: the contents that arrive at a port are shared among the streams that it expects.
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
-    let out_of_order = findings.count_losses_while_out_of_order();
+    let out_of_order = findings.count_losses_of_faulty_ports();
     // Computed before `add_drop_doubt` adds the drops of the rig's own ports: `LossPlaces` shows those at the sender and the receiver.
     let in_doubt = sum_doubtful_losses(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, &out_of_order, &reported);

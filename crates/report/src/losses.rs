@@ -4,7 +4,7 @@ use super::clocks::largest_clock_error;
 use super::doubt::{EventReport, OutageSpan};
 use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
-use super::out_of_order::OutOfOrderLosses;
+use super::out_of_order::FaultyPortLosses;
 use super::streams::{StreamFindings, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::content::ContentCounts;
@@ -205,8 +205,8 @@ impl StreamFindings<'_> {
     }
 
     /// Maximum losses of all streams while their ports were not in order.
-    pub(super) fn count_losses_while_out_of_order(self) -> OutOfOrderLosses {
-        let mut losses = OutOfOrderLosses::with_ports(self.plan.ports.len());
+    pub(super) fn count_losses_of_faulty_ports(self) -> FaultyPortLosses {
+        let mut losses = FaultyPortLosses::with_ports(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
             for receiver in self.receivers_of(index) {
                 let of_both = self.count_losses_during(index, receiver, &self.events_at(index, receiver));

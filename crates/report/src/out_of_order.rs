@@ -4,12 +4,12 @@ use super::figures::sum_of;
 
 /// Lost frames of all streams, for each port of the plan.
 #[derive(Debug)]
-pub(super) struct OutOfOrderLosses {
+pub(super) struct FaultyPortLosses {
     sending: Vec<u64>,
     receiving: Vec<u64>,
 }
 
-impl OutOfOrderLosses {
+impl FaultyPortLosses {
     /// Creates counters for this many ports, all 0.
     pub(super) fn with_ports(ports: usize) -> Self {
         Self { sending: vec![0; ports], receiving: vec![0; ports] }

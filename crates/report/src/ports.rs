@@ -5,7 +5,7 @@ use super::doubt::EventReport;
 use super::figures::{MeanRate, sum_of};
 use super::frame_loss::FrameLoss;
 use super::lookup::ResultLookup;
-use super::out_of_order::OutOfOrderLosses;
+use super::out_of_order::FaultyPortLosses;
 use crate::NodeName;
 use packetrig_plan::Plan;
 use packetrig_plan::criteria::CarrierLossCause;
@@ -89,12 +89,12 @@ impl LossPlaces {
     pub(super) fn new(
         total: u64,
         in_doubt: u64,
-        out_of_order: &OutOfOrderLosses,
+        out_of_order: &FaultyPortLosses,
         ports: &[&PortResult],
     ) -> Self {
         let places = Self::of_ends(total, ports.iter().map(|port| (&port.tx, &port.rx)));
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
-        // Drops of a port while it was not in order are among the losses in doubt.
+        // Drops of a port while it had a fault are already counted as losses in doubt.
         let at_receiver = sum_of(ports.iter().map(|port| {
             port.rx.unseen_frames() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
         }))
@@ -131,7 +131,7 @@ pub(super) fn add_drop_doubt(
     streams: &mut [StreamReport],
     plan: &Plan,
     lookup: &ResultLookup<'_>,
-    out_of_order: &OutOfOrderLosses,
+    out_of_order: &FaultyPortLosses,
 ) {
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
         let by_sender =

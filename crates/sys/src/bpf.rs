@@ -142,7 +142,7 @@ pub enum AttachPoint {
     Interface,
     /// Packets that leave through an exit of a map ([`MapKind::Exits`]).
     Exit,
-    /// A tracepoint of the kernel.
+    /// A place in the kernel that reports an event, such as frames that a driver did not take.
     Tracepoint,
     /// Packets that the stack sends through an interface, before its queue.
     Egress,

@@ -48,7 +48,8 @@ pub fn complete_checksum(frame: &mut [u8]) -> bool {
 fn correct_checksum(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
     let Some(place) = frame.get_mut(at..at + 2) else { return };
     let before = u16::from_be_bytes([place[0], place[1]]);
-    // Bytes at an odd distance are the other halves of their words in the sum: the same as swapping their own sum.
+    // At an odd offset from the start of the summed bytes, each byte is in the other half of its 16-bit word. That equals swapping
+    // the bytes of the sum (RFC 1071).
     let removed = if odd { ones_complement_sum(old).swap_bytes() } else { ones_complement_sum(old) };
     let added = if odd { ones_complement_sum(new).swap_bytes() } else { ones_complement_sum(new) };
     // HC' = ~(~HC + ~m + m'), RFC 1624 equation 3.

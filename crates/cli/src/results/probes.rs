@@ -108,7 +108,7 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
                 format_length(times.p50_ns, times.bound_ns)
             })),
             matrix.format_matrix_table("from", |found| format_time_cell(found, found.delay_there, |times| {
-                format_known_length(times.p99_ns, times.bound_ns)
+                format_duration_or_dash(times.p99_ns, times.bound_ns)
             }))
         )
     };
@@ -187,13 +187,13 @@ fn format_full_times(times: ProbeTimes) -> String {
     format!(
         "{} / {} ± {}",
         format_length(times.p50_ns, bound),
-        format_known_length(times.p99_ns, bound),
+        format_duration_or_dash(times.p99_ns, bound),
         Nanos::new(bound)
     )
 }
 
 /// Formats a percentile; a dash if there are too few samples for it.
-fn format_known_length(ns: Option<i64>, bound_ns: u64) -> String {
+fn format_duration_or_dash(ns: Option<i64>, bound_ns: u64) -> String {
     ns.map_or_else(|| "–".to_owned(), |ns| format_length(ns, bound_ns))
 }
 
@@ -300,7 +300,7 @@ fn format_sending_list(probes: &ProbesReport) -> String {
             format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
             format_or_unknown(found.release_error, |times| format_length(times.p50_ns, 0)),
-            format_or_unknown(found.release_error, |times| format_known_length(times.p99_ns, 0)),
+            format_or_unknown(found.release_error, |times| format_duration_or_dash(times.p99_ns, 0)),
             found.counts.doubtful.to_string(),
             found.mechanism.clone(),
         ])

@@ -115,7 +115,7 @@ fn port_permit_enforces_limits_and_listed_ports() {
     let wanted = [
         "port eth1: the plan sends 500 frames/s; at most 400 are allowed",
         "port eth1: the plan wants an MTU of 9000; at most 1500 is allowed",
-        "port eth2 is not lent",
+        "the permit file of this node does not name port eth2; choose another port, or ask the owner to add it",
     ];
     assert_eq!(said, wanted);
     // 250 B on the line, 500 times a second, are the whole megabit.
@@ -126,7 +126,9 @@ fn port_permit_enforces_limits_and_listed_ports() {
     );
     assert_eq!(
         refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 400}", "")),
-        ["port eth2 is not lent"]
+        [
+            "the permit file of this node does not name port eth2; choose another port, or ask the owner to add it"
+        ]
     );
     assert_eq!(permit.find_permitted_port("eth1", true).unwrap().labels, ["tx"]);
     assert_eq!(permit.find_permitted_port("eth9", false), None);

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 /// because it finishes its files every minute.
 pub(super) const AGAIN: Nanos = Nanos::from_secs(90);
 
-/// A message outside its encoder.
+/// A copy of an encoded message, which is kept until the collector must have stored it.
 #[derive(Clone, Debug)]
 pub(super) struct KeptMessage {
     pub(super) bytes: Vec<u8>,

@@ -32,7 +32,7 @@ impl LoadTrials {
         self.0.push(LoadTrial { seconds, loss_ratio, is_rig_fault });
     }
 
-    /// Classifies the load for a goal.
+    /// Returns whether these trials make the load a lower bound of the goal, an upper bound, or neither.
     pub fn classify_for_goal(&self, goal: &Goal) -> BoundClass {
         self.classify_for_target(&Target::from_goal(goal, 0))
     }

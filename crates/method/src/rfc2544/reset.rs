@@ -5,6 +5,7 @@ use super::{
 };
 use crate::rounding::time_of_frames;
 use crate::session::REPEATS;
+use crate::trial::EVENT_MAY_BE_LATE;
 use crate::{TimeRange, TrialEvent, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
@@ -54,6 +55,9 @@ impl ResetTrial {
             (None, _) => PartOutcome::NotMeasured {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
+            _ if result.may_have_missed_event(self.time) => {
+                PartOutcome::NotMeasured { reason: EVENT_MAY_BE_LATE.to_owned() }
+            }
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
             (Some(event_at), None) => PartOutcome::Measured(self.evaluate_reset(result, event_at)),
         };

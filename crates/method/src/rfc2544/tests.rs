@@ -324,6 +324,24 @@ fn the_reset_is_measured_with_the_smallest_size() {
 }
 
 #[test]
+fn reset_that_may_come_after_all_frames_is_not_measured() {
+    let options = quick(&[Rfc2544Test::Reset], &[64]);
+    let mut device = SimulatedDevice { outage: None, ..SimulatedDevice::new(1e5, 0) };
+    let reset_ended_at = |ended: Nanos, device: &mut SimulatedDevice| {
+        let method = run(&options, |order| TrialResult {
+            event_at: order.event.map(|event| event.at),
+            event_ended_at: order.event.map(|_| ended),
+            ..device.perform_trial(order)
+        });
+        method.result_so_far().reset.clone().unwrap()
+    };
+    let in_time = reset_ended_at(Nanos::from_millis(1), &mut device);
+    assert_eq!(in_time.measured_value().unwrap().outage_ns, Nanos::ZERO);
+    let late = reset_ended_at(Nanos::from_secs(3600), &mut device);
+    assert!(matches!(late, PartOutcome::NotMeasured { reason } if reason.contains("too late")));
+}
+
+#[test]
 fn wanted_throughput_between_bounds_is_tried_itself() {
     let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
     let floor = ThroughputFloor::FramesPerSecond(Load::new(500_000.0));

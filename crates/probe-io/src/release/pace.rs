@@ -40,7 +40,7 @@ pub(super) struct ReleasePace {
 
 impl ReleasePace {
     /// Prepares the calling thread.
-    pub(super) fn tighten_timer_slack_once(
+    pub(super) fn prepare_thread(
         options: &ReleaseOptions,
         warm: Option<WarmRelease>,
     ) -> Result<Self, packetrig_sys::Error> {
@@ -100,7 +100,7 @@ impl ReleasePace {
     fn adjust_class(&mut self) {
         let Some(priority) = self.priority else { return };
         match self.duty.class_change(now()) {
-            // `tighten_timer_slack_once` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
+            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
             Some(PaceTurn::Rest) => drop(sched::return_to_ordinary()),
             Some(PaceTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
@@ -168,7 +168,7 @@ mod tests {
     fn waiting_never_ends_early() {
         let options = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
         std::thread::spawn(move || {
-            let mut pace = ReleasePace::tighten_timer_slack_once(&options, None).unwrap();
+            let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin_until(until).at >= until);

@@ -76,7 +76,7 @@ impl ReleaseWorker {
         let (ready, is_ready) = sync_channel(1);
         let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
-            let mut pace = ReleasePace::tighten_timer_slack_once(&options, warm)?;
+            let mut pace = ReleasePace::prepare_thread(&options, warm)?;
             // It fails only if `start_thread` has given up already; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));

@@ -4,6 +4,7 @@
 use super::MachineExamination;
 use crate::archive::CatalogueArchive;
 use crate::error::Error;
+use packetrig_plan::recording::parse_mac;
 use packetrig_server::{ResultArchive, ResultQuery};
 use packetrig_sys::{kernel, private_files};
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ impl AddressMask {
         let kind = match address.parse::<IpAddr>() {
             Ok(IpAddr::V4(_)) => "ipv4",
             Ok(IpAddr::V6(_)) => "ipv6",
-            Err(_) if is_mac(address) => "mac",
+            Err(_) if parse_mac(address).is_some() => "mac",
             Err(_) => match address.rsplit_once(':') {
                 // An IPv4 address with a port.
                 Some((host, port)) if host.parse::<std::net::Ipv4Addr>().is_ok() => {
@@ -108,12 +109,6 @@ impl AddressMask {
         let next = self.names.len() + 1;
         self.names.entry(address.to_owned()).or_insert_with(|| format!("{kind}-{next}")).clone()
     }
-}
-
-fn is_mac(text: &str) -> bool {
-    // Times such as 10:15:00 have three parts, and addresses of IPv6 with six are read before this.
-    let parts: Vec<&str> = text.split(':').collect();
-    parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && u8::from_str_radix(part, 16).is_ok())
 }
 
 /// A hardware address that is a list of six bytes.

@@ -49,7 +49,8 @@ pub(super) struct SeenDirection {
 }
 
 impl SeenDirection {
-    /// Returns whether a packet is a better landmark of its part than the present one.
+    /// Returns whether the content number of a packet is smaller than that of the current landmark, so that meters which see the same
+    /// packets choose the same one. The first packet after a silence is never replaced.
     pub(super) const fn is_smaller(&self, packet: &PacketInfo) -> bool {
         let latest = &self.landmarks[0];
         packet.content < latest.content && !latest.is_first()

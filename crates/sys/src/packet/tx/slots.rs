@@ -9,8 +9,9 @@ use std::sync::atomic::Ordering;
 const TO_VNET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
 pub(super) const VNET: usize = 10;
 pub(super) const TO_FRAME: usize = TO_VNET + VNET;
-/// Offsets of two lengths: in the slot's header that of `virtio_net_hdr` and frame, in `virtio_net_hdr` that of the bytes to copy.
+/// Offset in the slot of the length of `virtio_net_hdr` and frame together.
 pub(super) const AT_LENGTH: usize = 4;
+/// Offset in the slot of the field of `virtio_net_hdr` with the number of bytes to copy.
 pub(super) const AT_COPIED: usize = TO_VNET + 2;
 /// More than this is not copied: the kernel may not find so much memory in one piece.
 const MAX_COPIED: usize = 16_384;
