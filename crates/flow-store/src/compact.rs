@@ -1,7 +1,7 @@
 //! Compaction: small finished files of one hour become one larger file, with row groups of full size.
 //!
 //! Only files that packetrig wrote with the columns of this version are joined. Their rows are read and written again, in the order of
-//! their start. The new file takes the place of the old ones at once (`super::replacement`), so queries and writers may
+//! their start within each row group. The new file takes the place of the old ones at once (`super::replacement`), so queries and writers may
 //! use the directory meanwhile.
 //!
 //! Invariant: every row of the joined files is in the new one, and the old ones are removed only after that is on the disk.
@@ -20,6 +20,7 @@ use super::replacement::{self, ReplacementNote};
 use super::row_group::EncodedGroup;
 use super::scan::open_parquet;
 use super::table_lock::lock_table_alone;
+use super::walk::files_below;
 use packetrig_sys::private_files;
 use parquet::file::reader::FileReader as _;
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -67,7 +68,7 @@ pub fn compact_files(
         return Err(Error::Nothing { path: directory.to_owned() });
     }
     for (_, place) in tables.iter().filter(|(_, place)| place.is_dir()) {
-        // What a killed compaction left is finished first: its old files would be joined a second time.
+        // What a killed compaction left is finished first, unless a query is reading: then its hours are left alone below.
         replacement::finish_replacements(place)?;
     }
     // Collectors that are started again count the rows of files that are newer than this: such files must stay as they are.
@@ -131,7 +132,7 @@ fn batch_files(files: Vec<FinishedFacts>, file_bytes: u64) -> Vec<Vec<FinishedFa
     let mut batch: Vec<FinishedFacts> = Vec::new();
     let mut bytes = 0;
     for file in files {
-        // The limit is that of finished files, so that a joined file is not joined again.
+        // A bound on what is read. The joined file is often smaller, and may be joined again with later ones.
         if bytes + file.bytes > file_bytes {
             all.push(std::mem::take(&mut batch));
             bytes = 0;
@@ -228,6 +229,11 @@ impl FileSet<'_> {
         };
         // From here on no reader is at work, and none begins: what it lists is what it reads.
         let _alone = lock_table_alone(&self.place).map_err(Error::file("lock", &self.place))?;
+        // A note is left if a query was reading when the work of a killed compaction was to be finished, or if another one was killed
+        // since. Its new file has the rows of others here, so a set with any of them could hold them twice.
+        if !files_below(self.partition, &replacement::is_note)?.is_empty() {
+            return Ok(false);
+        }
         // Retention in another process may have removed some; they must not come back.
         if !self.files.iter().all(FinishedFacts::is_unchanged) || !goes_on(ReplacementStep::Written) {
             return Ok(false);

@@ -62,7 +62,7 @@ impl RetentionKeeper {
         self.written = self.written.saturating_add(bytes);
         // Other programs write and remove files, too, so the list is read again now and then.
         let is_old = self.scanned.is_none_or(|scanned| now.since(scanned) >= RESCAN);
-        if is_old || self.exceeded_limit(0).is_some() {
+        if is_old || self.exceeded_limit(self.free_bytes()).is_some() {
             self.found.rescan(&self.directory)?;
             self.scanned = Some(now);
             // Everything that was written before is found on the disk now.
@@ -71,27 +71,34 @@ impl RetentionKeeper {
         self.remove_oldest_files()
     }
 
-    /// The limit that removes the oldest file, if there is one. `freed` bytes were removed in this pass.
-    fn exceeded_limit(&self, freed: u64) -> Option<ExceededLimit> {
+    /// Free bytes of the disk; `None` without a limit on them.
+    fn free_bytes(&self) -> Option<u64> {
+        self.limits.free.and_then(|_| disk::free_bytes(&self.directory).ok())
+    }
+
+    /// The limit that removes the oldest file, if there is one. `free`: free bytes of the disk, with what this pass has removed.
+    fn exceeded_limit(&self, free: Option<u64>) -> Option<ExceededLimit> {
         let stored = StoredAmounts {
             bytes: self.found.total_bytes().saturating_add(self.written),
             oldest_ns: Some(self.found.files.front()?.latest_ns),
             now_ns: clock::wall_clock_ns(),
         };
-        self.limits.exceeded_by(&stored, || {
-            // A file that a query still reads gives its space back later, so what this pass has removed counts as free.
-            Some(disk::free_bytes(&self.directory).ok()?.saturating_add(freed))
-        })
+        self.limits.exceeded_by(&stored, || free)
     }
 
     fn remove_oldest_files(&mut self) -> Result<(), Error> {
-        let mut freed = 0_u64;
-        while let Some(why) = self.exceeded_limit(freed)
+        self.remove_files_beyond_limits(self.free_bytes())
+    }
+
+    /// `free` is read once for all removals: a file that a query still reads gives its space back later, and one that has given it back
+    /// must not count twice.
+    fn remove_files_beyond_limits(&mut self, mut free: Option<u64>) -> Result<(), Error> {
+        while let Some(why) = self.exceeded_limit(free)
             && let Some(oldest) = self.found.files.pop_front()
         {
             match fs::remove_file(&oldest.path) {
                 Ok(()) => {
-                    freed = freed.saturating_add(oldest.bytes);
+                    free = free.map(|free| free.saturating_add(oldest.bytes));
                     self.removed.count_file(oldest.bytes, oldest.flow_records(), why);
                     remove_empty_partition(&oldest.path);
                 }
@@ -131,11 +138,11 @@ pub fn files_to_remove(directory: &Path, limits: RetentionLimits) -> Result<Vec<
     // The same decisions as for removal, so that a dry run shows what will happen.
     let mut keeper = scanned_keeper(directory, limits)?;
     let mut to_remove = Vec::new();
-    let mut freed = 0_u64;
-    while let Some(why) = keeper.exceeded_limit(freed)
+    let mut free = keeper.free_bytes();
+    while let Some(why) = keeper.exceeded_limit(free)
         && let Some(oldest) = keeper.found.files.pop_front()
     {
-        freed = freed.saturating_add(oldest.bytes);
+        free = free.map(|free| free.saturating_add(oldest.bytes));
         to_remove.push(FileToRemove {
             bytes: oldest.bytes,
             records: oldest.flow_records(),

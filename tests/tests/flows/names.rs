@@ -60,6 +60,14 @@ fn names_group_and_select_as_their_addresses_do() {
     let of_system = bytes_by("src-asn", "src asn 64501 and src as name second", both, directory.path());
     let second = bytes_of(&addresses, |at| at[..2] == [198, 19] && (1..4).contains(&at[2]));
     assert_eq!(of_system, [(Value::from(64_501), second)]);
+    // Addresses without a system have number 0, in filters as in groups.
+    let first = write(files.path(), "first.tsv", RANGES.lines().next().unwrap());
+    let some: &[&Path] = &[&first];
+    let all = bytes_by("src-asn", "any", some, directory.path());
+    let of_none: Vec<_> = all.iter().filter(|(number, _)| *number == Value::from(0)).cloned().collect();
+    assert_eq!(of_none.len(), 1);
+    assert_eq!(bytes_by("src-asn", "src asn 0", some, directory.path()), of_none);
+    assert_eq!(bytes_by("src-asn", "src asn > 0", some, directory.path()).len(), all.len() - 1);
     let by_name = bytes_by("src-ip", "src name in [b 'one host']", both, directory.path());
     assert_eq!(
         by_name.iter().map(|(_, bytes)| bytes).sum::<u64>(),

@@ -125,7 +125,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     pub(super) fn new(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Self {
         let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
         let mut of_collector = options.collector.clone();
-        of_collector.session.epoch_ns = clock::wall_clock_ns().saturating_sub(collector_clock_ns());
+        of_collector.session.epoch_ns = epoch_ns;
         Self {
             collector: FlowCollector::new(of_collector),
             gather: FlowGatherer::new(options.gather),

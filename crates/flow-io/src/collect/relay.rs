@@ -125,8 +125,13 @@ impl RelayQueue {
         if block.parts.is_empty() {
             return;
         }
+        let count = block.parts.len() as u64;
+        // Before the copy: a target that is behind costs the listener nothing.
+        if self.queue.is_full() {
+            add_to_counter(&self.counters.dropped, count);
+            return;
+        }
         let lengths: Vec<usize> = block.parts.iter().map(|(_, length)| *length).collect();
-        let count = lengths.len() as u64;
         // The listener never waits: a slow target must not make the kernel drop what the collector should store.
         if self.queue.try_send(RelayedDatagrams { bytes: block.bytes.clone(), lengths }).is_err() {
             add_to_counter(&self.counters.dropped, count);
@@ -152,8 +157,8 @@ pub(super) fn start_relay(
     // One address, looked up once: a name that changes later needs a restart.
     let address = found.next().ok_or_else(|| failed(std::io::Error::other("the name has no address")))?;
     // A relay to one of our own ports would send each datagram round for ever.
-    let own_ports = listen.iter().filter(|listen| listen.transport == MessageTransport::Udp);
-    if own_ports.map(|listen| listen.address.port()).any(|port| port == address.port()) && is_local(address) {
+    let mut own = listen.iter().filter(|listen| listen.transport == MessageTransport::Udp);
+    if own.any(|listen| reaches_listener(address, listen.address)) && is_local(address) {
         return Err(Error::RelayLoop(target.to_string()));
     }
     // The kernel chooses the source address by its route to the target.
@@ -172,7 +177,13 @@ pub(super) fn start_relay(
     Ok(RunningRelay { queue: RelayQueue { queue, counters: Arc::clone(&counters) }, counters, thread })
 }
 
-/// Returns whether the address is one of this machine: only such a one can be bound.
+/// Returns whether a datagram to this target may reach this listener, if the target is on this machine.
+fn reaches_listener(target: SocketAddr, listener: SocketAddr) -> bool {
+    let (to, own) = (target.ip().to_canonical(), listener.ip().to_canonical());
+    target.port() == listener.port() && (to == own || own.is_unspecified() || to.is_unspecified())
+}
+
+/// Returns whether the address is one of this machine. With few exceptions, only such a one can be bound.
 fn is_local(address: SocketAddr) -> bool {
     UdpSocket::bind((address.ip(), 0)).is_ok()
 }
@@ -259,6 +270,8 @@ mod tests {
         let error = start_relay(&target, &listen("udp://0.0.0.0:4739")).unwrap_err();
         assert!(matches!(error, Error::RelayLoop(_)), "{error}");
         drop(start_relay(&target, &listen("tcp://0.0.0.0:4739")).unwrap());
+        // Another collector of this machine may listen at another of its addresses.
+        drop(start_relay(&target, &listen("udp://127.0.0.2:4739")).unwrap());
         for wrong in ["tcp://127.0.0.1:1", "udp://127.0.0.1", "a.ipfix/x"] {
             assert!(wrong.parse::<RelayTarget>().is_err(), "{wrong}");
         }

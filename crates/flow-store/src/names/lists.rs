@@ -4,12 +4,15 @@ use super::csv::{CsvRecord, csv_records};
 use super::{AutonomousSystem, FlowNames, NamesFault, RangeList};
 use crate::filter::AddressPrefix;
 use crate::protocols::protocol_number;
+use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr};
 
 const KNOWN: &str = "it is none of: an MMDB database, the TSV of IPtoASN (start, end, AS, country, name), CSV of `prefix,name` or \
                      `exporter,ifindex,name`, IANA's list of services, /etc/services";
 /// Maximum number of ports of a range of a service.
 const MAX_PORTS: u16 = 1024;
+/// Longest name of a service: a range of ports has its name once for each port.
+const MAX_SERVICE_NAME: usize = 255;
 
 /// Adds the names of a text. Its first line decides what it is.
 pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
@@ -22,8 +25,7 @@ pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFau
         return add_ranges(names, text);
     }
     if first.to_ascii_lowercase().starts_with("service name,port number,transport protocol") {
-        add_service_table(names, text);
-        return Ok(());
+        return add_service_table(names, text);
     }
     if service_line(first).is_some() {
         return add_service_lines(names, text);
@@ -147,6 +149,7 @@ fn read_exporter(text: &str) -> Result<Option<[u8; 16]>, AddrParseError> {
 }
 
 fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
+    let mut interfaces = BTreeMap::new();
     for record in csv_records(text) {
         let [exporter, number, name, ..] = &record.fields[..] else {
             return Err(NamesFault::at_line(record.line, "a line is `exporter,ifindex,name`"));
@@ -163,26 +166,48 @@ fn add_interfaces(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
         let number = number.parse().map_err(|_| {
             NamesFault::at_line(record.line, format!("`{number}` is not the number of an interface"))
         })?;
-        names.interfaces.insert((exporter, number), name.as_str().into());
+        interfaces.insert((exporter, number), name.as_str().into());
     }
+    if interfaces.is_empty() {
+        return Err(NamesFault::new("it has a heading and no line"));
+    }
+    names.interfaces.extend(interfaces);
     Ok(())
 }
 
 /// IANA's list: service name, port or range, protocol, description and more.
-fn add_service_table(names: &mut FlowNames, text: &str) {
+fn add_service_table(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
+    let mut services = ServiceNames::new();
     for record in csv_records(text).skip(1) {
         let [name, ports, protocol, ..] = &record.fields[..] else { continue };
         // The list also has reserved ports without a name, and services without a port.
-        let Some(protocol) = protocol_number(protocol).filter(|_| !name.is_empty()) else { continue };
+        let Some(protocol) = protocol_number(protocol).filter(|_| is_service_name(name)) else { continue };
         let (first, last) = ports.split_once('-').unwrap_or((ports, ports));
         let (Ok(first), Ok(last)) = (first.parse::<u16>(), last.parse::<u16>()) else { continue };
         if last.saturating_sub(first) < MAX_PORTS {
             for port in first..=last {
                 // Some ports have several names: the first one is the preferred one.
-                names.services.entry((protocol, port)).or_insert_with(|| name.as_str().into());
+                services.entry((protocol, port)).or_insert_with(|| name.as_str().into());
             }
         }
     }
+    add_services(names, services)
+}
+
+/// Names of services by protocol and port.
+type ServiceNames = BTreeMap<(u8, u16), Box<str>>;
+
+fn is_service_name(name: &str) -> bool {
+    (1..=MAX_SERVICE_NAME).contains(&name.len())
+}
+
+/// Adds the services of a file. Where files differ, the later one decides.
+fn add_services(names: &mut FlowNames, services: ServiceNames) -> Result<(), NamesFault> {
+    if services.is_empty() {
+        return Err(NamesFault::new("no line has a service with a port"));
+    }
+    names.services.extend(services);
+    Ok(())
 }
 
 /// Name, port and protocol of a line of /etc/services.
@@ -194,6 +219,7 @@ fn service_line(line: &str) -> Option<(&str, u16, u8)> {
 }
 
 fn add_service_lines(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
+    let mut services = ServiceNames::new();
     for (line, row) in (1..).zip(text.lines()) {
         let content = row.split('#').next().unwrap_or("").trim();
         if content.is_empty() {
@@ -204,9 +230,10 @@ fn add_service_lines(names: &mut FlowNames, text: &str) -> Result<(), NamesFault
         if !is_service {
             return Err(NamesFault::at_line(line, "a line is `name port/protocol`"));
         }
-        if let Some((name, port, protocol)) = service_line(content) {
-            names.services.entry((protocol, port)).or_insert_with(|| name.into());
+        if let Some((name, port, protocol)) = service_line(content).filter(|(name, ..)| is_service_name(name))
+        {
+            services.entry((protocol, port)).or_insert_with(|| name.into());
         }
     }
-    Ok(())
+    add_services(names, services)
 }

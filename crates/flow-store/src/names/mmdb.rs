@@ -83,8 +83,11 @@ impl<'a> Database<'a> {
             return Err(NamesFault::new("the MMDB database is damaged: its tree is longer than the file"));
         };
         let node_count = tree.len() / node_bytes;
-        // A database without this member is an old one of IPv4 alone.
-        let is_v6 = number("ip_version") == Some(6);
+        let is_v6 = match number("ip_version") {
+            Some(4) => false,
+            Some(6) => true,
+            _ => return Err(damaged()),
+        };
         Ok(Some(Self { tree, values: &values[SEPARATOR..], node_count, node_bytes, is_v6 }))
     }
 
@@ -94,9 +97,9 @@ impl<'a> Database<'a> {
             database: self,
             found: FoundRanges::default(),
             entries: HashMap::new(),
-            // Each node once, and the nodes above IPv4 again.
+            // Each node once. A few more do no harm, and a loop ends there.
             visits_left: self.node_count + 128,
-            // Values share their parts by pointers, but the parts of all leaves are still fewer than bytes.
+            // Real databases have about six parts for each byte, because leaves share values by pointers.
             parts_left: MAX_PARTS.saturating_add(self.values.len().saturating_mul(16)),
         };
         let root = if self.node_count == 0 { TreeRecord::Nothing } else { TreeRecord::Node(0) };
@@ -169,7 +172,7 @@ impl TreeWalk<'_> {
         place: TreePlace,
         except: Option<TreeRecord>,
     ) -> Result<(), NamesFault> {
-        // A list and no recursion: a damaged tree may be deep.
+        // A list, so that the depth of the tree takes no stack.
         let mut waiting = vec![(record, place)];
         while let Some((record, place)) = waiting.pop() {
             match record {
@@ -184,7 +187,7 @@ impl TreeWalk<'_> {
                     })?;
                     let length = place.length + 1;
                     let one = TreePlace { bits: place.bits | 1 << (128 - length), length };
-                    // The one is pushed first, so the zero is taken first, and ranges come in the order of addresses.
+                    // The one is pushed first, so the zero is taken first. Ranges that are nearly in order are sorted quickly.
                     waiting.push((self.database.record_of(node, 1), one));
                     waiting.push((self.database.record_of(node, 0), TreePlace { length, ..place }));
                 }

@@ -53,6 +53,14 @@ fn later_file_decides_where_both_name_an_address() {
 }
 
 #[test]
+fn later_service_file_decides_and_first_name_within_one() {
+    let first = b"domain 53/udp\nhttps 443/tcp\nsecond 443/tcp\n";
+    let names = names_from(&[first, b"mine 53/udp\n"]);
+    let service = |protocol, port| names.services.get(&(protocol, port)).map(|name| &**name);
+    assert_eq!((service(17, 53), service(6, 443)), (Some("mine"), Some("https")));
+}
+
+#[test]
 fn prefix_list_takes_the_longest_prefix() {
     let text = "prefix,name\n198.18.0.0/15,all\n\"198.18.7.0/24\",\"customer a\"\n2001:2::/48,six\n198.18.7.9,host\n";
     let names = names_from(&[text.as_bytes()]);

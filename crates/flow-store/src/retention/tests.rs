@@ -100,6 +100,19 @@ fn disk_short_of_room_removes_files() {
 }
 
 #[test]
+fn missing_space_is_freed_once() {
+    let directory = tempfile::tempdir().unwrap();
+    (1..=4).for_each(|second| store(directory.path(), &[second]));
+    let bytes = total_bytes(directory.path()) / 4;
+    // One and a half files are missing, so two go, whatever else uses the disk.
+    let free = 1 << 30;
+    let limits = RetentionLimits { free: Some(free + bytes * 3 / 2), ..RetentionLimits::default() };
+    let mut keeper = scanned_keeper(directory.path(), limits).unwrap();
+    keeper.remove_files_beyond_limits(Some(free)).unwrap();
+    assert_eq!((keeper.removed.files, keeper.removed.for_free), (2, 2));
+}
+
+#[test]
 fn sink_stays_within_its_limit() {
     let directory = tempfile::tempdir().unwrap();
     let most = 400_000;

@@ -138,7 +138,7 @@ pub(super) fn compare_within(
         ..CompareAnswer::default()
     };
     answer.uncompared_rate = uncompared_rate(&answer, &counted, question.order);
-    let sums = join_sides(&terms, sides, question, counted)?;
+    let sums = join_sides(&terms, sides, question, counted, &mut answer)?;
     answer.rank_changes(question, sums);
     Ok(answer)
 }
@@ -162,6 +162,8 @@ fn uncompared_rate(answer: &CompareAnswer, counted: &[CountedGroups; 2], order: 
 }
 
 type SideSums = BTreeMap<Box<[u8]>, [GroupTotals; 2]>;
+/// The same; `None` where a side has not counted the group yet.
+type KnownSums = BTreeMap<Box<[u8]>, [Option<GroupTotals>; 2]>;
 
 /// The sums of all candidates on both sides.
 fn join_sides(
@@ -169,18 +171,17 @@ fn join_sides(
     sides: [&ComparedSide<'_>; 2],
     question: &CompareQuestion,
     counted: [CountedGroups; 2],
+    answer: &mut CompareAnswer,
 ) -> Result<SideSums, Error> {
     let are_complete = counted.each_ref().map(is_complete);
-    let mut sums = SideSums::new();
-    let mut is_known: BTreeMap<Box<[u8]>, [bool; 2]> = BTreeMap::new();
+    let mut sums = KnownSums::new();
     for (side, counted) in counted.into_iter().enumerate() {
         for (key, has) in counted.largest {
-            is_known.entry(key.clone()).or_default()[side] = true;
-            sums.entry(key).or_default()[side] = has.sum;
+            sums.entry(key).or_default()[side] = Some(has.sum);
         }
     }
     for side in [0, 1] {
-        let unknown = is_known.iter().filter(|(_, known)| !known[side]).map(|(key, _)| key.clone());
+        let unknown = sums.iter().filter(|(_, known)| known[side].is_none()).map(|(key, _)| key.clone());
         let unknown: Vec<_> = unknown.collect();
         // A group that a complete list does not have has no records.
         if are_complete[side] || unknown.is_empty() {
@@ -189,11 +190,12 @@ fn join_sides(
         let ComparedSide { files, filter, .. } = sides[side];
         let grouping = &question.grouping;
         let found = sums_of_groups(&ListedGroups { terms, files, filter, grouping, keys: &unknown })?;
-        for (key, has) in unknown.into_iter().zip(found) {
-            sums.entry(key).or_default()[side] = has.sum;
+        answer.files_have_changed |= found.scanned != answer.totals[side];
+        for (key, has) in unknown.into_iter().zip(found.sums) {
+            sums.entry(key).or_default()[side] = Some(has.sum);
         }
     }
-    Ok(sums)
+    Ok(sums.into_iter().map(|(key, sums)| (key, sums.map(Option::unwrap_or_default))).collect())
 }
 
 impl CompareAnswer {

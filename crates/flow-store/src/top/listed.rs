@@ -4,12 +4,13 @@ use super::{COLUMNS, GroupSum, GroupTotals, TopScan};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::grouping::FlowGrouping;
+use crate::key_hash::KeyHashes;
 use crate::scan::{RowChunk, ScanTerms, count_records};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// The groups that are asked for, by key, with their places in the answer.
-type ListedKeys = HashMap<Box<[u8]>, usize>;
+type ListedKeys = HashMap<Box<[u8]>, usize, KeyHashes>;
 
 /// Groups that are asked for by their keys, and the records that are counted.
 pub(super) struct ListedGroups<'a> {
@@ -37,53 +38,69 @@ impl TimeSteps {
     }
 }
 
+/// What was counted, and the sum of all records that were read for it: another one than before means that files have changed.
+pub(super) struct ListedSums<T> {
+    pub(super) sums: Vec<T>,
+    pub(super) scanned: GroupSum,
+}
+
 /// The sum of each listed group over the records that a filter selects.
-pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<Vec<GroupSum>, Error> {
+pub(super) fn sums_of_groups(groups: &ListedGroups<'_>) -> Result<ListedSums<GroupSum>, Error> {
     let none = vec![GroupSum::default(); groups.keys.len()];
-    let counted = count_listed(groups, &none, |sums, place, has| {
+    let ListedSums { sums: counted, scanned } = count_listed(groups, &none, |sums, place, has| {
         sums[place].add_sum(has);
     })?;
-    Ok(counted.into_iter().fold(none, |mut all, more| {
+    let sums = counted.into_iter().fold(none, |mut all, more| {
         all.iter_mut().zip(more).for_each(|(sum, more)| sum.merge_sum(more));
         all
-    }))
+    });
+    Ok(ListedSums { sums, scanned })
 }
 
 /// The sums of each listed group in each step, by the starts of flows.
 pub(super) fn series_of_groups(
     groups: &ListedGroups<'_>,
     steps: TimeSteps,
-) -> Result<Vec<Vec<GroupTotals>>, Error> {
+) -> Result<ListedSums<Vec<GroupTotals>>, Error> {
     let none = vec![vec![GroupTotals::default(); steps.count]; groups.keys.len()];
-    let counted = count_listed(groups, &none, |series, place, has| {
+    let ListedSums { sums: counted, scanned } = count_listed(groups, &none, |series, place, has| {
         // `first_ns` of a single record is the start of its flow.
         if let Some(step) = steps.step_of(has.first_ns) {
             series[place][step].add_totals(has.sum);
         }
     })?;
-    Ok(counted.into_iter().fold(none, |mut all, more| {
+    let sums = counted.into_iter().fold(none, |mut all, more| {
         for (sum, more) in all.iter_mut().flatten().zip(more.into_iter().flatten()) {
             sum.add_totals(more);
         }
         all
-    }))
+    });
+    Ok(ListedSums { sums, scanned })
 }
 
 fn count_listed<C: Clone + Send + Sync>(
     groups: &ListedGroups<'_>,
     empty: &C,
     add: impl Fn(&mut C, usize, GroupSum) + Sync,
-) -> Result<Vec<C>, Error> {
+) -> Result<ListedSums<C>, Error> {
     let &ListedGroups { terms, files, filter, grouping, keys } = groups;
     let listed: ListedKeys = keys.iter().cloned().zip(0..).collect();
     let scan = TopScan { grouping, filter, reverse: filter.to_reversed() };
     let wanted = [&grouping.needed_columns()[..], &COLUMNS[..]].concat();
-    let count = |counter: &mut C, chunk: &RowChunk, rows: &[usize]| {
+    let count = |(scanned, counter): &mut (GroupSum, C), chunk: &RowChunk, rows: &[usize]| {
         scan.count_chunk(chunk, rows, &mut |key: &[u8], has: GroupSum| {
+            scanned.add_sum(has);
             if let Some(&place) = listed.get(key) {
                 add(counter, place, has);
             }
         });
     };
-    count_records(terms, files, &scan.selection(), &wanted, || empty.clone(), count)
+    let new_counter = || (GroupSum::default(), empty.clone());
+    let counted = count_records(terms, files, &scan.selection(), &wanted, new_counter, count)?;
+    let mut found = ListedSums { sums: Vec::with_capacity(counted.len()), scanned: GroupSum::default() };
+    for (scanned, counter) in counted {
+        found.scanned.merge_sum(scanned);
+        found.sums.push(counter);
+    }
+    Ok(found)
 }

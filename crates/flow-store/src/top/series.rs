@@ -1,6 +1,6 @@
 //! How the largest groups change over time.
 
-use super::listed::{ListedGroups, TimeSteps, series_of_groups};
+use super::listed::{ListedGroups, ListedSums, TimeSteps, series_of_groups};
 use super::{GroupTotals, MAX_GROUPS, TopAnswer, TopQuestion, count_groups, to_answer};
 use crate::Error;
 use crate::filter::FlowFilter;
@@ -46,11 +46,12 @@ pub fn top_series(
         return Err(NoSeries::TooManySeries(question.most));
     }
     let terms = ScanTerms::default();
-    let counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
+    let mut counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
     let steps = steps_of(counted.total.first_ns, counted.total.last_ns, step)?;
     let keys: Vec<_> = counted.largest.iter().map(|(key, _)| key.clone()).collect();
     let listed = ListedGroups { terms: &terms, files, filter, grouping: &question.grouping, keys: &keys };
-    let mut series = series_of_groups(&listed, steps)?;
+    let ListedSums { sums: mut series, scanned } = series_of_groups(&listed, steps)?;
+    counted.has_changed |= scanned != counted.total;
     // Flows last beyond their starts: the steps behind the last start are empty.
     let used = series.iter().filter_map(|sums| sums.iter().rposition(|sum| *sum != GroupTotals::default()));
     let used = used.max().map_or(0, |last| last + 1);

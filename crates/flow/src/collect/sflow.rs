@@ -66,7 +66,8 @@ impl SflowState {
 
     /// The agent was started again: its samples are numbered anew.
     pub(super) fn forget_samplers(&mut self) {
-        self.samplers = SamplerTable::default();
+        // Losses of the former run stay counted.
+        self.samplers.give_up_all();
     }
 
     /// Forgets the counters of one interface, or all samplers. Returns whether there was something.

@@ -1,7 +1,7 @@
 //! `packetrig flows compare`.
 
 use super::top::name_grouping;
-use super::values::{group_json, group_text, or_dash};
+use super::values::{group_json, group_text, or_dash, sampling_remark};
 use crate::args::CompareFlows as Arguments;
 use crate::error::Error;
 use crate::numbers::{format_count, format_scaled};
@@ -40,6 +40,10 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     write_changes(arguments, &question, &answer, output);
     if answer.files_have_changed {
         print_remark(CHANGED);
+    }
+    let sampled_records = answer.totals.iter().map(|total| total.sampled_records).sum();
+    if let Some(remark) = sampling_remark(sampled_records) {
+        print_remark(format_args!("compare: {remark}"));
     }
     if let Some(rate) = answer.uncompared_rate {
         let unit = rate_unit(question.order);

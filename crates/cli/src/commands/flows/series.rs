@@ -64,13 +64,14 @@ fn for_each_step(found: &TopSeries, mut each: impl FnMut(u64, &[GroupValue], Gro
         for (group, sums) in found.top.groups.iter().zip(&found.series) {
             each(at_ns, &group.values, sums[step]);
         }
-        at_ns += found.step_ns;
+        // The step behind the last one may be beyond the largest time.
+        at_ns = at_ns.saturating_add(found.step_ns);
     }
 }
 
-/// An amount in one step, or a number of steps, as a rate.
-fn rate_in(found: &TopSeries, amount: u64, steps: u64) -> f64 {
-    let rate = amount as f64 * NANOS_PER_SECOND / (found.step_ns * steps) as f64;
+/// An amount in one step, as a rate.
+fn rate_in(found: &TopSeries, amount: u64) -> f64 {
+    let rate = amount as f64 * NANOS_PER_SECOND / found.step_ns as f64;
     // Three decimals: more would only be noise of binary fractions.
     (rate * 1000.0).round() / 1000.0
 }
@@ -88,8 +89,8 @@ fn step_object(
         ("flows", sum.flows.into()),
         ("packets", sum.packets.into()),
         ("bytes", sum.bytes.into()),
-        ("packets_per_second", rate_in(found, sum.packets, 1).into()),
-        ("bits_per_second", rate_in(found, sum.bytes.saturating_mul(8), 1).into()),
+        ("packets_per_second", rate_in(found, sum.packets).into()),
+        ("bits_per_second", rate_in(found, sum.bytes.saturating_mul(8)).into()),
     ];
     let numbers = numbers.map(|(name, value)| (name.to_owned(), value));
     Value::Object([("start_ns".to_owned(), at_ns.into())].into_iter().chain(values).chain(numbers).collect())
@@ -107,8 +108,8 @@ fn step_csv(
         sum.flows.to_string(),
         sum.packets.to_string(),
         sum.bytes.to_string(),
-        rate_in(found, sum.packets, 1).to_string(),
-        rate_in(found, sum.bytes.saturating_mul(8), 1).to_string(),
+        rate_in(found, sum.packets).to_string(),
+        rate_in(found, sum.bytes.saturating_mul(8)).to_string(),
     ];
     [at_ns.to_string()].into_iter().chain(values).chain(numbers).collect::<Vec<_>>().join(",")
 }
@@ -137,7 +138,7 @@ fn series_table(question: &TopQuestion, found: &TopSeries) -> String {
         // The first of several equal steps.
         let greatest =
             sums.iter().enumerate().rev().max_by_key(|(_, sum)| amount(**sum)).map_or(0, |(step, _)| step);
-        let rate = rate_in(found, sums.get(greatest).copied().map_or(0, amount), 1);
+        let rate = rate_in(found, sums.get(greatest).copied().map_or(0, amount));
         let blocks = sums.chunks(joined).map(|some| Some(some.iter().map(|sum| amount(*sum) as f64).sum()));
         values
             .chain([

@@ -6,7 +6,7 @@ use crate::filter::condition::{ConditionOperand, ValueTest};
 use crate::filter::error::FilterError;
 use crate::filter::expression::FilterExpression;
 use crate::filter::ranges::{RangeSet, ValueRange};
-use crate::names::{AddressTable, NameKind, country_code};
+use crate::names::{AddressTable, AutonomousSystem, NameKind, country_code};
 use std::collections::BTreeMap;
 
 const EXPORTER: &str = "exporterIPv6Address";
@@ -40,8 +40,14 @@ impl FilterParser<'_> {
         if kind == NameKind::AsNumber {
             let wanted = self.parse_wanted(subject)?;
             let systems = &self.names.systems;
-            let ranges = systems.ranges_where(|system| wanted.set.contains(system.number.into()));
-            return Ok(addresses_in(subject, ranges, wanted.is_negated));
+            let is_wanted = |system: &AutonomousSystem| wanted.set.contains(system.number.into());
+            // Addresses without a system have number 0, as in groups and columns: all but those of other systems.
+            let found = if wanted.set.contains(0) {
+                RangeSet::new(systems.ranges_where(|system| !is_wanted(system))).complement()
+            } else {
+                RangeSet::new(systems.ranges_where(is_wanted))
+            };
+            return Ok(addresses_in(subject, found, wanted.is_negated));
         }
         let first = self.next;
         let wanted = self.parse_wanted_texts(subject)?;
@@ -124,14 +130,17 @@ impl FilterParser<'_> {
                 ]));
             }
         }
+        // Exporters with the same numbers are one condition: `uplink` may be interface 1 of a thousand routers.
+        let mut alike: BTreeMap<Vec<ValueRange>, Vec<ValueRange>> = BTreeMap::new();
         for (exporter, ranges) in numbers {
+            match exporter {
+                Some(exporter) => alike.entry(ranges).or_default().push(address_range(exporter)),
+                None => parts.push(subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)))),
+            }
+        }
+        for (ranges, exporters) in alike {
             let interface = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
-            parts.push(match exporter {
-                Some(exporter) => {
-                    FilterExpression::All(vec![column_in(EXPORTER, vec![address_range(exporter)]), interface])
-                }
-                None => interface,
-            });
+            parts.push(FilterExpression::All(vec![column_in(EXPORTER, exporters), interface]));
         }
         FilterExpression::Any(parts)
     }
@@ -166,11 +175,11 @@ fn addresses_named<T>(
     wanted: &WantedTexts,
     name: impl Fn(&T) -> &str,
 ) -> FilterExpression {
-    let ranges = table.ranges_where(|value| wanted.contains(name(value)));
-    addresses_in(subject, ranges, wanted.is_negated)
+    let found = RangeSet::new(table.ranges_where(|value| wanted.contains(name(value))));
+    addresses_in(subject, found, wanted.is_negated)
 }
 
-fn addresses_in(subject: &FilterSubject, ranges: Vec<ValueRange>, is_negated: bool) -> FilterExpression {
-    let found = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
+fn addresses_in(subject: &FilterSubject, addresses: RangeSet, is_negated: bool) -> FilterExpression {
+    let found = subject.expression_of_test(&ValueTest::Values(addresses));
     if is_negated { found.to_negated() } else { found }
 }

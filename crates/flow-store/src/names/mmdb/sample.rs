@@ -58,7 +58,6 @@ impl SampleDatabase {
             (true, _) => (range.least & u128::from(u32::MAX), length),
             _ => (range.least, length),
         };
-        // A value before it, and a pointer to it: pointers are part of what is read.
         let at = self.values.len();
         self.values.extend(value);
         let mut node = 0;

@@ -96,6 +96,8 @@ impl<'a> ValueReader<'a> {
             BOOLEAN => Some((MmdbValue::Other, head.at)),
             kind => {
                 let bytes = self.section.get(head.at..head.at.checked_add(head.size)?)?;
+                // Bytes count, too: many pointers may lead to one long text, which is checked and copied each time.
+                self.parts_left = self.parts_left.checked_sub(head.size / 16)?;
                 Some((scalar_value(kind, bytes)?, head.at + head.size))
             }
         }

@@ -117,7 +117,7 @@ impl SampleParts {
     fn read_raw_header(&mut self, part: &mut ByteReader<'_>) -> Option<()> {
         let protocol = part.read_u32()?;
         let length = usize::try_from(part.read_u32()?).ok()?;
-        // Bytes that the agent removed at the end, such as the FCS. The length above counts them.
+        // Bytes that the agent removed before it took the header: tags, outer headers, the FCS. The length above counts them.
         let _stripped = part.read_u32()?;
         let captured = usize::try_from(part.read_u32()?).ok()?;
         let header = part.read_bytes(captured)?;
@@ -141,7 +141,7 @@ impl SampleParts {
     }
 
     fn into_record(mut self, head: &FlowSampleHead, moment: &MessageTime) -> Option<FlowRecord> {
-        // The header is what was on the wire. Fields that the agent states may have been changed by it.
+        // The header is what the agent sampled; its own fields are only a part of that.
         let mut packet = self.parsed.or(self.stated)?;
         if let Some([destination, source]) = self.ethernet.filter(|_| packet.source_mac == [0; 6]) {
             (packet.destination_mac, packet.source_mac) = (destination, source);

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 const SAMPLERS: usize = 1024;
 /// Longest jump of a number that counts as a loss; a longer one is a new beginning.
 const JUMP: u32 = 1 << 24;
+/// Farthest back that a late sample may be; a number further back is a new beginning, and erases no losses.
+const LATE: u32 = 1 << 12;
 
 #[derive(Clone, Copy, Debug)]
 struct SamplerNumbers {
@@ -47,8 +49,8 @@ impl SamplerTable {
         let behind = numbers.next.wrapping_sub(head.number);
         if ahead < JUMP {
             self.lost += u64::from(ahead);
-        } else if behind < JUMP {
-            // Late: it was counted as lost. Its drops are older than those that are known.
+        } else if behind <= LATE {
+            // Late: most likely it was counted as lost. Its drops are older than those that are known.
             self.lost = self.lost.saturating_sub(1);
             return 0;
         }

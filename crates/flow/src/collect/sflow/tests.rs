@@ -231,11 +231,24 @@ fn restarted_agent_loses_nothing() {
     for second in 1..10 {
         world.receive(&datagram(500 + second, 500_000 + 1000 * second, &[])).unwrap();
     }
+    // Two samples of the former run are missing, and stay so.
+    world.receive(&datagram(510, 510_000, &[sample(903)])).unwrap();
     world.receive(&datagram(1, 1000, &[sample(1)])).unwrap();
     world.receive(&datagram(2, 2000, &[sample(2)])).unwrap();
     let counts = world.collector.total_counts();
-    assert_eq!((counts.restarts, counts.lost, counts.lost_samples), (1, 0, 0));
-    assert_eq!(counts.records, 3);
+    assert_eq!((counts.restarts, counts.lost, counts.lost_samples), (1, 0, 2));
+    assert_eq!(counts.records, 4);
+}
+
+#[test]
+fn sampler_that_begins_anew_erases_no_losses() {
+    let mut world = World::new();
+    let sample = |number| flow_sample(number, 0, &[raw_header()]);
+    for (number, of_sample) in (1..).zip([100_000, 100_010, 1, 2, 3, 5]) {
+        world.receive(&datagram(number, 1000 * number, &[sample(of_sample)])).unwrap();
+    }
+    let counts = world.collector.total_counts();
+    assert_eq!((counts.restarts, counts.lost, counts.lost_samples), (0, 0, 9 + 1));
 }
 
 #[test]
