@@ -64,7 +64,7 @@ fn names_group_and_select_as_their_addresses_do() {
     let first = write(files.path(), "first.tsv", RANGES.lines().next().unwrap());
     let some: &[&Path] = &[&first];
     let all = bytes_by("src-asn", "any", some, directory.path());
-    let of_none: Vec<_> = all.iter().filter(|(number, _)| *number == Value::from(0)).cloned().collect();
+    let of_none: Vec<_> = all.iter().filter(|(number, _)| *number == 0).cloned().collect();
     assert_eq!(of_none.len(), 1);
     assert_eq!(bytes_by("src-asn", "src asn 0", some, directory.path()), of_none);
     assert_eq!(bytes_by("src-asn", "src asn > 0", some, directory.path()).len(), all.len() - 1);
