@@ -27,7 +27,7 @@ mod shares;
 mod tests;
 
 pub use collector::{
-    KnownCounts, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    KnownCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
     UnfinishedPart,
 };
 pub use controlled::{ControlledFleet, begin_run};
@@ -131,7 +131,7 @@ pub struct InheritedRun {
     /// Nodes that other controllers lead, or have ended it on: they get no message.
     pub elsewhere: BTreeSet<NodeName>,
     /// The parts of nodes that are stored already.
-    pub on_hand: Vec<(NodeName, StoredPart)>,
+    pub on_hand: Vec<StoredPart>,
 }
 
 /// What happens to the nodes of a run at its end.
@@ -379,7 +379,7 @@ fn say_every(nodes: usize, drain: Nanos) -> Nanos {
 #[derive(Debug, Default)]
 struct HasAlready {
     /// Results that are stored.
-    on_hand: Vec<(NodeName, StoredPart)>,
+    on_hand: Vec<StoredPart>,
     shares: Option<NodeShares>,
     senders: StreamSenders,
     /// Its results are taken in here. The results of a run that is only released wait for the catalogue that began it.

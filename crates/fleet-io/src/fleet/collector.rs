@@ -53,7 +53,7 @@ pub struct StoredBatch {
     /// One for each segment, in order.
     pub outcomes: Vec<Result<(), ResultStoreError>>,
     /// New state of each part of a run to which they belong.
-    pub parts: Vec<PartUpdate>,
+    pub parts: Vec<StoredPart>,
 }
 
 /// Reason why a segment was not stored.
@@ -65,11 +65,20 @@ pub enum ResultStoreError {
     Unreadable(String),
 }
 
-/// Stored part of a node in a run.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Part of a node in an attempt of a run, as far as it is stored.
+#[derive(Clone, Debug, PartialEq)]
 pub struct StoredPart {
-    /// The first number that is not stored; the node may delete what is below.
-    pub below: u64,
+    pub node: NodeName,
+    /// The run, the attempt, and the first number that is not stored. The node may delete the segments below it.
+    pub mark: StoredWatermark,
+    pub contents: PartContents,
+    /// A sentence about a result that came after its run's report: the report was written again with it.
+    pub completed: Option<String>,
+}
+
+/// Contents of a part that is stored to its end; empty before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PartContents {
     /// The node's result, when all of it is stored and it reached its end.
     pub result: Option<Arc<NodeResult>>,
     /// Present if all is stored without a result: the node did not finish.
@@ -78,8 +87,6 @@ pub struct StoredPart {
     pub doubts: Vec<String>,
     /// Captures that are still on the node.
     pub elsewhere: Vec<String>,
-    /// A sentence about a result that came after its run's report: the report was written again with it.
-    pub completed: Option<String>,
 }
 
 /// End of a node that kept no result.
@@ -129,21 +136,11 @@ impl fmt::Display for UnfinishedPart {
     }
 }
 
-/// Segments of a node were stored.
-#[derive(Clone, Debug)]
-pub struct PartUpdate {
-    pub node: NodeName,
-    /// The run, the attempt, and up to where it is stored.
-    pub mark: StoredWatermark,
-    /// Stored part that the segments belong to.
-    pub contents: StoredPart,
-}
-
 /// Event of the collector.
 #[derive(Debug)]
 pub(super) enum CollectorEvent {
     /// Segments of a node were stored.
-    Stored(Box<PartUpdate>),
+    Stored(Box<StoredPart>),
     /// Something could not be stored; it comes again.
     Trouble(String),
     /// This many segments of a node will never be stored.
@@ -300,7 +297,7 @@ fn store_together<I: ResultInlet>(
 fn confirmed_events(
     finished: Vec<(SegmentId, Result<(), ResultStoreError>)>,
     confirmed: Vec<Result<(), fabric::Error>>,
-    parts: Vec<PartUpdate>,
+    parts: Vec<StoredPart>,
 ) -> Vec<CollectorEvent> {
     let mut events = Vec::new();
     let mut stored = BTreeSet::new();

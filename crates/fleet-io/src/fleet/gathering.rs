@@ -52,7 +52,7 @@ where
                     // Refused segments do not come again, so there is nothing to wait for.
                     CollectorEvent::Refused { .. } => continue,
                 };
-                if let Some(completed) = arrival.contents.completed.clone() {
+                if let Some(completed) = arrival.completed.clone() {
                     on_completed(completed);
                 }
                 // A node that misses it gets it with the next collection.

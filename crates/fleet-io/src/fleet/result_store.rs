@@ -5,7 +5,7 @@
 mod late;
 
 use super::collector::{
-    KnownCounts, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
+    KnownCounts, PartContents, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
     UnfinishedPart,
 };
 use crate::open_run::OpenRun;
@@ -38,7 +38,7 @@ struct ResultStoreState {
     quota: RunQuota,
     page: PageChoice,
     /// Contents of parts that are whole. A part is put together once, however often its segments come again.
-    whole: BTreeMap<WholePart, StoredPart>,
+    whole: BTreeMap<WholePart, PartContents>,
 }
 
 /// A part of the current run that is stored to its end.
@@ -69,7 +69,7 @@ impl PartKey {
 
 /// State of the parts to which received segments belong.
 struct StoredParts {
-    parts: Vec<PartUpdate>,
+    parts: Vec<StoredPart>,
     /// Parts with an unreadable state, and the reasons.
     failed: BTreeMap<PartKey, String>,
 }
@@ -143,15 +143,16 @@ impl RunResultStore {
     }
 
     /// Stored parts of the current run: a controller that takes it up gets no events for them.
-    pub fn read_stored_parts(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
+    pub fn read_stored_parts(&self, record: &RunRecord) -> Vec<StoredPart> {
         let mut slot = self.lock_store();
         let mut on_hand = Vec::new();
         let run = &record.head.run;
         let attempt = record.head.attempt;
         for node in &record.nodes {
             let below = slot.catalogue.watermark(run, attempt, node).unwrap_or(0);
-            if let Ok(contents) = slot.stored_part(run, attempt, node) {
-                on_hand.push((node.clone(), StoredPart { below, ..contents }));
+            let mark = StoredWatermark { run: run.clone(), attempt, below };
+            if let Ok(contents) = slot.part_contents(run, attempt, node) {
+                on_hand.push(StoredPart { node: node.clone(), mark, contents, completed: None });
             }
         }
         on_hand
@@ -311,7 +312,7 @@ impl ResultStoreState {
         let mut failed = BTreeMap::new();
         for (key, doubts) in keys {
             let completed = completed.remove(&key).transpose();
-            match completed.and_then(|completed| self.part_update(&key, doubts, completed)) {
+            match completed.and_then(|completed| self.stored_part(&key, doubts, completed)) {
                 Ok(arrival) => parts.push(arrival),
                 Err(error) => drop(failed.insert(key, error.to_string())),
             }
@@ -319,18 +320,18 @@ impl ResultStoreState {
         StoredParts { parts, failed }
     }
 
-    fn part_update(
+    fn stored_part(
         &mut self,
         key: &PartKey,
         doubts: Vec<String>,
         completed: Option<String>,
-    ) -> Result<PartUpdate, Error> {
+    ) -> Result<StoredPart, Error> {
         let PartKey { run, attempt, node } = key;
-        let mut contents = self.stored_part(run, *attempt, node)?;
+        let mut contents = self.part_contents(run, *attempt, node)?;
         contents.doubts.extend(doubts);
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let mark = StoredWatermark { run: run.clone(), attempt: *attempt, below };
-        Ok(PartUpdate { node: node.clone(), mark, contents: StoredPart { below, completed, ..contents } })
+        Ok(StoredPart { node: node.clone(), mark, contents, completed })
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
@@ -338,7 +339,7 @@ impl ResultStoreState {
     }
 
     /// A node's part in the current run, once it is stored to its end. It is put together once.
-    fn stored_part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
+    fn part_contents(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<PartContents, Error> {
         let part = (attempt, node.clone());
         // A whole part does not change, and segments may come again long after: putting it together reads all of them.
         if let Some(known) = self.whole.get(&part) {
@@ -346,7 +347,7 @@ impl ResultStoreState {
         }
         let draft = self.under_way(run, node);
         let gathered = draft.map(|draft| draft.assemble_part(&self.catalogue, attempt, node)).transpose()?;
-        let Some(gathered) = gathered.flatten() else { return Ok(StoredPart::default()) };
+        let Some(gathered) = gathered.flatten() else { return Ok(PartContents::default()) };
         let contents = whole_part(node, gathered);
         self.whole.insert(part, contents.clone());
         Ok(contents)
@@ -364,7 +365,7 @@ fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
 }
 
 /// Makes the controller's view of a part that is stored to its end.
-fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
+fn whole_part(node: &NodeName, gathered: GatheredPart) -> PartContents {
     let cut_short = gathered.result.is_none().then(|| unfinished_part(&gathered));
     let GatheredPart { mut result, mut doubts, elsewhere, .. } = gathered;
     // The segments were sealed by this node. A result that names another node would count as that node's.
@@ -372,7 +373,7 @@ fn whole_part(node: &NodeName, gathered: GatheredPart) -> StoredPart {
         doubts.push(format!("{node}: its result names node `{}` instead", result.node));
         result.node.clone_from(&node.0);
     }
-    StoredPart { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..StoredPart::default() }
+    PartContents { result: result.map(Arc::new), cut_short, doubts, elsewhere }
 }
 
 /// Message about a node that has used up its share, at its first refused segment; the catalogue counts the others.

@@ -1,6 +1,6 @@
 //! Services of a run on a fleet beside its machine: the run's record, the collector, the clocks of its nodes.
 
-use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector, StoredPart};
+use super::collector::{CollectorEvent, KnownCounts, SegmentCollector, StoredPart};
 use super::findings::ReportedFindings;
 use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
@@ -111,12 +111,9 @@ impl<'a> FleetRunServices<'a> {
     }
 
     /// Takes in the stored results of an attempt that another controller began.
-    pub(super) fn add_stored(&mut self, attempt: u32, on_hand: Vec<(NodeName, StoredPart)>) {
+    pub(super) fn add_stored(&mut self, attempt: u32, on_hand: Vec<StoredPart>) {
         self.attempt = attempt;
-        for (node, contents) in on_hand {
-            let mark = StoredWatermark { run: self.run.clone(), attempt, below: contents.below };
-            self.on_stored(PartUpdate { node, mark, contents });
-        }
+        on_hand.into_iter().for_each(|part| self.on_stored(part));
     }
 
     /// End of each node's stored segments when the run is over.
@@ -124,11 +121,11 @@ impl<'a> FleetRunServices<'a> {
         self.marks
     }
 
-    fn on_stored(&mut self, arrival: PartUpdate) {
-        let PartUpdate { node, mark, contents } = arrival;
+    fn on_stored(&mut self, part: StoredPart) {
+        let StoredPart { node, mark, contents, completed } = part;
         self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
         // The report of an earlier run has become more complete. This run has no use for that result.
-        if let Some(completed) = contents.completed {
+        if let Some(completed) = completed {
             self.report_finding(completed);
             return;
         }

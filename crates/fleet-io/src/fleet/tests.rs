@@ -1,7 +1,7 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
 use super::{
-    ControllerConfig, FleetExecutor, PartUpdate, PresenceDirectory, ReceivedSegment, ResultStore,
+    ControllerConfig, FleetExecutor, PartContents, PresenceDirectory, ReceivedSegment, ResultStore,
     ResultStoreError, StoredBatch, StoredPart,
 };
 use crate::supervisor::SendDeadlineFile;
@@ -194,11 +194,7 @@ impl ResultStore for MemoryShelf {
         let mut batch = StoredBatch::default();
         for ReceivedSegment { id, body } in segments {
             let stored = self.store_segment(id, body);
-            batch.outcomes.push(stored.map(|contents| {
-                let mark =
-                    StoredWatermark { run: id.run.clone(), attempt: id.attempt, below: contents.below };
-                batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents });
-            }));
+            batch.outcomes.push(stored.map(|part| batch.parts.push(part)));
         }
         batch
     }
@@ -221,7 +217,9 @@ impl MemoryShelf {
             .then(|| value::unpack_value::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
-        Ok(StoredPart { below, result, cut_short: None, ..StoredPart::default() })
+        let mark = StoredWatermark { run: id.run.clone(), attempt: id.attempt, below };
+        let contents = PartContents { result, ..PartContents::default() };
+        Ok(StoredPart { node: id.node.clone(), mark, contents, completed: None })
     }
 }
 

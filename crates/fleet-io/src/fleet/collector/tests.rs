@@ -20,7 +20,8 @@ impl ResultStore for PickyStore {
                 _ => Ok(()),
             });
             let mark = StoredWatermark { run: id.run.clone(), attempt: id.attempt, below: 1 };
-            batch.parts.push(PartUpdate { node: id.node.clone(), mark, contents: StoredPart::default() });
+            let (node, contents) = (id.node.clone(), PartContents::default());
+            batch.parts.push(StoredPart { node, mark, contents, completed: None });
         }
         batch
     }

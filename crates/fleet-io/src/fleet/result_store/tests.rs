@@ -50,7 +50,7 @@ fn received((id, body): &(SegmentId, Vec<u8>)) -> ReceivedSegment {
 fn stored(shelf: &mut RunResultStore, segment: &(SegmentId, Vec<u8>)) -> StoredPart {
     let StoredBatch { outcomes, mut parts } = shelf.store_segments(&[received(segment)]);
     assert_eq!((outcomes, parts.len()), (vec![Ok(())], 1));
-    parts.remove(0).contents
+    parts.remove(0)
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn complete_part_is_assembled_once() {
     let segments = segments();
     let told: Vec<StoredPart> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
     let whole = told.last().unwrap();
-    assert!(whole.result.is_some() && whole.below == segments.len() as u64);
+    assert!(whole.contents.result.is_some() && whole.mark.below == segments.len() as u64);
     // A second read would find nothing.
     let files = shelf.lock_store().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
     fs::remove_dir_all(files.unwrap()).unwrap();
@@ -73,8 +73,12 @@ fn result_belongs_to_node_that_sealed_it() {
     let mut shelf = shelf(place.path(), RunQuota::default());
     let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
     let last = forged.iter().map(|segment| stored(&mut shelf, segment)).last().unwrap();
-    assert_eq!(last.result.unwrap().node, "a");
-    assert!(last.doubts.iter().any(|doubt| doubt.contains("names node `b`")), "{:?}", last.doubts);
+    assert_eq!(last.contents.result.unwrap().node, "a");
+    assert!(
+        last.contents.doubts.iter().any(|doubt| doubt.contains("names node `b`")),
+        "{:?}",
+        last.contents.doubts
+    );
 }
 
 #[test]
@@ -84,9 +88,9 @@ fn node_over_quota_is_reported_once() {
     let segments = segments();
     let again = segments.iter().chain(&segments);
     let told: Vec<StoredPart> = again.map(|segment| stored(&mut shelf, segment)).collect();
-    let doubts: Vec<&String> = told.iter().flat_map(|contents| &contents.doubts).collect();
+    let doubts: Vec<&String> = told.iter().flat_map(|part| &part.contents.doubts).collect();
     assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
-    assert!(told.iter().all(|contents| contents.result.is_none() && contents.below == 1));
+    assert!(told.iter().all(|part| part.contents.result.is_none() && part.mark.below == 1));
 }
 
 /// A result that came when the run had ended and its report was not written yet.
