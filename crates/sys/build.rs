@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 6] = ["gate", "meter", "receive", "send", "tap", "train"];
-const LAYOUTS: [&str; 7] = ["gate", "hold", "meter", "rings", "send", "tap", "train"];
+const BPF_PROGRAMS: [&str; 6] = ["gate", "meter", "receive", "send", "tap", "train"];
+const BPF_LAYOUTS: [&str; 7] = ["gate", "hold", "meter", "rings", "send", "tap", "train"];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=bpf");
@@ -20,7 +20,7 @@ fn main() -> Result<(), String> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     std::fs::write(out.join("layout.rs"), layout_constants()?)
         .map_err(|error| format!("layout.rs: {error}"))?;
-    for program in PROGRAMS {
+    for program in BPF_PROGRAMS {
         let source = Path::new("bpf").join(format!("{program}.bpf.c"));
         let object = out.join(format!("{program}.o"));
         if std::env::var_os("PACKETRIG_SKIP_BPF").is_some() {
@@ -35,7 +35,7 @@ fn main() -> Result<(), String> {
 /// A module for each file of layouts: `FIELD(ring, read, 64)` becomes `ring::READ`, `SIZE(ring, n)` `ring::SIZE`. A `NUMBER_32` is of 32 bits.
 fn layout_constants() -> Result<String, String> {
     let mut text = String::new();
-    for name in LAYOUTS {
+    for name in BPF_LAYOUTS {
         let path = format!("bpf/layout/{name}.h");
         let header = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
         text.extend(["pub(crate) mod ", name, " {\n", &constants_of(&header), "}\n"]);

@@ -37,7 +37,7 @@ use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{HeaderKind, PacketHeader};
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use packetrig_wire::payload::PayloadPattern;
-use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_NEEDED};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, TagKey, TagStamp};
 use packetrig_wire::{FrameComparison, FrameSpec, FrameTemplate};
@@ -159,7 +159,7 @@ pub fn pcap(data: &[u8]) {
     let (mut decoder, mut at) = (CaptureDecoder::new(), 0);
     while at < data.len() {
         match decoder.next_step(&data[at..]) {
-            Ok(DecoderStep::Record { record, used }) => {
+            Ok(CaptureElement::Record { record, used }) => {
                 assert!(used > 0 && used <= data.len() - at);
                 let mut frame = record.bytes.to_vec();
                 rewrite.rewrite_frame(&mut frame);
@@ -171,11 +171,11 @@ pub fn pcap(data: &[u8]) {
                 }
                 at += used;
             }
-            Ok(DecoderStep::Skip(bytes)) => {
+            Ok(CaptureElement::Skip(bytes)) => {
                 assert!(bytes > 0);
                 at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
             }
-            Ok(DecoderStep::More(more)) => return assert!(more > data.len() - at && more <= MAX_NEEDED),
+            Ok(CaptureElement::More(more)) => return assert!(more > data.len() - at && more <= MAX_NEEDED),
             Err(_) => return,
         }
     }

@@ -24,7 +24,7 @@ pub fn flow(name: &str, key: u16) -> Flow {
 /// Three ports whose neighbours nothing connects yet, ready for this back end; `None` without rights.
 pub fn lab(back_end: &str) -> Option<OwnLab> {
     let mut lab = skip::lab(|| Lab::with_unconnected_ports(3))?;
-    let is_ready = back_end == "packet" || skip::may_use_bpf(lab.take_live_frames());
+    let is_ready = back_end == "packet" || skip::may_use_bpf(lab.enable_live_frames());
     is_ready.then_some(lab)
 }
 

@@ -38,7 +38,7 @@ impl Pair {
                 let mut packet = PacketInfo { outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
                 answer = Some(if put.is_header {
                     tally.records += 1;
-                    assert!(unified::LENGTHS.contains(&put.bytes.len()));
+                    assert!(unified::RECORD_LENGTHS.contains(&put.bytes.len()));
                     assert!(
                         unified::read_record(put.bytes, put.full_len, 1, 2, &mut packet),
                         "{:02x?}",
@@ -47,7 +47,7 @@ impl Pair {
                     Ok(packet)
                 } else {
                     tally.beginnings += 1;
-                    assert_eq!(put.bytes, &frame[..frame.len().min(meter::BEGINNING as usize)]);
+                    assert_eq!(put.bytes, &frame[..frame.len().min(meter::KEPT_FRAME_BYTES as usize)]);
                     FrameParser::new(options())
                         .parse_frame(put.bytes, put.full_len, 1, 2, &mut packet)
                         .map(|()| packet)
@@ -63,10 +63,10 @@ impl Pair {
             FrameParser::new(options()).parse_frame(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
         let mut program = self.through_program(frame);
         if let (Ok(packet), Ok(parsed)) = (&mut program, &parsed)
-            && frame.len() > meter::BEGINNING as usize
+            && frame.len() > meter::KEPT_FRAME_BYTES as usize
         {
             // The beginning of a long frame is one that was cut.
-            packet.flags = (packet.flags & !flags::CUT) | (parsed.flags & flags::CUT);
+            packet.flags = (packet.flags & !flags::CUT_FLAG) | (parsed.flags & flags::CUT_FLAG);
         }
         assert_eq!(program, parsed, "{frame:02x?}");
     }

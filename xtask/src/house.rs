@@ -3,24 +3,24 @@
 
 mod words;
 
-use crate::{Checked, report, sources};
+use crate::{CheckFindings, report, sources};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
-use words::WordCensus;
+use words::WordCounts;
 
 /// Names that may stand for types in three files or more.
-const MAX_SHARED: usize = 12;
+const MAX_SHARED_NAMES: usize = 12;
 /// Number of files from which a name says nothing in a search.
-const MANY_FILES: usize = 3;
+const MIN_SHARED_NAME_FILES: usize = 3;
 /// Names that are the same everywhere by custom.
-const CUSTOMARY: [&str; 9] =
+const CUSTOMARY_NAMES: [&str; 9] =
     ["Error", "Result", "Config", "Options", "Builder", "Args", "Kind", "Iter", "Inner"];
 
 /// Counts of the product's lines and names, by kind.
 #[derive(Debug, Default)]
-struct CodeCensus {
+struct CodeCounts {
     /// Files that define a type of this name.
     types: BTreeMap<String, BTreeSet<String>>,
     definitions: usize,
@@ -31,22 +31,28 @@ struct CodeCensus {
     short_documentation: usize,
     closures: usize,
     tuples: usize,
-    words: WordCensus,
+    words: WordCounts,
 }
 
 /// Fails if too many names stand for several types.
-pub(crate) fn check_names(root: &Path) -> Result<Checked> {
-    let census = CodeCensus::of(root)?;
+pub(crate) fn check_names(root: &Path) -> Result<CheckFindings> {
+    let census = CodeCounts::of(root)?;
     let shared: Vec<String> =
         census.shared().map(|(name, files)| format!("{name} is a type in {files} files")).collect();
-    let looked_at =
-        format!("{} names of types, {} in {MANY_FILES} files or more", census.types.len(), shared.len());
-    Ok(Checked { looked_at, violations: if shared.len() > MAX_SHARED { shared } else { Vec::new() } })
+    let looked_at = format!(
+        "{} names of types, {} in {MIN_SHARED_NAME_FILES} files or more",
+        census.types.len(),
+        shared.len()
+    );
+    Ok(CheckFindings {
+        looked_at,
+        violations: if shared.len() > MAX_SHARED_NAMES { shared } else { Vec::new() },
+    })
 }
 
 /// Prints what was measured beside what is wanted; fails if something is missed.
 pub(crate) fn compare(root: &Path) -> Result<ExitCode> {
-    let census = CodeCensus::of(root)?;
+    let census = CodeCounts::of(root)?;
     report(&format!("{} lines of code, {} definitions of types", census.code, census.definitions));
     let rows = census.rows();
     for row in &rows {
@@ -91,7 +97,7 @@ impl HouseRow {
     }
 }
 
-impl CodeCensus {
+impl CodeCounts {
     fn rows(&self) -> [HouseRow; 12] {
         let (words, most) = (&self.words, HouseRow::most);
         let thousands = self.code as f64 / 1000.0;
@@ -102,7 +108,7 @@ impl CodeCensus {
             most(
                 "type names defined in three files or more",
                 self.shared().count() as f64,
-                MAX_SHARED as f64,
+                MAX_SHARED_NAMES as f64,
             ),
             HouseRow {
                 held: 1.6,
@@ -146,32 +152,32 @@ impl CodeCensus {
         for line in product.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if line.starts_with("///") || line.starts_with("//!") {
                 self.documentation += 1;
-                self.short_documentation += usize::from(says_little(line));
+                self.short_documentation += usize::from(is_uninformative(line));
                 self.words.add_comment(line);
             } else if line.starts_with("//") {
                 self.comments += 1;
                 self.words.add_comment(line);
             } else {
                 self.code += 1;
-                self.take_code(file, line);
+                self.count_code_line(file, line);
             }
         }
     }
 
-    fn take_code(&mut self, file: &str, line: &str) {
+    fn count_code_line(&mut self, file: &str, line: &str) {
         self.words.add_code(file, line);
         self.tuples += usize::from(line.starts_with("let (") && !line.starts_with("let ()"));
         self.closures += usize::from(names_a_closure(line));
         if let Some(name) = type_defined_in(line) {
             self.definitions += 1;
-            self.one_word += usize::from(is_one_word(name));
+            self.one_word += usize::from(is_single_word(name));
             self.types.entry(name.to_owned()).or_default().insert(file.to_owned());
         }
     }
 
     fn shared(&self) -> impl Iterator<Item = (&str, usize)> {
         let counts = self.types.iter().map(|(name, files)| (name.as_str(), files.len()));
-        counts.filter(|(name, files)| *files >= MANY_FILES && !CUSTOMARY.contains(name))
+        counts.filter(|(name, files)| *files >= MIN_SHARED_NAME_FILES && !CUSTOMARY_NAMES.contains(name))
     }
 }
 
@@ -183,7 +189,7 @@ fn is_product(name: &str) -> bool {
 }
 
 /// Three plain words or fewer. A line that ends a longer sentence with a name of the code or a number is none of them.
-fn says_little(documentation: &str) -> bool {
+fn is_uninformative(documentation: &str) -> bool {
     let words: Vec<&str> = documentation.trim_start_matches(['/', '!']).split_whitespace().collect();
     let are_plain =
         words.iter().all(|word| word.trim_end_matches('.').chars().all(|c| c.is_alphanumeric() || c == '_'));
@@ -208,7 +214,7 @@ fn type_defined_in(line: &str) -> Option<&str> {
     words.next()?.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
-fn is_one_word(name: &str) -> bool {
+fn is_single_word(name: &str) -> bool {
     name.chars().skip(1).all(|c| c.is_lowercase() || c.is_ascii_digit())
 }
 
@@ -220,7 +226,7 @@ mod tests {
 
     #[test]
     fn census_counts_product_code_but_not_tests() {
-        let mut census = CodeCensus::default();
+        let mut census = CodeCounts::default();
         census.take("a.rs", TEXT);
         assert_eq!(census.types.keys().collect::<Vec<_>>(), ["One", "Three", "TwoWords"]);
         assert_eq!((census.definitions, census.one_word), (3, 2));
@@ -230,15 +236,15 @@ mod tests {
 
     #[test]
     fn a_line_with_code_in_it_says_something() {
-        assert!(says_little("/// Its name."));
-        assert!(!says_little("/// See [`Port`]."));
-        assert!(!says_little("/// Its name in the plan."));
-        assert!(!says_little("///"));
+        assert!(is_uninformative("/// Its name."));
+        assert!(!is_uninformative("/// See [`Port`]."));
+        assert!(!is_uninformative("/// Its name in the plan."));
+        assert!(!is_uninformative("///"));
     }
 
     #[test]
     fn name_in_three_files_is_shared_unless_customary() {
-        let mut census = CodeCensus::default();
+        let mut census = CodeCounts::default();
         for file in ["a.rs", "b.rs", "c.rs"] {
             census.take(file, "struct Place;\nenum Error {");
         }
@@ -247,7 +253,7 @@ mod tests {
 
     #[test]
     fn words_of_the_code_stay_plain() {
-        let census = CodeCensus::of(&crate::promises::root()).unwrap();
+        let census = CodeCounts::of(&crate::promises::root()).unwrap();
         let worse = census.rows().into_iter().filter(|row| !row.is_held());
         let worse: Vec<_> = worse.map(|row| (row.name, row.measured, row.held)).collect();
         assert!(worse.is_empty(), "{worse:?}");

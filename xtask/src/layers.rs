@@ -2,13 +2,13 @@
 //!
 //! Dev-dependencies are free: tests may look at anything.
 
-use crate::Checked;
+use crate::CheckFindings;
 use crate::metadata::{self, Package};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// A crate and the crates that it may use.
-const CRATES: &[(&str, &[&str])] = &[
+const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("units", &[]),
     ("wire", &["units"]),
     ("stats", &["units"]),
@@ -104,7 +104,7 @@ const CRATES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates from elsewhere that only some of ours may use.
-const FENCED: &[(&str, &[&str])] = &[
+const RESTRICTED_CRATES: &[(&str, &[&str])] = &[
     ("libc", &["sys"]),
     ("rustix", &["sys", "tests", "eval"]),
     ("netlink-packet-core", &["sys"]),
@@ -130,11 +130,11 @@ const FENCED: &[(&str, &[&str])] = &[
 ];
 
 /// Only `sys` may read these clocks; other crates get the time as an argument.
-const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
+const CLOCK_READS: &[&str] = &["Instant::now", "SystemTime::now"];
 
 /// Calls that make files and directories with the mode that the umask leaves: what others must not read may be in them.
 /// `sys::private_files` makes them in their place.
-const OPEN_FILES: &[&str] = &[
+const FILE_OPENING_CALLS: &[&str] = &[
     "File::create",
     "fs::write(",
     "fs::copy(",
@@ -145,13 +145,13 @@ const OPEN_FILES: &[&str] = &[
     "UnixListener::bind(",
 ];
 /// The files that may call them: two for all, and one that follows no symbolic links.
-const MAKES_FILES: [&str; 3] = [
+const FILES_THAT_MAY_OPEN: [&str; 3] = [
     "crates/sys/src/private_files.rs",
     "crates/sys/src/private_files/opening.rs",
     "crates/sys/src/runtime_directory.rs",
 ];
 
-pub(crate) fn check() -> Result<Checked> {
+pub(crate) fn check() -> Result<CheckFindings> {
     let metadata = metadata::read()?;
     let mut violations = Vec::new();
     let mut sources = 0;
@@ -165,7 +165,10 @@ pub(crate) fn check() -> Result<Checked> {
             violations.extend(source(ours, &file.display().to_string(), &text));
         }
     }
-    Ok(Checked { looked_at: format!("{} crates, {sources} source files", CRATES.len()), violations })
+    Ok(CheckFindings {
+        looked_at: format!("{} crates, {sources} source files", ALLOWED_DEPENDENCIES.len()),
+        violations,
+    })
 }
 
 /// The short name of a package of ours; the binary's package is `cli`.
@@ -177,7 +180,7 @@ fn short_name(package: &str) -> &str {
 }
 
 fn dependencies(ours: &str, package: &Package) -> Vec<String> {
-    let Some((_, allowed)) = CRATES.iter().find(|(name, _)| *name == ours) else {
+    let Some((_, allowed)) = ALLOWED_DEPENDENCIES.iter().find(|(name, _)| *name == ours) else {
         return vec![format!("crate `{ours}` is not in the table; a new crate needs a decision page")];
     };
     let used = package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
@@ -192,7 +195,7 @@ fn forbidden(ours: &str, allowed: &[&str], dependency: &str) -> Option<String> {
     if let Some(other) = dependency.strip_prefix("packetrig-") {
         return (!allowed.contains(&other)).then(|| format!("`{ours}` must not use `{other}`"));
     }
-    let (_, fence) = FENCED.iter().find(|(fenced, _)| *fenced == dependency)?;
+    let (_, fence) = RESTRICTED_CRATES.iter().find(|(fenced, _)| *fenced == dependency)?;
     (!fence.contains(&ours)).then(|| format!("`{ours}` must not use crate `{dependency}`"))
 }
 
@@ -207,7 +210,7 @@ fn source(ours: &str, file: &str, text: &str) -> Vec<String> {
     }
     // This file names what it forbids.
     let clocks =
-        CLOCKS.iter().filter(|clock| text.contains(**clock) && !file.ends_with("xtask/src/layers.rs"));
+        CLOCK_READS.iter().filter(|clock| text.contains(**clock) && !file.ends_with("xtask/src/layers.rs"));
     found.extend(clocks.map(|clock| format!("{file}: {clock}: only sys reads a clock")));
     found
 }
@@ -215,13 +218,13 @@ fn source(ours: &str, file: &str, text: &str) -> Vec<String> {
 /// Files that others could read. Tests may make what they like.
 fn open_files(file: &str, text: &str) -> Vec<String> {
     let is_test = file.ends_with("tests.rs") || file.contains("/tests/");
-    if is_test || !file.contains("crates/") || MAKES_FILES.iter().any(|own| file.ends_with(own)) {
+    if is_test || !file.contains("crates/") || FILES_THAT_MAY_OPEN.iter().any(|own| file.ends_with(own)) {
         return Vec::new();
     }
     let code = text.split_once("mod tests {").map_or(text, |(code, _tests)| code);
     // `BulkFile::create_at` is another function.
     let is_call = |(at, _): (usize, &str)| !code[..at].ends_with(char::is_alphanumeric);
-    let calls = OPEN_FILES.iter().filter(|call| code.match_indices(**call).any(is_call));
+    let calls = FILE_OPENING_CALLS.iter().filter(|call| code.match_indices(**call).any(is_call));
     calls.map(|call| format!("{file}: {call}: files are made by packetrig_sys::private_files only")).collect()
 }
 
@@ -282,9 +285,9 @@ mod tests {
 
     #[test]
     fn crates_depend_only_on_earlier_table_rows() {
-        for (index, (ours, uses)) in CRATES.iter().enumerate() {
+        for (index, (ours, uses)) in ALLOWED_DEPENDENCIES.iter().enumerate() {
             for used in *uses {
-                let place = CRATES.iter().position(|(name, _)| name == used);
+                let place = ALLOWED_DEPENDENCIES.iter().position(|(name, _)| name == used);
                 assert!(place < Some(index), "{ours} uses {used}");
             }
         }

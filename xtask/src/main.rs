@@ -48,7 +48,7 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
 }
 
 /// Findings of a check.
-struct Checked {
+struct CheckFindings {
     /// Description of the files or names that it looked at.
     looked_at: String,
     violations: Vec<String>,
@@ -75,7 +75,7 @@ fn sources(root: &Path, ending: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn check(name: &str, checked: &Checked) -> ExitCode {
+fn check(name: &str, checked: &CheckFindings) -> ExitCode {
     for violation in &checked.violations {
         report(&format!("{name}: {violation}"));
     }

@@ -1,16 +1,16 @@
 //! Whether the pages hang together: every link leads to a file and a heading that exist, every page of the book is in its table
 //! of contents, and prose is wrapped.
 
-use crate::{Checked, sources};
+use crate::{CheckFindings, sources};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Columns of wrapped prose. Tables, code and lines with a link may be longer.
-const WIDTH: usize = 110;
-const CONTENTS: &str = "docs/SUMMARY.md";
+const MAX_PROSE_COLUMNS: usize = 110;
+const CONTENTS_PAGE: &str = "docs/SUMMARY.md";
 
-pub(crate) fn check(root: &Path) -> Result<Checked> {
+pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
     let mut pages = BTreeMap::new();
     for name in sources(root, ".md")? {
         let text =
@@ -25,7 +25,7 @@ pub(crate) fn check(root: &Path) -> Result<Checked> {
         }
     }
     violations.extend(pages_without_a_place(&pages));
-    Ok(Checked { looked_at: format!("{} pages", pages.len()), violations })
+    Ok(CheckFindings { looked_at: format!("{} pages", pages.len()), violations })
 }
 
 fn dead_links(root: &Path, page: &Path, text: &str, pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
@@ -106,20 +106,20 @@ fn long_lines(page: &Path, text: &str) -> Vec<String> {
     for (number, line) in (1..).zip(text.lines()) {
         is_code ^= line.trim_start().starts_with("```");
         let may_be_long = is_code || line.starts_with(['|', '<', '#']) || line.contains("](");
-        if !may_be_long && line.chars().count() > WIDTH {
-            long.push(format!("{}:{number}: longer than {WIDTH} columns", page.display()));
+        if !may_be_long && line.chars().count() > MAX_PROSE_COLUMNS {
+            long.push(format!("{}:{number}: longer than {MAX_PROSE_COLUMNS} columns", page.display()));
         }
     }
     long
 }
 
 fn pages_without_a_place(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
-    let contents = pages.get(Path::new(CONTENTS)).map(String::as_str).unwrap_or_default();
+    let contents = pages.get(Path::new(CONTENTS_PAGE)).map(String::as_str).unwrap_or_default();
     let listed: BTreeSet<PathBuf> =
-        links(contents).iter().map(|link| resolve_link(Path::new(CONTENTS), link)).collect();
-    let all = pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS));
+        links(contents).iter().map(|link| resolve_link(Path::new(CONTENTS_PAGE), link)).collect();
+    let all = pages.keys().filter(|page| page.starts_with("docs") && *page != Path::new(CONTENTS_PAGE));
     let missing = all.filter(|page| !listed.contains(*page));
-    missing.map(|page| format!("{CONTENTS} does not list {}", page.display())).collect()
+    missing.map(|page| format!("{CONTENTS_PAGE} does not list {}", page.display())).collect()
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
 //! Whether promises have their tests: each promise of SPECIFICATION.md names a test function, and the pages about safety and the goals of
 //! `make eval-safety` name tests, too. Every test that they name must exist.
 
-use crate::Checked;
+use crate::CheckFindings;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// The page where each item of a list is a promise.
-const SPECIFICATION: &str = "SPECIFICATION.md";
+const SPECIFICATION_PAGE: &str = "SPECIFICATION.md";
 /// Pages that name tests.
-const PAGES: [&str; 3] = [SPECIFICATION, "docs/threat-model.md", "docs/results/safety/README.md"];
+const PAGES_WITH_TEST_NAMES: [&str; 3] =
+    [SPECIFICATION_PAGE, "docs/threat-model.md", "docs/results/safety/README.md"];
 /// Goals that are met when the tests with these names pass.
-const GOALS: &str = "eval/safety_goals.py";
+const GOALS_FILE: &str = "eval/safety_goals.py";
 
 /// Where the pages are.
 pub(crate) fn root() -> PathBuf {
@@ -18,12 +19,12 @@ pub(crate) fn root() -> PathBuf {
 }
 
 /// Finds every test that these pages name and that is not there, and every promise without a test.
-pub(crate) fn check(root: &Path) -> Result<Checked> {
+pub(crate) fn check(root: &Path) -> Result<CheckFindings> {
     let mut named = 0;
     let mut missing = Vec::new();
-    for page in PAGES {
+    for page in PAGES_WITH_TEST_NAMES {
         let text = std::fs::read_to_string(root.join(page)).with_context(|| format!("cannot read {page}"))?;
-        if page == SPECIFICATION {
+        if page == SPECIFICATION_PAGE {
             let untested = promises_without_test(&text).into_iter();
             missing.extend(untested.map(|promise| format!("{page}: no test function below {promise:?}")));
         }
@@ -34,15 +35,16 @@ pub(crate) fn check(root: &Path) -> Result<Checked> {
             }
         }
     }
-    let goals = std::fs::read_to_string(root.join(GOALS)).with_context(|| format!("cannot read {GOALS}"))?;
+    let goals = std::fs::read_to_string(root.join(GOALS_FILE))
+        .with_context(|| format!("cannot read {GOALS_FILE}"))?;
     let sources = read_sources(root)?;
     for name in tests_of_goals(&goals) {
         named += 1;
         if !is_test_there(&sources, name) {
-            missing.push(format!("{GOALS}: no test or module {name}"));
+            missing.push(format!("{GOALS_FILE}: no test or module {name}"));
         }
     }
-    Ok(Checked { looked_at: format!("{named} tests that promises name"), violations: missing })
+    Ok(CheckFindings { looked_at: format!("{named} tests that promises name"), violations: missing })
 }
 
 /// The names in `test(NAME)`.
@@ -91,8 +93,8 @@ fn names_in(text: &str) -> Vec<String> {
 }
 
 fn is_path(name: &str) -> bool {
-    const PLACES: [&str; 6] = ["crates/", "tests/", "fuzz/", "xtask/", "scripts/", "eval/"];
-    PLACES.iter().any(|place| name.starts_with(place)) && !name.contains(['*', ' '])
+    const SEARCHED_DIRECTORIES: [&str; 6] = ["crates/", "tests/", "fuzz/", "xtask/", "scripts/", "eval/"];
+    SEARCHED_DIRECTORIES.iter().any(|place| name.starts_with(place)) && !name.contains(['*', ' '])
 }
 
 /// `a/{b,c}.rs` names two files.

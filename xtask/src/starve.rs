@@ -13,13 +13,13 @@ use std::thread;
 use std::time::Duration;
 
 /// Above every real-time thread of the tests.
-const PRIORITY: i32 = 99;
-const SHORTEST_MS: u64 = 20;
-const LONGEST_MS: u64 = 600;
+const STARVING_PRIORITY: i32 = 99;
+const MIN_OUTAGE_MS: u64 = 20;
+const MAX_OUTAGE_MS: u64 = 600;
 /// Of each outage's length: a tenth of the time is outage.
-const REST_FACTOR: u64 = 9;
+const PAUSE_PER_OUTAGE: u64 = 9;
 /// All threads know an outage before it begins.
-const FIRST_MS: u64 = 200;
+const FIRST_OUTAGE_DELAY_MS: u64 = 200;
 
 /// Runs `command` while all processors are taken away from it again and again.
 pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
         let has_ended = Arc::clone(&has_ended);
         let (ready, is_ready) = std::sync::mpsc::channel();
         thieves.push(thread::spawn(move || {
-            let prepared = take_precedence(cpu);
+            let prepared = raise_to_real_time_priority(cpu);
             let may_spin = prepared.is_ok();
             // The receiver waits for exactly this message.
             let _waiting = ready.send(prepared);
@@ -48,14 +48,14 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
     outcome
 }
 
-fn take_precedence(cpu: usize) -> Result<()> {
+fn raise_to_real_time_priority(cpu: usize) -> Result<()> {
     sched::pin_thread(cpu)?;
-    sched::request_fifo(PRIORITY).context("the processors cannot be taken away")
+    sched::request_fifo(STARVING_PRIORITY).context("the processors cannot be taken away")
 }
 
 /// All threads draw the same outages, so that all processors are gone at once.
 fn spin_through_outages(began_ns: u64, has_ended: &AtomicBool) {
-    let mut outages = Outages { seed: began_ns, next_ns: began_ns + ms(FIRST_MS) };
+    let mut outages = Outages { seed: began_ns, next_ns: began_ns + ms(FIRST_OUTAGE_DELAY_MS) };
     while !has_ended.load(Ordering::Relaxed) {
         let (from_ns, until_ns) = outages.draw_outage();
         thread::sleep(Duration::from_nanos(from_ns.saturating_sub(clock::monotonic_ns())));
@@ -75,10 +75,10 @@ impl Outages {
     fn draw_outage(&mut self) -> (u64, u64) {
         // Knuth's MMIX constants; the upper bits are the random ones.
         self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let length_ms = SHORTEST_MS + (self.seed >> 33) % (LONGEST_MS - SHORTEST_MS + 1);
+        let length_ms = MIN_OUTAGE_MS + (self.seed >> 33) % (MAX_OUTAGE_MS - MIN_OUTAGE_MS + 1);
         let from_ns = self.next_ns;
         let until_ns = from_ns + ms(length_ms);
-        self.next_ns = until_ns + REST_FACTOR * ms(length_ms);
+        self.next_ns = until_ns + PAUSE_PER_OUTAGE * ms(length_ms);
         (from_ns, until_ns)
     }
 }
@@ -98,6 +98,6 @@ mod tests {
             (0..1000).map(|_| outages.draw_outage()).map(|(from, until)| until - from).collect();
         assert_eq!(lengths.iter().sum::<u64>() * 10, outages.next_ns);
         assert!(*lengths.iter().min().unwrap() < ms(30) && *lengths.iter().max().unwrap() > ms(590));
-        assert!(lengths.iter().all(|length| (ms(SHORTEST_MS)..=ms(LONGEST_MS)).contains(length)));
+        assert!(lengths.iter().all(|length| (ms(MIN_OUTAGE_MS)..=ms(MAX_OUTAGE_MS)).contains(length)));
     }
 }

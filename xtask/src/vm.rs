@@ -18,18 +18,18 @@ mod kernel;
 mod machine;
 
 use anyhow::{Context, Result, bail, ensure};
-use kernel::Kernel;
+use kernel::GuestKernel;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// How long a job may take unless `--limit` says otherwise. Seconds.
-const LIMIT: u64 = 600;
+const DEFAULT_TIME_LIMIT_S: u64 = 600;
 const USAGE: &str = "usage: cargo run -p xtask -- vm [--skip-if-missing] [--limit SECONDS] \
                      [--listen SOCKET | --connect SOCKET] [--] COMMAND…";
 
 /// Part that a guest needs and this machine lacks: the only reason not to run.
 #[derive(Debug)]
-pub(crate) enum Missing {
+pub(crate) enum MissingGuestFile {
     /// Another processor: the emulated one is an x86-64, which cannot run this machine's programs.
     Processor,
     /// A program, and the package it comes in.
@@ -40,7 +40,7 @@ pub(crate) enum Missing {
     Server(String),
 }
 
-impl std::fmt::Display for Missing {
+impl std::fmt::Display for MissingGuestFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Processor => {
@@ -74,10 +74,10 @@ enum Cable {
 }
 
 /// Files that a guest needs before it can start.
-pub(crate) struct Parts {
+pub(crate) struct GuestFiles {
     qemu: PathBuf,
     busybox: PathBuf,
-    kernel: Kernel,
+    kernel: GuestKernel,
 }
 
 /// Runs a command in a guest and returns its exit code.
@@ -118,7 +118,7 @@ pub(crate) fn run_fleet(words: &[&str]) -> Result<ExitCode> {
 }
 
 fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
-    let (mut skip_if_missing, mut limit, mut cable, mut rest) = (false, LIMIT, None, words);
+    let (mut skip_if_missing, mut limit, mut cable, mut rest) = (false, DEFAULT_TIME_LIMIT_S, None, words);
     let command = loop {
         rest = match rest {
             ["--skip-if-missing", more @ ..] => {
@@ -146,17 +146,17 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
     Ok(Request { skip_if_missing, limit, cable, command })
 }
 
-fn parts() -> Result<Result<Parts, Missing>> {
+fn parts() -> Result<Result<GuestFiles, MissingGuestFile>> {
     if std::env::consts::ARCH != "x86_64" {
-        return Ok(Err(Missing::Processor));
+        return Ok(Err(MissingGuestFile::Processor));
     }
     let Some(qemu) = find_program("qemu-system-x86_64") else {
-        return Ok(Err(Missing::Program("qemu-system-x86_64", "qemu-system-x86")));
+        return Ok(Err(MissingGuestFile::Program("qemu-system-x86_64", "qemu-system-x86")));
     };
     let Some(busybox) = find_program("busybox") else {
-        return Ok(Err(Missing::Program("busybox", "busybox-static")));
+        return Ok(Err(MissingGuestFile::Program("busybox", "busybox-static")));
     };
-    Ok(kernel::find(&cache_directory()?)?.map(|kernel| Parts { qemu, busybox, kernel }))
+    Ok(kernel::find(&cache_directory()?)?.map(|kernel| GuestFiles { qemu, busybox, kernel }))
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(parse(&words).expect("it is right"), request(true, 5, &["prog", "--limit", "7"][..]));
         assert_eq!(
             parse(&["prog", "--", "x"]).expect("it is right"),
-            request(false, LIMIT, &["prog", "--", "x"][..])
+            request(false, DEFAULT_TIME_LIMIT_S, &["prog", "--", "x"][..])
         );
     }
 

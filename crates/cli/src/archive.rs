@@ -255,7 +255,7 @@ mod tests {
         let head = json!({});
         let new = NewMethod { id, started_wall_ns: 1, name: "nightly", method: "bisect", head: &head };
         let draft = catalogue.begin_method(&new).expect("it begins");
-        let files = [(methods::RESULT, RESULT_TEXT)];
+        let files = [(methods::RESULT_FILE_NAME, RESULT_TEXT)];
         let outcome = MethodOutcome { state: MethodState::Complete, verdict: "PASS", files: &files };
         draft.finish_method(&catalogue, &outcome).expect("it is stored");
     }
@@ -267,7 +267,7 @@ mod tests {
             store_method(store.path(), id);
         }
         let archive = CatalogueArchive::new(Some(store.path().to_owned()));
-        let slow = store.path().join("methods/before").join(methods::RESULT);
+        let slow = store.path().join("methods/before").join(methods::RESULT_FILE_NAME);
         fs::remove_file(&slow).expect("it is there");
         assert!(Command::new("mkfifo").arg(&slow).status().expect("mkfifo starts").success());
         std::thread::scope(|scope| {
@@ -287,7 +287,8 @@ mod tests {
     fn comparison_refuses_method_without_result() {
         let store = tempfile::tempdir().expect("a directory");
         store_method(store.path(), "one");
-        fs::remove_file(store.path().join("methods/one").join(methods::RESULT)).expect("it is there");
+        fs::remove_file(store.path().join("methods/one").join(methods::RESULT_FILE_NAME))
+            .expect("it is there");
         let archive = CatalogueArchive::new(Some(store.path().to_owned()));
         let refused = archive.compare_results("one", "one", false).expect_err("there is no result");
         assert_eq!(refused, ViewRefusal::Unknown("one has no result yet".to_owned()));

@@ -39,7 +39,7 @@ pub(crate) use docs::DocsArgs;
 pub(crate) use execution::{ExecutionArgs, PageFlags, RunRecordArgs};
 pub(crate) use fleet::{
     AgentArgs, CollectRuns, FetchCaptures, FleetCommand, FleetPlace, InviteArgs, LabelNode, RemoveArgs,
-    ShowHistory, StartWith, StatusArgs, UpArgs,
+    ShowHistory, StartQuorum, StatusArgs, UpArgs,
 };
 pub(crate) use fleet_probe::{
     CapacityProbes, FleetProbeCommand, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun, ProbingSchedule,
@@ -56,10 +56,10 @@ pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use mcp::McpArgs;
 pub(crate) use measured::MeasuredPlaces;
 pub(crate) use merge::MergeArgs;
-pub(crate) use meter::{FlowIdKey, KeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
+pub(crate) use meter::{FlowIdKey, FlowKeyPart, MeterArgs, MeterFormatArg as MeterFormat, MeterSourceArg};
 pub(crate) use meter_group::MeterGroupArgs;
 pub(crate) use method::{
-    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     ResumeArgs, Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
 pub(crate) use moments::SinceArgs;
@@ -69,13 +69,13 @@ pub(crate) use page::PageArgs;
 pub(crate) use quantities::{ListenArg, PercentArg, SizeArg};
 pub(crate) use replay::{MacArg, PaceArg, ReplayArgs};
 pub(crate) use report::{
-    DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,
+    DiffArgs, FigureLimitFlags, ListResults, OutputFormat, PruneArgs, ReportAction, ReportArgs, TrendArgs,
     UnfinishedArgs,
 };
-pub(crate) use run::{FromFlags, PatternArg, PortText, RunArgs};
+pub(crate) use run::{PatternArg, PortText, QuickPlanFlags, RunArgs};
 pub(crate) use serve::ServeArgs;
 pub(crate) use server_access::ServerAccessArgs;
-pub(crate) use tap::{BeginTap, ForwarderArg, MirrorText, NamedTap, TapAction, TapArgs};
+pub(crate) use tap::{BeginTap, ForwarderArg, MirrorArg, NamedTap, TapAction, TapArgs};
 pub(crate) use test::{CalibrateArgs, TestCommand};
 pub(crate) use watch::WatchArgs;
 

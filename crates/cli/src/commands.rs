@@ -45,7 +45,7 @@ use packetrig_program::is_interrupted;
 use std::time::Duration;
 
 /// Interval between two checks for signals.
-const POLL: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
@@ -78,7 +78,7 @@ pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Re
 fn wait_for_interrupt() {
     while !is_interrupted() {
         // `sleep` continues after a signal, so a single long sleep would not notice it.
-        std::thread::sleep(POLL);
+        std::thread::sleep(SIGNAL_POLL_INTERVAL);
     }
 }
 

@@ -5,9 +5,9 @@ use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnost
 use packetrig_plan::{PlanProblem, ProblemSeverity};
 
 /// Maximum number of problems in the text output; JSON output has all of them.
-const SHOWN: usize = 50;
+const MAX_SHOWN_PROBLEMS: usize = 50;
 /// A longer line is not shown: only programs write such documents, and the path says where the problem is.
-const LONGEST_LINE: usize = 400;
+const MAX_LINE_CHARACTERS: usize = 400;
 
 /// A document under its name, to quote from.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(crate) fn render_problems(
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
     let mut text = String::new();
-    for problem in problems.iter().take(SHOWN) {
+    for problem in problems.iter().take(MAX_SHOWN_PROBLEMS) {
         let report = make_report(source, problem);
         // If the source line cannot be drawn, the problem is still printed.
         if handler.render_report(&mut text, report.as_ref()).is_err() {
@@ -35,8 +35,8 @@ pub(crate) fn render_problems(
         }
         text.push('\n');
     }
-    if problems.len() > SHOWN {
-        let more = problems.len() - SHOWN;
+    if problems.len() > MAX_SHOWN_PROBLEMS {
+        let more = problems.len() - MAX_SHOWN_PROBLEMS;
         text.extend([format!("… and {more} more (`packetrig plan check --json` lists all)\n")]);
     }
     text
@@ -98,7 +98,7 @@ fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
     let lines_before = before.rsplit('\n').take(2).map(str::len);
     let lines_after = after.split('\n').take(2).map(str::len);
     let longest = lines_before.chain(lines_after).max().unwrap_or(0);
-    longest + text[start..end].split('\n').map(str::len).max().unwrap_or(0) <= LONGEST_LINE
+    longest + text[start..end].split('\n').map(str::len).max().unwrap_or(0) <= MAX_LINE_CHARACTERS
 }
 
 #[cfg(test)]

@@ -95,7 +95,7 @@ pub(crate) enum Error {
     Merge(#[from] packetrig_link_io::merge::Error),
     /// Impairments that are not valid.
     #[error(transparent)]
-    Impair(#[from] packetrig_link::BadSpec),
+    Impair(#[from] packetrig_link::InvalidImpairmentSpec),
     /// The demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),

@@ -5,7 +5,7 @@ use crate::output::TextStyle;
 use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
 /// Largest number of streams that are explained one by one; JSON has all of them.
-const SHOWN: usize = 50;
+const MAX_EXPLAINED_STREAMS: usize = 50;
 
 /// Renders streams, then ports, then assumed link speeds.
 pub(crate) fn render_explanation(
@@ -13,9 +13,14 @@ pub(crate) fn render_explanation(
     assumed: &[String],
     style: TextStyle,
 ) -> String {
-    let mut text: String =
-        explanation.streams.iter().take(SHOWN).map(|stream| format_stream(stream, style)).collect();
-    if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+    let mut text: String = explanation
+        .streams
+        .iter()
+        .take(MAX_EXPLAINED_STREAMS)
+        .map(|stream| format_stream(stream, style))
+        .collect();
+    if let Some(more) = explanation.streams.len().checked_sub(MAX_EXPLAINED_STREAMS).filter(|more| *more > 0)
+    {
         text.extend([format!("… and {more} more streams (`--json` explains all)\n")]);
     }
     // Ports come after the streams whose load they add up.

@@ -32,13 +32,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Interval between two checks whether the controller's certificate expires soon.
-const RENEWAL: Duration = Duration::from_hours(1);
+const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 /// Environment variable with the directory for commands without `--fleet`.
-const VARIABLE: &str = "PACKETRIG_FLEET";
+const FLEET_DIRECTORY_VARIABLE: &str = "PACKETRIG_FLEET";
 
 /// Returns true if the command line or the environment names a directory.
 pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
-    arguments.fleet_directory.is_some() || std::env::var_os(VARIABLE).is_some()
+    arguments.fleet_directory.is_some() || std::env::var_os(FLEET_DIRECTORY_VARIABLE).is_some()
 }
 
 #[derive(Clone, Debug)]
@@ -97,8 +97,10 @@ impl FleetPresence {
 impl FleetPlace {
     /// The named directory, or the default one.
     pub(crate) fn from_arguments(arguments: &args::FleetPlace) -> Result<Self, Error> {
-        let named =
-            arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+        let named = arguments
+            .fleet_directory
+            .clone()
+            .or_else(|| std::env::var_os(FLEET_DIRECTORY_VARIABLE).map(PathBuf::from));
         Ok(Self(match named {
             Some(named) => named,
             None => packetrig_store::default_store_directory()?.join("fleet"),
@@ -250,7 +252,7 @@ impl FleetPlace {
     fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {
         loop {
             // Slept first: the fabric has just been made with valid credentials.
-            std::thread::sleep(RENEWAL);
+            std::thread::sleep(CERTIFICATE_CHECK_INTERVAL);
             // The authority makes a new certificate itself when little time is left.
             match self.open_authority().and_then(|authority| Ok(authority.controller_credentials()?)) {
                 Ok((credentials, _)) => fabric.renew_credentials(credentials.newest_credentials()),

@@ -28,7 +28,7 @@ pub(crate) use packetrig_program::{exit, identity, numbers, output, table};
 use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;
 
-const NAME: ProgramName = ProgramName {
+const PROGRAM_NAME: ProgramName = ProgramName {
     name: "packetrig",
     version: env!("CARGO_PKG_VERSION"),
     after_bug: "; `packetrig doctor` shows interfaces that are still changed",
@@ -41,7 +41,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     run_program(
-        NAME,
+        PROGRAM_NAME,
         // Help pages are written for this program, so nothing is replaced in them.
         |help| help,
         |line: args::CommandLine, output| {

@@ -14,13 +14,13 @@ use logs::LogDirectories;
 use packetrig_server::{FlowArchive, ServedRig, ViewRefusal};
 use std::path::Path;
 use std::sync::Arc;
-use taps::MachineTaps;
+use taps::TapFactsOfMachine;
 
 /// Version of the form of these answers.
 const SCHEMA_VERSION: u32 = 1;
 
 /// Parts of a served rig that come from files. `store` is the directory of the catalogue, if it is not the default one.
-pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> ServedRig {
+pub(crate) fn rig_parts_from_files(places: &MeasuredPlaces, store: Option<&Path>) -> ServedRig {
     let flows = (!places.flows.is_empty())
         .then(|| Arc::new(FlowDirectories::new(places.flows.clone())) as Arc<dyn FlowArchive>);
     let logs = (!places.logs.is_empty()).then(|| Arc::new(LogDirectories::new(&places.logs)) as _);
@@ -28,7 +28,7 @@ pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> S
         flows,
         logs,
         // Taps are always shown, because their descriptions are in a fixed directory.
-        taps: Some(Arc::new(MachineTaps)),
+        taps: Some(Arc::new(TapFactsOfMachine)),
         calibration: Some(Arc::new(MachineCalibration { store: store.map(Path::to_owned) })),
         ..ServedRig::default()
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The program that opens a file with the user's browser (freedesktop.org).
-const PROGRAM: &str = "xdg-open";
+const BROWSER_OPENER_PROGRAM: &str = "xdg-open";
 
 /// A program that opens pages.
 #[derive(Debug)]
@@ -17,11 +17,12 @@ impl PageOpener {
     pub(crate) fn find_program() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
         // The program is searched in PATH now; starting it as a test is only possible after the run.
-        let found =
-            env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|file| file.is_file());
+        let found = env::split_paths(&path)
+            .map(|directory| directory.join(BROWSER_OPENER_PROGRAM))
+            .find(|file| file.is_file());
         found.map(Self).ok_or_else(|| {
             Error::Usage(format!(
-                "--open needs {PROGRAM}, which is not in $PATH (Debian package xdg-utils); without --open, the report names \
+                "--open needs {BROWSER_OPENER_PROGRAM}, which is not in $PATH (Debian package xdg-utils); without --open, the report names \
                  the directory of its page"
             ))
         })
@@ -36,6 +37,6 @@ impl PageOpener {
         if status.success() {
             return Ok(());
         }
-        Err(Error::Usage(format!("{PROGRAM} could not open {} ({status})", page.display())))
+        Err(Error::Usage(format!("{BROWSER_OPENER_PROGRAM} could not open {} ({status})", page.display())))
     }
 }

@@ -6,7 +6,7 @@
 mod live;
 mod totals;
 
-pub(crate) use live::LiveLine;
+pub(crate) use live::LiveProgressLine;
 
 use self::totals::ProgressTotals;
 use crate::output::{print_progress, print_remark};
@@ -17,7 +17,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
 
 /// Time between two lines that stay.
-const LINE_EVERY: Nanos = Nanos::from_secs(1);
+const PROGRESS_LINE_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Shows the progress of a run.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl RunProgressLine {
     pub(crate) fn set_start(&mut self, at: MonoTime) {
         self.started = Some(at);
         if let ProgressView::Lines { next } = &mut self.view {
-            *next = at + LINE_EVERY;
+            *next = at + PROGRESS_LINE_INTERVAL;
         }
     }
 
@@ -79,7 +79,7 @@ impl RunProgressLine {
                 print_progress(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 // After a stall of the rig, one line stands for all that were due.
                 while *next <= at {
-                    *next = *next + LINE_EVERY;
+                    *next = *next + PROGRESS_LINE_INTERVAL;
                 }
             }
             ProgressView::Nothing | ProgressView::Lines { .. } => {}

@@ -1,6 +1,6 @@
 //! A row of values as blocks of eight heights, for a column of a table.
 
-const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const SPARKLINE_BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
 pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
@@ -18,7 +18,7 @@ pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
 /// The block for a share of the height.
 fn choose_block_character(share: f64) -> char {
     // The eight blocks have the indexes 0 to 7.
-    let mut blocks = BLOCKS.iter().enumerate();
+    let mut blocks = SPARKLINE_BLOCKS.iter().enumerate();
     blocks.find(|(index, _)| (*index as f64 - share * 7.0).abs() <= 0.5).map_or(' ', |(_, block)| *block)
 }
 

@@ -47,7 +47,7 @@ impl<P> ChaosWorker<P> {
     }
 
     fn draw_fault(&mut self, per_million: u32) -> bool {
-        self.dice.roll_below(1_000_000) < u64::from(per_million)
+        self.dice.draw_number_below(1_000_000) < u64::from(per_million)
     }
 
     /// Counts a call; returns whether the link is down for it.
@@ -67,7 +67,7 @@ impl<P> ChaosWorker<P> {
             return 0;
         }
         if want > 1 && self.draw_fault(self.level.partial) {
-            return remainder_as_usize(self.dice.roll_below(want as u64), want);
+            return remainder_as_usize(self.dice.draw_number_below(want as u64), want);
         }
         want
     }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 /// Sleeping threads wake this long before the deadline; the caller spins the rest. Waking takes tens of microseconds on
 /// an idle machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
-pub const WAKE_LEAD: Nanos = Nanos::from_micros(100);
+pub const WAKE_UP_LEAD: Nanos = Nanos::from_micros(100);
 
 /// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first wait makes that thread's timers exact.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl WorkerClock for RealClock {
     }
 
     fn wait_until(&self, until: MonoTime) {
-        let wake = until - WAKE_LEAD;
+        let wake = until - WAKE_UP_LEAD;
         if wake > self.now() {
             self.tighten_timer_slack_once();
             clock::sleep_until_ns(wake.as_nanos());
@@ -55,7 +55,7 @@ mod tests {
         let clock = RealClock::new();
         let until = clock.now() + Nanos::from_millis(3);
         clock.wait_until(until);
-        assert!(clock.now() >= until - WAKE_LEAD);
+        assert!(clock.now() >= until - WAKE_UP_LEAD);
     }
 
     #[test]

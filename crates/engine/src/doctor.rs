@@ -3,10 +3,10 @@
 //! Pure: it judges facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
 use crate::packet::guard::GuardRefusal;
-use crate::packet::quiet::LOUD;
+use crate::packet::quiet::FRAME_CHANGING_OFFLOADS;
 use crate::packet::saved_settings::UnrestoredInterface;
 use crate::process::EngineAdapter;
-use crate::rig::choose::COMFORTABLE;
+use crate::rig::choose::COMFORTABLE_FRAME_RATE;
 use packetrig_sys::facts::{InterfaceFacts, MachineFacts};
 use packetrig_sys::loopback::UnrestoredLoopback;
 use packetrig_sys::machine_setting::{self, KernelSwitch, MachineSetting, SettingChange};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Oldest kernel the rings are tested on.
-const OLDEST_KERNEL: (u32, u32) = (5, 10);
+const MIN_TESTED_KERNEL: (u32, u32) = (5, 10);
 
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -138,7 +138,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
     findings.extend(judge_sandbox(machine));
     findings.extend(judge_bridges(machine));
     // A note and no problem: older kernels may work, but nobody has tried.
-    if machine.version < OLDEST_KERNEL {
+    if machine.version < MIN_TESTED_KERNEL {
         let what =
             format!("kernel {} is older than every kernel that packetrig is tested on", machine.kernel);
         findings.push(machine_finding(FindingLevel::Note, what, Some("use Linux 5.10 or later".into())));
@@ -205,14 +205,14 @@ fn judge_bridges(machine: &MachineFacts) -> Option<DoctorFinding> {
 }
 
 /// The change that brings an interface of this namespace up; `None` if it is up, or if the lab guard refuses it.
-pub fn advised_up(
+pub fn suggest_bringing_up(
     namespace: Option<&str>,
     interface: &InterfaceFacts,
     refusal: Option<&GuardRefusal>,
 ) -> Option<SettingChange> {
     let (namespace, name) = (namespace.map(str::to_owned), interface.link.name.clone());
     let setting = MachineSetting::Interface { namespace, name };
-    (!interface.link.up && refusal.is_none()).then(|| SettingChange::new(setting, machine_setting::UP))
+    (!interface.link.up && refusal.is_none()).then(|| SettingChange::new(setting, machine_setting::STATE_UP))
 }
 
 fn judge_packet_rights(machine: &MachineFacts) -> DoctorFinding {
@@ -298,7 +298,7 @@ fn judge_missing_carrier(interface: &InterfaceFacts) -> DoctorFinding {
 }
 
 fn format_active_offloads(interface: &InterfaceFacts) -> String {
-    let loud = interface.offloads.iter().filter(|offload| LOUD.contains(offload));
+    let loud = interface.offloads.iter().filter(|offload| FRAME_CHANGING_OFFLOADS.contains(offload));
     loud.map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
@@ -333,7 +333,7 @@ fn describe_back_ends(machine: &MachineFacts, interface: &InterfaceFacts) -> Str
     }
     // The same conditions as in `rig::choose`, as far as they do not depend on a plan.
     let chosen = if machine.bpf_obstacle.is_none() && xdp.native && machine.processors > 1 {
-        format!("; without a calibration xdp is chosen above {COMFORTABLE} frames/s")
+        format!("; without a calibration xdp is chosen above {COMFORTABLE_FRAME_RATE} frames/s")
     } else {
         "; without a calibration packet is chosen".to_owned()
     };

@@ -18,8 +18,8 @@ mod tx;
 pub use facts::InterfaceMeter;
 pub use kept::KeptPorts;
 pub use rx::PacketRx;
-pub use tap::{BLOCKS, PacketTap, TapOptions};
-pub(crate) use tx::NETDOWN;
+pub use tap::{PacketTap, TAP_RING_BLOCKS, TapOptions};
+pub(crate) use tx::ENETDOWN_ERRNO;
 pub use tx::PacketTx;
 pub use tx::{StallWatch, lost_on_transmit};
 
@@ -39,8 +39,8 @@ use quiet::QuietInterface;
 use std::sync::Arc;
 
 /// Bytes of an Ethernet header and FCS, which the MTU does not include.
-const FRAME_BEYOND_MTU: u32 = 18;
-const VLAN_TAG: u32 = 4;
+const FRAME_BYTES_BEYOND_MTU: u32 = 18;
+const VLAN_TAG_BYTES: u32 = 4;
 
 /// Options that are not part of the plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -183,7 +183,7 @@ fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
 /// Returns the length of the longest frame that will be sent, without FCS.
 pub(crate) fn longest_frame(link: &Link, largest: Option<FrameSize>) -> usize {
     // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
-    let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
+    let limit = link.mtu + FRAME_BYTES_BEYOND_MTU - FrameSize::FCS + VLAN_TAG_BYTES;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
     // At least the minimum Ethernet frame, which has 60 bytes without FCS.
     longest.max(60) as usize
@@ -202,7 +202,7 @@ fn describe_port(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Res
         why: "the default: AF_PACKET rings work with every kernel and card".into(),
         driver: if driver.is_empty() { "unknown".into() } else { driver },
         speed: port.speed.or(speed),
-        max_frame: link.mtu + FRAME_BEYOND_MTU,
+        max_frame: link.mtu + FRAME_BYTES_BEYOND_MTU,
         tx_stamp: StampKind::User,
         rx_stamp: StampKind::Software,
     })

@@ -1,7 +1,7 @@
 //! The frame level: batches of frames in both directions, each with its time and the kind of that time.
 
 pub use packetrig_plan::PortLocation;
-pub use packetrig_sys::packet::{MergedFrame, RingProgress, RingRest};
+pub use packetrig_sys::packet::{MergedFrame, RingDrain, RingProgress};
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};

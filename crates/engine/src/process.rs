@@ -22,8 +22,8 @@ mod messages;
 mod render;
 mod tx;
 
-pub use command::{ADAPTERS, EngineAdapter, EngineCommand};
-pub use messages::{EngineAbilities, EngineHello, PROTOCOL};
+pub use command::{ENGINE_ADAPTERS, EngineAdapter, EngineCommand};
+pub use messages::{ENGINE_PROTOCOL_VERSION, EngineAbilities, EngineHello};
 pub use tx::ProcessTx;
 
 use crate::Error;
@@ -41,11 +41,11 @@ use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_units::Nanos;
 
 /// Time limit for the engine's hello: an interpreter on a busy machine starts slowly.
-const HELLO_WITHIN: Nanos = Nanos::from_secs(20);
+const HELLO_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Interface that an engine sends from.
 #[derive(Clone, Debug)]
-struct EngineSite {
+struct EngineInterface {
     interface: String,
     link_bits_per_second: Option<u64>,
 }
@@ -61,7 +61,7 @@ pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> 
     let meter = InterfaceMeter::start(&site.netns, site.index)?.exclude_frames(&site.aside);
     let doubts = SendDoubts::default();
     let version = if hello.version.is_empty() { String::new() } else { format!(" {}", hello.version) };
-    let engine_site = EngineSite {
+    let engine_site = EngineInterface {
         interface: port.location.interface.clone(),
         link_bits_per_second: opened.info.speed.map(packetrig_units::BitRate::bits_per_second),
     };
@@ -79,14 +79,16 @@ pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> 
 
 /// Waits for the engine's hello and checks its version.
 fn await_hello(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
-    match engine.await_reply("hello", HELLO_WITHIN)? {
-        EngineReply::Hello(hello) if hello.protocol != PROTOCOL => Err(EngineFault::Version(hello.protocol)),
+    match engine.await_reply("hello", HELLO_TIMEOUT)? {
+        EngineReply::Hello(hello) if hello.protocol != ENGINE_PROTOCOL_VERSION => {
+            Err(EngineFault::Version(hello.protocol))
+        }
         EngineReply::Hello(hello) => {
             // Names come from another program: control characters must not reach the terminal.
             Ok(EngineHello { name: plain_text(&hello.name), version: plain_text(&hello.version), ..hello })
         }
         EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain_text(&text))),
-        _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_WITHIN }),
+        _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_TIMEOUT }),
     }
 }
 

@@ -29,9 +29,9 @@ use state::{ReceiverState, find_index};
 use std::sync::Arc;
 
 /// Frames received per step at most.
-const BATCH: usize = 256;
+const MAX_FRAMES_PER_STEP: usize = 256;
 /// Longest wait between two steps while nothing arrives.
-const IDLE: Nanos = Nanos::from_millis(5);
+const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
 
 pub struct TestReceiver<R> {
     port: R,
@@ -97,11 +97,11 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
         Some(self)
     }
 
-    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        let Some(state) = &mut self.state else { return Ok(NextStep::IdleUntil(now + IDLE)) };
-        let taken = self.port.receive_frames(BATCH, &mut |frame| state.on_frame(frame))?;
+    fn receive_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        let Some(state) = &mut self.state else { return Ok(NextStep::IdleUntil(now + MAX_IDLE_WAIT)) };
+        let taken = self.port.receive_frames(MAX_FRAMES_PER_STEP, &mut |frame| state.on_frame(frame))?;
         state.update_captures(&mut self.port, now, taken == 0)?;
-        Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + IDLE) })
+        Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + MAX_IDLE_WAIT) })
     }
 
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
@@ -116,7 +116,7 @@ impl<R: FrameRx> StreamRx for TestReceiver<R> {
         self.lanes().map(ReceiverLane::live_counts).collect()
     }
 
-    fn latency_so_far(&self) -> DelaySummary {
+    fn current_latency(&self) -> DelaySummary {
         let mut all = DelaySummary::default();
         self.measured_latencies().for_each(|latency| all.merge(&latency.summary()));
         all

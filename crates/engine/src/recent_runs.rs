@@ -12,7 +12,7 @@ use std::path::Path;
 /// Maximum number of remembered runs. Each frame that may be of another run is compared with all their keys.
 const MAX_RUNS: usize = 64;
 /// Directory name in the runtime directory.
-const KIND: &str = "recent-runs";
+const RECENT_RUNS_DIRECTORY: &str = "recent-runs";
 
 #[derive(Debug, Serialize, Deserialize)]
 struct RecentRun {
@@ -22,7 +22,7 @@ struct RecentRun {
 
 /// Returns the runs before this one, the latest first. Remembers this one for later runs, if it has a name.
 pub(crate) fn remember_run(run: &str, key: TagKey) -> Vec<EarlierRun> {
-    remember_run_in(&runtime_directory::path_for(KIND).join("keys.json"), run, key)
+    remember_run_in(&runtime_directory::path_for(RECENT_RUNS_DIRECTORY).join("keys.json"), run, key)
 }
 
 fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {

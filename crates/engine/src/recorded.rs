@@ -10,27 +10,27 @@ use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 
 /// First bytes of a file compressed with zstd.
-const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 pub struct RecordedBytes(RecordedKind);
 
 enum RecordedKind {
-    Plain(BegunFile),
-    Squeezed(zstd::Decoder<'static, BufReader<BegunFile>>),
+    Plain(PartlyReadFile),
+    Squeezed(zstd::Decoder<'static, BufReader<PartlyReadFile>>),
 }
 
 /// A file whose first bytes have been read already. They are stored, because a pipe delivers them only once.
-struct BegunFile {
+struct PartlyReadFile {
     begin: io::Cursor<Vec<u8>>,
     file: File,
 }
 
-impl BegunFile {
+impl PartlyReadFile {
     /// Reads as many bytes as show whether the file is compressed.
     fn new(mut file: File) -> io::Result<Self> {
         let mut begin = Vec::new();
         // Fewer bytes are no error here: the decoder reports a file that is too short.
-        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut begin)?;
+        Read::by_ref(&mut file).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut begin)?;
         Ok(Self { begin: io::Cursor::new(begin), file })
     }
 
@@ -58,7 +58,7 @@ impl BegunFile {
     }
 }
 
-impl Read for BegunFile {
+impl Read for PartlyReadFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.begin.read(buffer)? {
             0 => self.file.read(buffer),
@@ -76,11 +76,11 @@ impl std::fmt::Debug for RecordedBytes {
 impl RecordedBytes {
     /// Starts at the beginning of a file or pipe.
     pub fn new(file: File) -> io::Result<Self> {
-        BegunFile::new(file).and_then(Self::from_begin)
+        PartlyReadFile::new(file).and_then(Self::from_begin)
     }
 
-    fn from_begin(file: BegunFile) -> io::Result<Self> {
-        Ok(Self(if file.begin.get_ref()[..] == SQUEEZED {
+    fn from_begin(file: PartlyReadFile) -> io::Result<Self> {
+        Ok(Self(if file.begin.get_ref()[..] == ZSTD_MAGIC {
             RecordedKind::Squeezed(zstd::Decoder::new(file)?)
         } else {
             RecordedKind::Plain(file)

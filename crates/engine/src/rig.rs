@@ -32,7 +32,7 @@ use crate::port::WorkerClock;
 use crate::process::EngineCommand;
 use crate::stream::StreamSpec;
 use change::RigChange;
-use neighbours::PingOrder;
+use neighbours::RequestedPing;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
 use packetrig_stats::port::PortInfo;
@@ -84,7 +84,7 @@ pub struct TestRig {
     /// The local ports, in plan order.
     running_ports: Vec<RunningPort>,
     /// The latest echo requests.
-    pings: VecDeque<PingOrder>,
+    pings: VecDeque<RequestedPing>,
     /// State of each stream in a steered run.
     steered_streams: Option<Vec<SteeredStreamState>>,
     /// Streams that a change removed from the plan: they are not started again.

@@ -98,7 +98,7 @@ impl StreamSegment {
 
     /// Returns the rhythm of `wanted` from frame `index` on, for a stream that has followed this segment so far. The
     /// rest of a time limit stays the same at any rate, however often the rate has changed.
-    pub fn rhythm_from(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
+    pub fn timeline_from(&self, index: u64, wanted: StreamTimeline) -> StreamTimeline {
         match (self.time_left(index), wanted.shape) {
             (Some(left), SendPattern::Within(_)) => {
                 StreamTimeline { shape: SendPattern::Within(since_first(&wanted, index) + left), ..wanted }
@@ -118,7 +118,7 @@ fn since_first(timeline: &StreamTimeline, index: u64) -> Nanos {
 pub(crate) struct StreamSegments(Vec<StreamSegment>);
 
 /// Maximum number of stored segments. Frames of older segments have arrived long ago.
-const KEPT: usize = 8;
+const MAX_STORED_SEGMENTS: usize = 8;
 
 impl StreamSegments {
     /// Starts with the segment of the whole stream; `None` for frames that are not made from a template.
@@ -129,7 +129,7 @@ impl StreamSegments {
     /// Adds the next segment. It replaces one that never had a frame.
     pub(crate) fn push(&mut self, segment: StreamSegment) {
         self.0.retain(|earlier| earlier.first < segment.first);
-        if self.0.len() == KEPT {
+        if self.0.len() == MAX_STORED_SEGMENTS {
             self.0.remove(0);
         }
         self.0.push(segment);

@@ -5,7 +5,7 @@
 //! ```
 //! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind counts
 //! late frames and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit ends
-//! at that time (plus [`GRACE`]), even if frames are unsent.
+//! at that time (plus [`LATE_SENDING_GRACE`]), even if frames are unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
@@ -16,9 +16,9 @@ mod peaks;
 mod stalls;
 
 use ahead::AheadMeter;
-pub(crate) use ahead::{AheadLog, TOLERANCE};
+pub(crate) use ahead::{AheadLog, SPACING_TOLERANCE};
 use catch_up::CatchUp;
-pub(crate) use catch_up::{HOLD_UP, LATE_LIMIT, PART, SLACK};
+pub(crate) use catch_up::{ALWAYS_LATE_AFTER, CATCH_UP_DIVISOR, MAX_HOLD_UP, ON_TIME_TOLERANCE};
 pub(crate) use peaks::SendingPeakMeter;
 pub(crate) use stalls::StallLog;
 
@@ -39,12 +39,12 @@ use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 /// A frame sent more than this after it was due counts as late.
-pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
+pub const LATE_FRAME_THRESHOLD: Nanos = Nanos::from_millis(1);
 /// Frames due before the end of a timed stream may leave this much after it, as at any other time, unless the user says
 /// otherwise. They count as late; the rest is unsent.
-pub const GRACE: Nanos = Nanos::from_millis(200);
+pub const LATE_SENDING_GRACE: Nanos = Nanos::from_millis(200);
 /// Maximum number of frames per kernel call. More would make calls cheaper, but send times in tags less exact.
-const BATCH: usize = 64;
+const MAX_FRAMES_PER_CALL: usize = 64;
 
 pub struct TestSender<T, C> {
     port: T,
@@ -86,7 +86,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             start: None,
             stopped: None,
             gate: SendGate::without_lease(),
-            unconfirmed: Vec::with_capacity(BATCH),
+            unconfirmed: Vec::with_capacity(MAX_FRAMES_PER_CALL),
             catch_up: CatchUp::default(),
             ahead: AheadMeter::default(),
             peaks: SendingPeakMeter::default(),
@@ -111,7 +111,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
     /// sender that had no processor for a moment then owes nothing.
     fn forget_frames_after_stop(&mut self, now: MonoTime) {
         let Some(stopped) = self.stopped else { return };
-        let is_over = now > stopped + GRACE;
+        let is_over = now > stopped + LATE_SENDING_GRACE;
         self.due.retain(|Reverse((due, _))| !is_over && *due < stopped);
     }
 
@@ -120,7 +120,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
         let stopped = self.stopped;
         // Frames that the kernel has not taken yet stay in this list, so they limit the next batch.
-        let room = BATCH - unconfirmed.len();
+        let room = MAX_FRAMES_PER_CALL - unconfirmed.len();
         let before = unconfirmed.len();
         port.fill_slots(room, &mut |slot| {
             loop {

@@ -30,9 +30,9 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Slots of a transmit ring.
-const SLOTS: usize = 256;
+const TX_RING_SLOTS: usize = 256;
 /// Longest frame without FCS.
-const LONGEST: usize = 16_384;
+const MAX_SIM_FRAME_BYTES: usize = 16_384;
 
 /// A link in one direction, shared by its two ends.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ struct FrameSlot {
 
 impl FrameSlot {
     fn new() -> Self {
-        Self { bytes: vec![0; LONGEST].into(), len: 0 }
+        Self { bytes: vec![0; MAX_SIM_FRAME_BYTES].into(), len: 0 }
     }
 }
 
@@ -86,7 +86,7 @@ impl<C: WorkerClock> SimTx<C> {
         Self {
             links,
             clock,
-            slots: std::iter::repeat_with(FrameSlot::new).take(SLOTS).collect(),
+            slots: std::iter::repeat_with(FrameSlot::new).take(TX_RING_SLOTS).collect(),
             first: 0,
             filled: 0,
             refuse: FaultChance::NEVER,
@@ -117,7 +117,7 @@ impl<C: WorkerClock> SimTx<C> {
             }
             self.counters.handed_over += 1;
         }
-        self.first = (self.first + 1) % SLOTS;
+        self.first = (self.first + 1) % TX_RING_SLOTS;
         self.filled -= 1;
     }
 }
@@ -125,10 +125,10 @@ impl<C: WorkerClock> SimTx<C> {
 impl<C: WorkerClock> FrameTx for SimTx<C> {
     fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         for done in 0..want {
-            if self.filled == SLOTS {
+            if self.filled == TX_RING_SLOTS {
                 return done;
             }
-            let slot = &mut self.slots[(self.first + self.filled) % SLOTS];
+            let slot = &mut self.slots[(self.first + self.filled) % TX_RING_SLOTS];
             let Some(len) = fill(&mut slot.bytes) else { return done };
             slot.len = len;
             self.filled += 1;

@@ -73,7 +73,7 @@ impl StreamSpec {
     /// minute for late frames; a day, or less if there are many, if it has no end.
     pub fn series_seconds_to_reserve(&self, streams: usize) -> usize {
         // Reserved up front, so that a hot loop never allocates.
-        let share = (SERIES_ROOM / streams.max(1)).min(DAY);
+        let share = (MAX_RESERVED_SERIES_SECONDS / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
         let end = self.timeline.end_time().filter(|_| !is_unpaced);
         let seconds = end.map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
@@ -100,7 +100,7 @@ impl StreamSpec {
 /// Seconds in a day.
 const DAY: usize = 86_400;
 /// Seconds of series reserved in total: 128 MiB, which become resident only as time passes.
-const SERIES_ROOM: usize = 8 << 20;
+const MAX_RESERVED_SERIES_SECONDS: usize = 8 << 20;
 
 /// Job of a transmit half.
 #[derive(Clone, Debug)]
@@ -251,7 +251,7 @@ pub trait SteeredReceiver {
     fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
 }
 
-/// Receives and counts streams. One worker owns it and calls [`StreamRx::take_arrivals`].
+/// Receives and counts streams. One worker owns it and calls [`StreamRx::receive_arrivals`].
 pub trait StreamRx: Send {
     /// Accepts the job; may allocate. Receives from now on.
     fn arm_receiver(&mut self, job: RxJob) -> Result<(), crate::Error>;
@@ -267,7 +267,7 @@ pub trait StreamRx: Send {
         None
     }
     /// Receives the frames that have arrived, a bounded amount of work.
-    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
+    fn receive_arrivals(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Waits until a frame arrives, at most this long.
     fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Works like [`crate::port::FrameRx::ring_progress`].
@@ -277,7 +277,7 @@ pub trait StreamRx: Send {
     /// Returns the counts per stream, in job order; cheap.
     fn stream_counts(&self) -> Vec<StreamRxCounts>;
     /// Returns the (least, mean, most) latency so far over all streams.
-    fn latency_so_far(&self) -> DelaySummary;
+    fn current_latency(&self) -> DelaySummary;
     /// Reads the counters of the port, including those of this run's frames.
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Returns the uncertainty of converting arrival stamps to the node's clock.

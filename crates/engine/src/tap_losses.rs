@@ -18,17 +18,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Directory name in the runtime directory.
-const KIND: &str = "tap-losses";
-const EXTENSION: &str = ".json";
+const TAP_LOSSES_DIRECTORY: &str = "tap-losses";
+const LOSS_FILE_EXTENSION: &str = ".json";
 /// Losses that are stored individually; beyond, the oldest are joined.
 const MAX_LOSSES: usize = 64;
 /// Interval at which a tap without losses updates its file.
-const TELL_EVERY: Nanos = Nanos::from_millis(100);
+const LOSS_FILE_UPDATE_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Time limit for a tap to report the time up to the run's end.
 const TAP_TIMEOUT: Nanos = Nanos::from_secs(2);
-const LOOK_NS: u64 = 5_000_000;
+const LOSS_FILE_CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Age after which the file of an ended tap is removed.
-const KEPT_FOR: Nanos = Nanos::from_secs(24 * 3600);
+const ENDED_TAP_FILE_LIFETIME: Nanos = Nanos::from_secs(24 * 3600);
 
 /// Frames that a tap lost in its rings between two looks at them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,13 +65,13 @@ pub struct TapLossLog {
 impl TapLossLog {
     /// Creates the log of a tap that begins to forward now.
     pub fn begin_log(tap: &str, now: MonoTime) -> io::Result<Self> {
-        Self::begin_in(&runtime_directory::path_for(KIND), tap, now)
+        Self::begin_in(&runtime_directory::path_for(TAP_LOSSES_DIRECTORY), tap, now)
     }
 
     fn begin_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
         remove_old_files(directory, now);
-        let process = process::own_id();
-        let path = directory.join(format!("{tap}-{process}{EXTENSION}"));
+        let process = process::current_process_id();
+        let path = directory.join(format!("{tap}-{process}{LOSS_FILE_EXTENSION}"));
         let lock = runtime_directory::hold_file(&path);
         let file = TapLossFile {
             tap: tap.to_owned(),
@@ -100,7 +100,7 @@ impl TapLossLog {
         // An older look takes back nothing of what is known.
         file.told = file.told.max(looked);
         // A loss is written at once: a tap that is killed later has told it.
-        if more > 0 || file.told >= self.written + TELL_EVERY {
+        if more > 0 || file.told >= self.written + LOSS_FILE_UPDATE_INTERVAL {
             self.written = file.told;
             self.write_file()?;
         }
@@ -134,7 +134,8 @@ fn join_oldest(losses: &mut Vec<TapLoss>) {
 fn remove_old_files(directory: &Path, now: MonoTime) {
     for path in list_files(directory) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
-        let is_old = read_file(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
+        let is_old =
+            read_file(&path).is_none_or(|file| file.told + ENDED_TAP_FILE_LIFETIME < now || now < file.told);
         if is_old && !runtime_directory::is_held(&path) {
             // Best effort: no run asks for the time of such a file.
             drop(remove_files(&path));
@@ -149,7 +150,7 @@ fn remove_files(path: &Path) -> io::Result<()> {
 
 fn list_files(directory: &Path) -> Vec<PathBuf> {
     let names = runtime_directory::list_names(directory).into_iter();
-    let files = names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(EXTENSION)));
+    let files = names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(LOSS_FILE_EXTENSION)));
     files.map(|name| directory.join(name)).collect()
 }
 
@@ -180,7 +181,7 @@ impl DoubtfulTapTime {
 
 /// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
 pub(crate) fn find_doubtful_times(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
-    find_in(&runtime_directory::path_for(KIND), from, until, TAP_TIMEOUT)
+    find_in(&runtime_directory::path_for(TAP_LOSSES_DIRECTORY), from, until, TAP_TIMEOUT)
 }
 
 fn find_in(directory: &Path, from: MonoTime, until: MonoTime, timeout: Nanos) -> Vec<DoubtfulTapTime> {
@@ -192,16 +193,21 @@ fn find_in(directory: &Path, from: MonoTime, until: MonoTime, timeout: Nanos) ->
             let Some(file) = read_file(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;
             if is_known || !is_alive || clock::monotonic_ns() >= give_up_ns {
-                return file.doubtful_between(from, until, is_alive);
+                return file.doubtful_times_between(from, until, is_alive);
             }
-            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+            clock::sleep_until_ns(clock::monotonic_ns() + LOSS_FILE_CHECK_INTERVAL_NS);
         }
     });
     each.collect()
 }
 
 impl TapLossFile {
-    fn doubtful_between(&self, from: MonoTime, until: MonoTime, is_alive: bool) -> Vec<DoubtfulTapTime> {
+    fn doubtful_times_between(
+        &self,
+        from: MonoTime,
+        until: MonoTime,
+        is_alive: bool,
+    ) -> Vec<DoubtfulTapTime> {
         let of = |loss: &TapLoss, frames| DoubtfulTapTime {
             tap: self.tap.clone(),
             from: loss.from,

@@ -9,7 +9,7 @@
 
 mod halves;
 
-pub(crate) use halves::{ReceivingHalf, RxLatest, SendingHalf, TxLatest};
+pub(crate) use halves::{PublishedRxCounts, PublishedTxCounts, ReceivingHalf, SendingHalf};
 
 use crate::Error;
 use crate::port::WorkerClock;
@@ -23,18 +23,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Longest sleep between two looks at the orders.
-const ATTENTION: Nanos = Nanos::from_millis(5);
+const ORDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
 /// Waiting for orders ends this long before the next frame is due: the kernel may wake the thread late.
-const NEAR: Nanos = Nanos::from_millis(1);
+const ORDER_WAIT_MARGIN: Nanos = Nanos::from_millis(1);
 /// Interval of publications: at every multiple of this on the clock, so that all workers publish at nearly one instant.
-const PUBLISH: Nanos = Nanos::from_millis(100);
+const PUBLICATION_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of stored publications.
-const KEPT: usize = 4;
+const MAX_STORED_PUBLICATIONS: usize = 4;
 
 /// A request to a worker between two steps; it returns a closure that sends the answer once its effect is published.
 type WorkerRequest<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
 
-enum WorkerOrder<W> {
+enum WorkerCommand<W> {
     Control(StreamControl),
     Ask(WorkerRequest<W>),
     Quit,
@@ -58,7 +58,7 @@ pub(crate) struct PublishedCounts<S> {
 impl<S> WorkerState<S> {
     fn push_publication(&self, publication: PublishedCounts<S>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
-        if published.len() == KEPT {
+        if published.len() == MAX_STORED_PUBLICATIONS {
             // The oldest publication is removed: readers need the latest one, and one that is slightly older.
             published.pop_front();
         }
@@ -69,7 +69,7 @@ impl<S> WorkerState<S> {
 /// A running half of a port: it owns a `W` and publishes an `S`.
 pub(crate) struct PortWorker<W, S> {
     name: String,
-    orders: Sender<WorkerOrder<W>>,
+    orders: Sender<WorkerCommand<W>>,
     shared: Arc<WorkerState<S>>,
     thread: Option<JoinHandle<EndedWorker<W>>>,
 }
@@ -97,7 +97,7 @@ pub(crate) trait WorkerTask: Send + 'static {
     /// Waits for work, at most until `until`.
     fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
     /// Returns whether only orders and the time bring work, so that it may wait on the channel of orders.
-    fn has_only_orders(&self) -> bool {
+    fn needs_only_orders(&self) -> bool {
         false
     }
     /// Reads the kernel's counters for the next [`Self::current_counts`].
@@ -122,7 +122,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         let (ready, is_ready) = crossbeam_channel::bounded(1);
         let shared = Arc::new(WorkerState {
             done: AtomicBool::new(false),
-            published: Mutex::new(VecDeque::with_capacity(KEPT)),
+            published: Mutex::new(VecDeque::with_capacity(MAX_STORED_PUBLICATIONS)),
         });
         let thread = {
             let shared = Arc::clone(&shared);
@@ -141,7 +141,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     pub(crate) fn send_control(&self, control: StreamControl) {
-        self.send_order(WorkerOrder::Control(control));
+        self.send_order(WorkerCommand::Control(control));
     }
 
     /// Runs a request on the worker between two steps, and waits for its answer. The effect is published by then.
@@ -150,7 +150,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         request: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        self.send_order(WorkerOrder::Ask(Box::new(move |work| {
+        self.send_order(WorkerCommand::Ask(Box::new(move |work| {
             let done = request(work);
             Box::new(move || ignore_closed(reply.send(done)))
         })));
@@ -162,7 +162,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
         Err(Error::Bug("a worker ended before it answered"))
     }
 
-    fn send_order(&self, order: WorkerOrder<W>) {
+    fn send_order(&self, order: WorkerCommand<W>) {
         // A worker that has panicked needs no orders; the next `check` detects it.
         ignore_closed(self.orders.send(order));
     }
@@ -199,12 +199,12 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 
     /// Tells the worker to end, without waiting. [`Self::quit_and_join`] then waits less: several workers end at the same time.
     pub(crate) fn request_quit(&self) {
-        self.send_order(WorkerOrder::Quit);
+        self.send_order(WorkerCommand::Quit);
     }
 
     /// Ends the worker and takes back its half, whatever error it met.
     pub(crate) fn quit_and_join(&mut self) -> Result<EndedWorker<W>, Error> {
-        self.send_order(WorkerOrder::Quit);
+        self.send_order(WorkerCommand::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
         thread.join().map_err(|_| Error::Panicked(self.name.clone()))
     }
@@ -213,7 +213,7 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
 impl<W, S> Drop for PortWorker<W, S> {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            ignore_closed(self.orders.send(WorkerOrder::Quit));
+            ignore_closed(self.orders.send(WorkerCommand::Quit));
             // A caller that drops a worker without `quit` is handling another error already.
             drop(thread.join());
         }
@@ -223,7 +223,7 @@ impl<W, S> Drop for PortWorker<W, S> {
 fn run_worker<W: WorkerTask>(
     mut work: W,
     clock: &dyn WorkerClock,
-    inbox: &Receiver<WorkerOrder<W>>,
+    inbox: &Receiver<WorkerCommand<W>>,
     shared: &WorkerState<W::Counts>,
     ready: Sender<()>,
 ) -> EndedWorker<W> {
@@ -246,7 +246,7 @@ fn run_worker<W: WorkerTask>(
 fn work_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
-    inbox: &Receiver<WorkerOrder<W>>,
+    inbox: &Receiver<WorkerCommand<W>>,
     shared: &WorkerState<W::Counts>,
     (ready, since): (Sender<()>, &mut MonoTime),
 ) -> Result<(), Error> {
@@ -255,12 +255,12 @@ fn work_until_quit<W: WorkerTask>(
     let mut woken_by = None;
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
-            Ok(WorkerOrder::Control(control)) => {
+            Ok(WorkerCommand::Control(control)) => {
                 // An order may be new work for a worker that was done.
                 shared.done.store(false, Ordering::Release);
                 work.apply_control(control);
             }
-            Ok(WorkerOrder::Ask(request)) => {
+            Ok(WorkerCommand::Ask(request)) => {
                 let reply = request(work);
                 // Before the reply, so that the caller finds the effect in the published counts.
                 let published = publish_latest(work, clock, shared);
@@ -268,7 +268,7 @@ fn work_until_quit<W: WorkerTask>(
                 // After the reply: the caller gets its answer even if the counters cannot be read.
                 published?;
             }
-            Ok(WorkerOrder::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
+            Ok(WorkerCommand::Quit) | Err(TryRecvError::Disconnected) => return Ok(()),
             Err(TryRecvError::Empty) => {}
         }
         let now = clock.now();
@@ -291,8 +291,8 @@ fn work_until_quit<W: WorkerTask>(
         *since = now;
         let until = match step {
             NextStep::Busy => continue,
-            NextStep::IdleUntil(until) => until.min(now + ATTENTION),
-            NextStep::Done => now + ATTENTION,
+            NextStep::IdleUntil(until) => until.min(now + ORDER_CHECK_INTERVAL),
+            NextStep::Done => now + ORDER_CHECK_INTERVAL,
         };
         woken_by = wait_for_work(work, clock, inbox, until)?;
     }
@@ -302,18 +302,18 @@ fn work_until_quit<W: WorkerTask>(
 fn answer_until_quit<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
-    inbox: &Receiver<WorkerOrder<W>>,
+    inbox: &Receiver<WorkerCommand<W>>,
     shared: &WorkerState<W::Counts>,
 ) {
     loop {
         match inbox.recv() {
-            Ok(WorkerOrder::Control(_)) => {}
-            Ok(WorkerOrder::Ask(request)) => {
+            Ok(WorkerCommand::Control(_)) => {}
+            Ok(WorkerCommand::Ask(request)) => {
                 let reply = request(work);
                 publish_counts(work, clock.now(), shared);
                 reply();
             }
-            Ok(WorkerOrder::Quit) | Err(_) => return,
+            Ok(WorkerCommand::Quit) | Err(_) => return,
         }
     }
 }
@@ -322,13 +322,13 @@ fn answer_until_quit<W: WorkerTask>(
 fn wait_for_work<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
-    inbox: &Receiver<WorkerOrder<W>>,
+    inbox: &Receiver<WorkerCommand<W>>,
     until: MonoTime,
-) -> Result<Option<WorkerOrder<W>>, Error> {
+) -> Result<Option<WorkerCommand<W>>, Error> {
     // An order can interrupt a wait on the channel, but the kernel may wake the thread late. So that wait ends a while
     // before the next frame, and the exact wait of `idle` covers the rest.
-    let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
-    if work.has_only_orders() && free > 0 {
+    let free = until.since(clock.now()).as_u64().saturating_sub(ORDER_WAIT_MARGIN.as_u64());
+    if work.needs_only_orders() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
     }
     work.idle_until(clock, until)?;
@@ -360,6 +360,6 @@ fn ignore_closed<T>(_: Result<(), SendError<T>>) {}
 
 /// Returns the next common time of publication, plus `after`.
 fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
-    let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLISH.as_u64() + 1;
-    MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after
+    let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLICATION_INTERVAL.as_u64() + 1;
+    MonoTime::from_nanos(periods * PUBLICATION_INTERVAL.as_u64()) + after
 }

@@ -33,7 +33,7 @@ use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::PromiscuousMode;
-use packetrig_sys::xdp::rx::{LONGEST, PassedFrames, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{MAX_WHOLE_FRAME_BYTES, PassedFrames, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 use switch::{SocketHandover, SwitchTx, XdpHold};
@@ -61,7 +61,7 @@ pub fn open_port(
         port.promiscuous.then(|| PromiscuousMode::enable_on(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.start_meter()?;
     let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
-    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
+    let rx_options = XdpRxOptions { native: features.native, snap: MAX_WHOLE_FRAME_BYTES, pass };
     let rx = XdpRx::open_on_interface(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's
     // count unbalances the ledger.
@@ -111,7 +111,7 @@ fn stamp_kind_for(features: XdpFeatures) -> StampKind {
 /// Measures how long the programs take per frame, in ns: (sending, receiving). Outside any interface.
 pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile_tables(streams)?;
-    let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::PACE };
+    let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::LIVE_FRAME_PACE };
     let mut live = LiveTx::open_on_interface(1, &compiled.tables, options)?;
     let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream has no frame sizes"))?;
     let len = compiled.tables.shapes[shape as usize].len as usize;

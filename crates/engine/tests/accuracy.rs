@@ -5,7 +5,7 @@ mod bed;
 use bed::{KEY, START, Trial, stream, template, timeline};
 use packetrig_engine::chaos::ChaosLevel;
 use packetrig_engine::gate::SendGate;
-use packetrig_engine::sender::GRACE;
+use packetrig_engine::sender::LATE_SENDING_GRACE;
 use packetrig_engine::sim::{ClockSkew, FaultChance, LinkSpec};
 use packetrig_engine::stream::{FrameSource, StreamSpec};
 use packetrig_plan::timeline::{SendPattern, StreamTimeline};
@@ -248,7 +248,7 @@ fn slow_sender_reports_shortfall_and_keeps_time_limit() {
     assert_eq!(sent.planned, 4000);
     // 2000 fit the line; the ring takes some more, which leave later.
     assert!((2000..=2400).contains(&sent.counts.frames), "{}", sent.counts.frames);
-    assert!(sent.counts.last.unwrap() < START + Nanos::from_secs(2) + GRACE);
+    assert!(sent.counts.last.unwrap() < START + Nanos::from_secs(2) + LATE_SENDING_GRACE);
     assert!(sent.counts.late > 1500);
     assert_eq!(outcome.tx.handed_over, sent.counts.frames, "what is in the ring still leaves");
     assert_eq!(outcome.receive[0].counts.sequence.lost, 0, "unsent is not lost");
@@ -332,7 +332,7 @@ fn frames_of_another_run_are_foreign() {
         .unwrap();
     sender.apply_control(StreamControl::StartAt(START));
     sender.send_due(START).unwrap();
-    receiver.take_arrivals(START).unwrap();
+    receiver.receive_arrivals(START).unwrap();
     let counters = receiver.port_counters().unwrap();
     assert_eq!((counters.seen, counters.foreign, counters.unnumbered), (1, 1, 0));
     assert_eq!(receiver.finish_receiving(&[0]).streams[0].counts.frames, 0);
@@ -401,7 +401,7 @@ fn implausible_sequence_number_damages_only_its_frame() {
     };
     receiver.arm_receiver(job).unwrap();
     receiver.apply_control(StreamControl::StartAt(START));
-    receiver.take_arrivals(START).unwrap();
+    receiver.receive_arrivals(START).unwrap();
     let counts = receiver.finish_receiving(&[200]).streams.remove(0).counts;
     assert_eq!((counts.sequence.unique, counts.unnumbered), (200, 1));
     assert_eq!((counts.sequence.reordered, counts.sequence.lost), (0, 0));

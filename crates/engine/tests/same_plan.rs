@@ -67,7 +67,7 @@ fn tag_collision_makes_no_copy_of_old_frame() {
     receiver.arm_receiver(job).unwrap();
     receiver.apply_control(StreamControl::StartAt(START));
     for _ in 0..6010 {
-        receiver.take_arrivals(due(6010)).unwrap();
+        receiver.receive_arrivals(due(6010)).unwrap();
     }
     let unnumbered = receiver.port_counters().unwrap().unnumbered;
     let received = receiver.finish_receiving(&[6000]);

@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runs = arguments.next().map_or(Ok(RUNS), |runs| runs.parse())?;
     let back_end: BackEnd = serde_json::from_value(back_end.into())?;
     let mut lab = Lab::cabled_pair()?;
-    lab.take_live_frames()?;
+    lab.enable_live_frames()?;
     let document = document(&lab);
     let plane = EnginePlane::default();
     let is_kept = arguments.next().is_some_and(|word| word == "kept");

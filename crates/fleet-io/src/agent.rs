@@ -38,11 +38,11 @@ fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
 #[cfg(test)]
 mod tests;
 
-const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
+const SAMPLE_INTERVAL: Nanos = Nanos::from_millis(125);
 /// A sample that comes a little early is still reported in its turn, not one interval later.
-const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
+const HALF_SAMPLE_INTERVAL: Nanos = Nanos::from_millis(62);
 /// Longest time between two samples, however rarely the controller wants them.
-const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
+const MAX_SAMPLE_INTERVAL: Nanos = Nanos::from_secs(2);
 
 /// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error of the data plane:
 /// the controller received only its text.
@@ -291,13 +291,13 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         // Counted from now and not from the due time: after a delay there are no samples to catch up with.
-        self.sample_at = now() + SAMPLE_EVERY;
+        self.sample_at = now() + SAMPLE_INTERVAL;
         match plane.sample_counts() {
             Ok(sample) => {
                 // Kept beside the reports, each second: after a crash the spool's last sample is all that is left of this node's counts.
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.store_sample(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
-                    self.report_at = now() + self.report_every.saturating_sub(HALF_A_SAMPLE);
+                    self.report_at = now() + self.report_every.saturating_sub(HALF_SAMPLE_INTERVAL);
                     self.post_to_controller(MessageBody::Telemetry(head, Box::new(sample)));
                 }
                 self.report_failure(kept);

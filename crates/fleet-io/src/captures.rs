@@ -5,7 +5,8 @@
 
 use crate::error::{Error, best_effort};
 use packetrig_fleet::captures::{
-    CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest, RANGE,
+    CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest,
+    MAX_RANGE_BYTES,
 };
 use packetrig_fleet::fabric;
 use packetrig_report::RunId;
@@ -22,11 +23,11 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Time within which the thread notices that it is to end.
-const LOOK: Nanos = Nanos::from_millis(500);
+const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Pause before a server that does not answer is tried again.
-const PAUSE: Duration = Duration::from_secs(2);
+const SERVER_RETRY_PAUSE: Duration = Duration::from_secs(2);
 /// Longest name of a run or file.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 
 /// Bytes of each run's captures that have left the node. Clones share the count.
 pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
@@ -72,15 +73,15 @@ impl Drop for CaptureServer {
 fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let Ok(mut questions) = open() else {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(SERVER_RETRY_PAUSE);
             continue;
         };
         while !over.load(Ordering::Acquire) {
-            let Some(question) = questions.next_question(LOOK) else { continue };
+            let Some(question) = questions.next_question(END_CHECK_INTERVAL) else { continue };
             let given = captures.answer_question(&question);
             let CaptureQuestion { asker, number, .. } = question;
             let answered = match given {
-                Ok(GivenCapture { identity, bytes }) => {
+                Ok(ServedCaptureRange { identity, bytes }) => {
                     questions.send_answer(&CaptureAnswer { asker, number, outcome: Ok(identity) }, bytes)
                 }
                 Err(why) => {
@@ -102,13 +103,13 @@ struct CaptureDirectory {
 }
 
 /// A range of a capture, or its hash, with the identity of the file's version.
-struct GivenCapture {
+struct ServedCaptureRange {
     identity: CaptureIdentity,
     bytes: Vec<u8>,
 }
 
 impl CaptureDirectory {
-    fn answer_question(&self, question: &CaptureQuestion) -> Result<GivenCapture, String> {
+    fn answer_question(&self, question: &CaptureQuestion) -> Result<ServedCaptureRange, String> {
         let CaptureName { run, file } = &question.capture;
         let opened = self.open_capture(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
         // Size and time of the last write: ranges of two versions of a file must not be put together.
@@ -120,11 +121,13 @@ impl CaptureDirectory {
         drop(allowance);
         let bytes = match question.request {
             // A question may ask for more, but one range is all that memory and message are made for.
-            CaptureRequest::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
+            CaptureRequest::Range { offset, length } => {
+                read_range(&opened, offset, length.min(MAX_RANGE_BYTES))
+            }
             CaptureRequest::Sha256 => sha256_of_file(&opened),
         };
         let bytes = bytes.map_err(|error| format!("{file} of run {run}: {error}"))?;
-        Ok(GivenCapture { identity, bytes })
+        Ok(ServedCaptureRange { identity, bytes })
     }
 
     fn open_capture(&self, run: &RunId, file: &str) -> io::Result<File> {
@@ -145,7 +148,7 @@ fn is_plain(name: &str) -> bool {
     let has_plain_characters =
         name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '='));
     // A dot at the beginning would admit `..`. Linux allows 255 bytes for the name of a file (NAME_MAX).
-    !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && has_plain_characters
+    !name.is_empty() && name.len() <= MAX_NAME_BYTES && !name.starts_with('.') && has_plain_characters
 }
 
 fn file_identity(file: &File) -> io::Result<CaptureIdentity> {
@@ -172,7 +175,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
 /// Hash of a file, which is read one range at a time.
 pub(crate) fn sha256_of_file(mut file: &File) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
-    let mut piece = vec![0; RANGE as usize];
+    let mut piece = vec![0; MAX_RANGE_BYTES as usize];
     loop {
         match file.read(&mut piece)? {
             0 => return Ok(hash.finalize().to_vec()),
@@ -222,7 +225,7 @@ mod tests {
         std::fs::write(place.path().join("secret"), b"key").unwrap();
         std::os::unix::fs::symlink("../../secret", of_run.join("link")).unwrap();
         let captures = captures(place.path(), u64::MAX);
-        assert_eq!(give(&captures, "r1", "rx.pcapng", ALL).unwrap(), bytes[..RANGE as usize]);
+        assert_eq!(give(&captures, "r1", "rx.pcapng", ALL).unwrap(), bytes[..MAX_RANGE_BYTES as usize]);
         let end = CaptureRequest::Range { offset: 599_990, length: 100 };
         assert_eq!(give(&captures, "r1", "rx.pcapng", end).unwrap(), bytes[599_990..]);
         assert_eq!(

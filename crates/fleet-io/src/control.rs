@@ -18,16 +18,16 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
 /// Maximum wait for a message while results arrive or a record is written, because those do not end the wait.
-const BESIDE_MESSAGES: Nanos = Nanos::from_millis(2);
+const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(2);
 
 /// Wait for a record, which is usually saved within this time. After that the loop reads messages again.
-const KEPT_SOON: Nanos = Nanos::from_millis(10);
+const RECORD_SAVE_WAIT: Nanos = Nanos::from_millis(10);
 
 /// Delay of one loop iteration from which on the process counts as stopped in between.
-const STANDSTILL: Nanos = Nanos::from_secs(1);
+const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 
 /// Called with the events of a run, on a thread of their own where the run has senders: it may wait for a terminal.
-pub type OnEvent<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
+pub type RunEventCallback<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
@@ -40,7 +40,7 @@ pub struct RunUser<'a> {
 }
 
 /// An event that did not arrive as a message.
-pub(crate) enum RunNews {
+pub(crate) enum LocalRunEvent {
     Event(ControllerEvent),
     /// A message to a node.
     Post(NodeName, MessageBody),
@@ -51,7 +51,7 @@ pub(crate) enum RunNews {
 /// Services of a run beside its machine and its messages: records, collected results, clocks.
 pub(crate) trait RunServices {
     /// Returns the next thing that happened; an error ends the run.
-    fn next_news(&mut self) -> Result<Option<RunNews>, Error>;
+    fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error>;
     /// Takes in the hello of a node.
     fn on_hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
     /// Takes in the counts of a node so far.
@@ -143,14 +143,14 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
         let mut heard = now();
         // The machine has a deadline as long as the run is not over.
         while let Some(deadline) = self.machine.next_deadline() {
-            while let Some(news) = self.services.next_news()? {
-                self.handle_news(news)?;
+            while let Some(news) = self.services.next_local_event()? {
+                self.handle_local_event(news)?;
             }
             if let Some(request) = (self.user.requests)() {
                 self.feed_event(request)?;
             }
             let comes_beside = self.machine.is_collecting() || self.is_recording;
-            let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };
+            let turn = if comes_beside { MAX_MESSAGE_WAIT } else { self.user.turn };
             let turn = deadline.since(now()).min(turn);
             let envelope = self.endpoint.receive_message(turn);
             // Measures the whole iteration: a process that was stopped at any point in it comes back late.
@@ -158,27 +158,27 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
             // A process that stood still has not received its nodes' messages: their silence during that time means nothing.
-            if stood_still > STANDSTILL {
+            if stood_still > STANDSTILL_THRESHOLD {
                 self.feed_event(ControllerEvent::StoodStill(stood_still))?;
             }
             let event = envelope.and_then(|envelope| self.convert_to_event(envelope));
             self.feed_event(event.unwrap_or(ControllerEvent::Tick))?;
-            for trouble in self.endpoint.take_troubles() {
+            for trouble in self.endpoint.take_problems() {
                 self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
         // Without its last record a later controller would take this run for unfinished and end it again.
         while self.is_recording {
-            self.perform_waiting_actions(KEPT_SOON)?;
+            self.perform_waiting_actions(RECORD_SAVE_WAIT)?;
         }
         Ok(())
     }
 
-    fn handle_news(&mut self, news: RunNews) -> Result<(), Error> {
+    fn handle_local_event(&mut self, news: LocalRunEvent) -> Result<(), Error> {
         match news {
-            RunNews::Event(event) => self.feed_event(event)?,
-            RunNews::Post(to, body) => self.post_message(&to, body),
-            RunNews::Finding(text) => self.emit_event(now(), RunEventKind::Finding(text)),
+            LocalRunEvent::Event(event) => self.feed_event(event)?,
+            LocalRunEvent::Post(to, body) => self.post_message(&to, body),
+            LocalRunEvent::Finding(text) => self.emit_event(now(), RunEventKind::Finding(text)),
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             self.perform_action(at, action)?;
             // A record that was queued just now is usually saved within this time. Then
             // the actions behind it wait for no turn.
-            within = KEPT_SOON;
+            within = RECORD_SAVE_WAIT;
         }
     }
 

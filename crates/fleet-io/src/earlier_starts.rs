@@ -8,7 +8,7 @@ use packetrig_report::{RunId, RunReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 
 /// Maximum number of starts of a plan.
-const STARTS: usize = 3;
+const MAX_PLAN_STARTS: usize = 3;
 
 /// Runs of the same plan whose start came too late.
 #[derive(Clone, Debug, Default)]
@@ -20,14 +20,14 @@ impl EarlierStarts {
     /// Returns whether the plan is begun again if this start fails, too.
     pub fn may_retry_start(&self, operator: &dyn RunOperator) -> bool {
         // The start that this is asked about is not among `runs` yet.
-        self.runs.len() + 1 < STARTS && !operator.is_interrupted()
+        self.runs.len() + 1 < MAX_PLAN_STARTS && !operator.is_interrupted()
     }
 
     /// Records a start that came too late for some nodes, and tells the user that the next start begins.
     pub fn record_failed_start(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
         let next = self.runs.len() + 2;
         operator.remark(format_args!(
-            "run: {why}; beginning again (start {next} of {STARTS}, the last run was {run})"
+            "run: {why}; beginning again (start {next} of {MAX_PLAN_STARTS}, the last run was {run})"
         ));
         self.runs.push(run);
     }

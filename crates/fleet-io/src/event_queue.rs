@@ -4,7 +4,7 @@
 //! Invariant: events are delivered in their order. Only samples of counts are left out, while too many wait; they are cumulative, so
 //! the next one has all that an earlier one had.
 
-use crate::control::OnEvent;
+use crate::control::RunEventCallback;
 use crate::error::Error;
 use crate::event_log;
 use packetrig_report::event::{RunEvent, RunEventKind};
@@ -17,7 +17,7 @@ const MAX_SAMPLES: usize = 1024;
 
 /// Does `work`, which puts events into a queue. They go to `on_event` on another thread. Returns when all of them are delivered.
 pub(crate) fn with_event_thread<T>(
-    on_event: OnEvent<'_>,
+    on_event: RunEventCallback<'_>,
     work: impl FnOnce(&EventQueue) -> T,
 ) -> Result<T, Error> {
     let queue = EventQueue::default();
@@ -101,7 +101,7 @@ impl EventQueue {
         self.changed.notify_one();
     }
 
-    fn deliver_all(&self, on_event: OnEvent<'_>) {
+    fn deliver_all(&self, on_event: RunEventCallback<'_>) {
         let _closed = CloseOnDrop(self);
         while let Some(event) = self.next_event() {
             on_event(&event);

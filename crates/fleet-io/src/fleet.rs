@@ -34,8 +34,8 @@ pub use controlled::{ControlledFleet, begin_run};
 pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use gathering::GatheredResults;
-pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
-pub use leftovers::{LeftRun, Leftover};
+pub use leading::{BlockedNodesDecision, HeldNodes, HeldNodesDecision};
+pub use leftovers::{AbandonedRunState, LeftoverRun};
 pub use presence::{ControllerPresence, PresenceDirectory};
 pub use result_store::{CompletedReports, RunResultStore};
 pub use roster::{FleetRoster, KnownNodes};
@@ -63,10 +63,10 @@ use shares::{NodeShares, StreamSenders};
 use std::collections::BTreeSet;
 
 /// Interval at which a controller checks whether a node is free.
-const LOOK: Nanos = Nanos::from_millis(200);
+const FREE_NODE_CHECK_INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// Maximum number of samples per second that a controller takes in, from all nodes together.
-const COUNTS_PER_SECOND: u64 = 5000;
+const MAX_SAMPLES_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
 pub struct ControllerConfig {
@@ -82,7 +82,7 @@ pub struct ControllerConfig {
     /// Store of the results of all runs.
     pub store: Box<dyn ResultStore>,
     /// Saves the state of a run before the messages of that state are sent.
-    pub note: RecordNote,
+    pub note: RunRecordCallback,
     /// Minimum numbers of nodes with which a run starts and continues.
     pub policies: RunPolicies,
     /// The nodes that belong to the fleet.
@@ -92,7 +92,7 @@ pub struct ControllerConfig {
 }
 
 /// Keeps the record of a run in the controller's own catalogue, too.
-pub type RecordNote = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
+pub type RunRecordCallback = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for ControllerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -115,7 +115,7 @@ pub struct FleetExecutor<F: Fabric> {
     leadership: FleetLeadership,
     /// Dropped after the leadership: this controller is present until its term has ended.
     presence: Option<ControllerPresence>,
-    note: RecordNote,
+    note: RunRecordCallback,
     policies: RunPolicies,
     roster: FleetRoster,
     round_trips: RoundTrips,
@@ -153,7 +153,7 @@ impl NodeRetention {
     }
 
     /// True if the nodes stay led after a run with this outcome.
-    fn keeps_nodes_after(self, outcome: Option<&RunOutcome>, steered: bool) -> bool {
+    fn must_keep_nodes_after(self, outcome: Option<&RunOutcome>, steered: bool) -> bool {
         match (self, outcome) {
             (Self::GiveBack, _) | (Self::KeepAfterLateStart, None) => false,
             // A steered run that has started is not begun again, whatever is missing in its result.
@@ -194,7 +194,7 @@ where
         let mut roster = config.roster;
         let mut round_trips = RoundTrips::default();
         // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
-        round_trips.call_roll(&mut endpoint, &mut members, &roster.enrolled)?;
+        round_trips.ask_all_nodes(&mut endpoint, &mut members, &roster.enrolled)?;
         roster.save_members(&members);
         roster.restore_nodes(&mut members);
         let others = OtherRuns {
@@ -232,7 +232,7 @@ where
 
     /// The members of the fleet, as of now.
     pub fn member_rows(&mut self) -> Result<Vec<MemberRow>, Error> {
-        self.call_roll()?;
+        self.ask_all_nodes()?;
         Ok(self.members.member_rows(now()))
     }
 
@@ -271,12 +271,12 @@ where
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
         let InheritedRun { record, elsewhere, on_hand } = inherited;
-        self.call_roll()?;
+        self.ask_all_nodes()?;
         let facts = run_facts(document, options, record.all_nodes());
         let limits = RunLimits::for_fleet(self.round_trips.longest_round_trip(&record.nodes), options.drain);
         let machine =
             ControllerMachine::from_record(record, self.epoch(), limits).without_commands_to(elsewhere);
-        let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
+        let has = RunStartingState { on_hand, reads_results: true, ..RunStartingState::default() };
         let ControlledRun { controller, times } = self.conduct_run(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
@@ -295,9 +295,9 @@ where
         }
     }
 
-    fn call_roll(&mut self) -> Result<(), Error> {
+    fn ask_all_nodes(&mut self) -> Result<(), Error> {
         // Enrolled nodes that are absent were awaited when the fleet was opened, so they are not expected again.
-        self.round_trips.call_roll(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
+        self.round_trips.ask_all_nodes(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
         self.roster.save_members(&self.members);
         Ok(())
     }
@@ -351,18 +351,18 @@ where
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
             .without_nodes(absent);
-        let has = HasAlready { shares, senders, reads_results: true, ..HasAlready::default() };
+        let has = RunStartingState { shares, senders, reads_results: true, ..RunStartingState::default() };
         let conducted = self.conduct_run(machine, has, user);
         let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
         // The nodes are free for others also when the run has failed.
-        if !self.retention.keeps_nodes_after(outcome, steered) {
-            self.give_back_nodes();
+        if !self.retention.must_keep_nodes_after(outcome, steered) {
+            self.return_node_leads();
         }
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {
             // Only a run that started everywhere shows that its lead was long enough.
             Some(RunOutcome::Complete { .. }) => self.commits.add_run(&times),
-            _ => self.commits.forget_all(),
+            _ => self.commits.forget_all_commit_times(),
         }
         Ok(EndedRun { controller, times, failure: None, facts })
     }
@@ -371,13 +371,13 @@ where
 /// The time between two samples of a node. All nodes together send no more than one processor takes in beside the leases. But each sends
 /// at least twice within the drain time, because frames that still arrive prolong it.
 fn say_every(nodes: usize, drain: Nanos) -> Nanos {
-    let wanted = Nanos::new((nodes as u64).saturating_mul(1_000_000_000 / COUNTS_PER_SECOND));
+    let wanted = Nanos::new((nodes as u64).saturating_mul(1_000_000_000 / MAX_SAMPLES_PER_SECOND));
     wanted.min(Nanos::new(drain.as_u64() / 2))
 }
 
 /// Starting conditions of a run that begins, or is taken up.
 #[derive(Debug, Default)]
-struct HasAlready {
+struct RunStartingState {
     /// Results that are stored.
     on_hand: Vec<StoredPart>,
     shares: Option<NodeShares>,

@@ -37,7 +37,7 @@ mod uplink;
 
 pub use agent::{serve_agent, serve_fleet_agent};
 pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
-pub use control::{OnEvent, RunUser};
+pub use control::{RunEventCallback, RunUser};
 pub use earlier_starts::{EarlierStarts, is_late_start};
 pub use error::Error;
 pub use local::{EndedRun, LocalExecutor, RunExecutor, RunOptions, run_local, run_on, run_to_end};

@@ -1,7 +1,7 @@
 //! A run on one machine.
 
 use crate::agent::serve_agent;
-use crate::control::{ControlledRun, OnEvent, RunNews, RunServices, RunUser, control_run};
+use crate::control::{ControlledRun, LocalRunEvent, RunEventCallback, RunServices, RunUser, control_run};
 use crate::error::Error;
 use crate::event_queue::with_event_thread;
 use crate::open_run::OpenRun;
@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope};
 
 /// Longest wait for a message, and so for the user's stop.
-const TURN: Nanos = Nanos::from_millis(20);
+const MAX_MESSAGE_WAIT: Nanos = Nanos::from_millis(20);
 /// Time for which the agent works for a silent controller. In one process silence means that its thread gets no processor; a controller
 /// that is gone ends the agent at once.
 const SILENCE_TIMEOUT: Nanos = Nanos::from_secs(600);
@@ -54,7 +54,7 @@ pub fn run_local(
     document: &str,
     options: RunOptions,
     stop: &dyn Fn() -> bool,
-    on_event: OnEvent<'_>,
+    on_event: RunEventCallback<'_>,
 ) -> Result<RunReport, Error> {
     run_on(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
 }
@@ -66,7 +66,7 @@ pub fn run_on(
     executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
-    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+    (stop, on_event): (&dyn Fn() -> bool, RunEventCallback<'_>),
 ) -> Result<RunReport, Error> {
     run_to_end(executor, document, options, (stop, on_event)).map(|(report, _)| report)
 }
@@ -76,7 +76,7 @@ pub fn run_to_end(
     executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
-    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+    (stop, on_event): (&dyn Fn() -> bool, RunEventCallback<'_>),
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
     let document = PlanDocument::read_text(document, executor.plan_parse_options(options.terms.seed))?;
     let mut stopped = false;
@@ -89,7 +89,11 @@ pub fn run_to_end(
             request.then_some(ControllerEvent::Stop)
         };
         let on_event = &mut |event: &RunEvent| events.push_event(event);
-        executor.execute_run(&document, options, RunUser { requests: &mut requests, turn: TURN, on_event })
+        executor.execute_run(
+            &document,
+            options,
+            RunUser { requests: &mut requests, turn: MAX_MESSAGE_WAIT, on_event },
+        )
     })??;
     let open = OpenRun::from_ended(&ended);
     Ok((ended.into_report(document.plan())?, open))
@@ -214,7 +218,7 @@ pub(crate) fn run_preparation(document: &PlanDocument, options: RunOptions) -> R
 struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
 impl<T> RunServices for OneThread<'_, T> {
-    fn next_news(&mut self) -> Result<Option<RunNews>, Error> {
+    fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error> {
         if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }
 }

@@ -27,11 +27,11 @@ use packetrig_units::{MonoTime, Nanos};
 use std::path::PathBuf;
 
 /// Interval between two hellos.
-const HELLO_EVERY: Nanos = Nanos::from_secs(1);
+const HELLO_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Interval between two samples that are kept.
-const INTERVAL: Nanos = Nanos::from_secs(1);
+const SAMPLE_INTERVAL: Nanos = Nanos::from_secs(1);
 /// Maximum time for which arming waits for the first comparison of clocks.
-const COMPARISON: Nanos = Nanos::from_millis(500);
+const CLOCK_COMPARISON_TIMEOUT: Nanos = Nanos::from_millis(500);
 
 /// Configuration of a node.
 pub struct NodeSite {
@@ -111,7 +111,7 @@ impl NodeMembership {
         answers: Option<Nonce>,
     ) -> Box<NodeHello> {
         let spooled = self.uplink.waiting_runs();
-        let troubles = self.uplink.take_troubles();
+        let troubles = self.uplink.take_problems();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
         let starved = self.starvation.recent_starvation(now());
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
@@ -126,7 +126,7 @@ impl NodeMembership {
     pub(crate) fn take_due_hello(&mut self) -> bool {
         let due = now() >= self.hello_at;
         if due {
-            self.hello_at = now() + HELLO_EVERY;
+            self.hello_at = now() + HELLO_INTERVAL;
             self.described = Some((self.site.describe)());
         }
         due
@@ -200,7 +200,7 @@ impl NodeMembership {
             ClockComparing::Not => None,
             ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
-                *before = prober.wait_for_fit(COMPARISON);
+                *before = prober.wait_for_fit(CLOCK_COMPARISON_TIMEOUT);
                 before.map(|before| ClockRecord {
                     source: FitSource::InBand,
                     before,
@@ -312,7 +312,7 @@ impl NodeMembership {
         if now() < self.interval_at {
             return Ok(());
         }
-        self.interval_at = now() + INTERVAL;
+        self.interval_at = now() + SAMPLE_INTERVAL;
         self.is_kept = true;
         self.uplink.store_sample(sample.clone())
     }
@@ -329,7 +329,7 @@ impl NodeMembership {
             ClockComparing::Not => None,
             ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
-                let after = prober.measure_final_fit(COMPARISON);
+                let after = prober.measure_final_fit(CLOCK_COMPARISON_TIMEOUT);
                 // If no probe was answered while arming, the last series is all there is.
                 let before = before.or(after)?;
                 Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })

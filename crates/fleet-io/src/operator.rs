@@ -1,6 +1,6 @@
 //! The user's side of runs that are opened, ended and kept here.
 
-use crate::fleet::{HeldNodes, WaitChoice};
+use crate::fleet::{HeldNodes, HeldNodesDecision};
 use packetrig_fleet::term::TermState;
 use packetrig_report::RunReport;
 use packetrig_store::KeptRun;
@@ -25,13 +25,13 @@ pub type SharedOperator = Arc<dyn RunOperator>;
 pub(crate) fn waiting_policy(
     operator: &dyn RunOperator,
     waits: bool,
-) -> impl FnMut(&HeldNodes) -> WaitChoice {
+) -> impl FnMut(&HeldNodes) -> HeldNodesDecision {
     let mut is_reported = false;
     move |held| {
         // If no living controller is among them, it always waits: in a few seconds it is clear whether the others are dead.
         let is_at_work = held.values().any(|held| held.state == TermState::Alive);
         if is_at_work && !waits {
-            return WaitChoice::GoWithout;
+            return HeldNodesDecision::GoWithout;
         }
         // This is called at every look, several times a second, and the names are needed once.
         if !std::mem::replace(&mut is_reported, true) {
@@ -39,6 +39,6 @@ pub(crate) fn waiting_policy(
                 operator.remark(format_args!("waiting: node {node} {}", held.lead));
             }
         }
-        if operator.is_interrupted() { WaitChoice::GiveUp } else { WaitChoice::Wait }
+        if operator.is_interrupted() { HeldNodesDecision::GiveUp } else { HeldNodesDecision::Wait }
     }
 }

@@ -84,8 +84,8 @@ impl LentMachine {
     /// Directory of a run's captures. The name of a run comes from the controller, so it is checked: it must be a name and no path.
     pub(crate) fn run_capture_directory(&self, run: &str) -> Result<PathBuf, Error> {
         let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
-        if run.is_empty() || run.len() > LONGEST_RUN_ID || !is_plain {
-            let run: String = run.chars().take(LONGEST_RUN_ID).collect();
+        if run.is_empty() || run.len() > MAX_RUN_ID_CHARACTERS || !is_plain {
+            let run: String = run.chars().take(MAX_RUN_ID_CHARACTERS).collect();
             return Err(Error::NotPermitted(vec![format!("{run:?} is not a valid name of a run")]));
         }
         Ok(self.captures.join(run))
@@ -131,10 +131,10 @@ impl LentMachine {
 }
 
 /// Longest time that a lent machine keeps ports open between two runs: its owner may want the interfaces back.
-const LONGEST_KEEPING: Nanos = Nanos::from_secs(10);
+const MAX_PORT_KEEPING_TIME: Nanos = Nanos::from_secs(10);
 
 /// Longest name of a run.
-const LONGEST_RUN_ID: usize = 100;
+const MAX_RUN_ID_CHARACTERS: usize = 100;
 
 fn not_lent_error() -> Error {
     Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()])
@@ -188,10 +188,10 @@ impl EnginePlane {
         if self.lent.is_none() {
             return self.kept.clone();
         }
-        let wanted = preparation.keep_ports_ns.min(LONGEST_KEEPING);
+        let wanted = preparation.keep_ports_ns.min(MAX_PORT_KEEPING_TIME);
         // A run that keeps nothing uses no kept port either, so their owner gets the interfaces back.
         if wanted == Nanos::ZERO {
-            self.close_kept();
+            self.close_kept_ports();
             return None;
         }
         self.keeping = KeepingTime::AfterRun(wanted);
@@ -199,7 +199,7 @@ impl EnginePlane {
     }
 
     /// Closes the ports that were kept open, which releases their interfaces.
-    fn close_kept(&mut self) {
+    fn close_kept_ports(&mut self) {
         self.kept = None;
         self.keeping = KeepingTime::Nothing;
     }
@@ -213,7 +213,7 @@ impl PlaneSource for EnginePlane {
     ) -> Result<PreparedPlane, Error> {
         // Probes go through interfaces that the kernel uses, and kept ports have theirs locked.
         if plan.probes.is_some() && self.lent.is_some() {
-            self.close_kept();
+            self.close_kept_ports();
         }
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent_error)?;
@@ -238,7 +238,7 @@ impl PlaneSource for EnginePlane {
         match self.keeping {
             // This is called only between runs: the first call marks the end of the run.
             KeepingTime::AfterRun(time) => self.keeping = KeepingTime::Until(now + time),
-            KeepingTime::Until(end) if now >= end => self.close_kept(),
+            KeepingTime::Until(end) if now >= end => self.close_kept_ports(),
             KeepingTime::Nothing | KeepingTime::Until(_) => {}
         }
     }

@@ -33,7 +33,7 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_units::{MonoTime, Nanos};
 use prepare::OwnProbePort;
 use reflecting::RunningReflector;
-use sending::{RunningSender, SentLines};
+use sending::{RunningSender, SentProbeLines};
 
 /// Limits that the owner of a machine sets for probes.
 #[derive(Clone, Debug, Default)]
@@ -101,8 +101,8 @@ impl ProbePlane {
     }
 
     /// Stops and joins all sender threads, and returns their results.
-    fn end_senders(&mut self) -> SentLines {
-        let mut sent = SentLines::default();
+    fn end_senders(&mut self) -> SentProbeLines {
+        let mut sent = SentProbeLines::default();
         for sender in self.senders.drain(..) {
             sent.append_lines(sender.stop_and_join());
         }
@@ -211,27 +211,27 @@ impl DataPlane for ProbePlane {
     }
 }
 
-const NOT_STEERED: Error = Error::Bug("a run with probes cannot change its streams");
+const NOT_STEERED_ERROR: Error = Error::Bug("a run with probes cannot change its streams");
 
 impl SteeredPlane for ProbePlane {
     fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {
-        Err(NOT_STEERED)
+        Err(NOT_STEERED_ERROR)
     }
 
     fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
-        Err(NOT_STEERED)
+        Err(NOT_STEERED_ERROR)
     }
 
     fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), Error> {
-        Err(NOT_STEERED)
+        Err(NOT_STEERED_ERROR)
     }
 
     fn begin_change(&mut self, _: Option<MonoTime>) -> Result<(), Error> {
-        Err(NOT_STEERED)
+        Err(NOT_STEERED_ERROR)
     }
 
     fn undo_change(&mut self) -> Result<(), Error> {
-        Err(NOT_STEERED)
+        Err(NOT_STEERED_ERROR)
     }
 }
 

@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Length of one wait of the thread.
-const BEAT: Nanos = Nanos::from_millis(50);
+const PULSE_INTERVAL: Nanos = Nanos::from_millis(50);
 /// A wake-up that is later than this is reported; on a busy machine delays are shorter.
-const LATE: Nanos = Nanos::from_secs(1);
+const LATE_WAKE_UP_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Maximum number of standstills that are reported for one run.
-const MOST: usize = 100;
+const MAX_REPORTED_STANDSTILLS: usize = 100;
 
 /// A time during which the process did not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +106,12 @@ fn watch_standstills(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>)
     let mut is_over = false;
     while !is_over {
         let from = now();
-        is_over = quit.recv_timeout(BEAT.to_std()) != Err(RecvTimeoutError::Timeout);
+        is_over = quit.recv_timeout(PULSE_INTERVAL.to_std()) != Err(RecvTimeoutError::Timeout);
         let length = now().since(from);
-        if length > BEAT + LATE {
+        if length > PULSE_INTERVAL + LATE_WAKE_UP_THRESHOLD {
             let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
             // A machine that stands still again and again must not fill the memory during a long run.
-            if found.len() < MOST {
+            if found.len() < MAX_REPORTED_STANDSTILLS {
                 found.push(ProcessStandstill { from, length });
             }
         }

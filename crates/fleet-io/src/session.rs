@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Maximum time until the control loop handles a request.
-const TURN: Nanos = Nanos::from_millis(2);
+const MAX_REQUEST_WAIT: Nanos = Nanos::from_millis(2);
 
 /// Channel for the answer to a change.
 type ChangeReply = Sender<Result<(), NodeFault>>;
@@ -195,7 +195,7 @@ impl SessionRequests {
     ) -> Result<EndedRun, Error> {
         let user = RunUser {
             requests: &mut || self.next_request(),
-            turn: TURN,
+            turn: MAX_REQUEST_WAIT,
             on_event: &mut |event| {
                 note(event);
                 if let RunEventKind::Steered { outcome, .. } = &event.kind {

@@ -40,7 +40,7 @@ impl RunJournal {
 pub(crate) type WaitingSegments = (RunId, u32, u64);
 
 /// Directories that the thread uses, and the callback for its writes.
-pub(crate) struct WriterPlaces {
+pub(crate) struct WriterDirectories {
     pub(crate) spool: ResultSpool,
     /// Directory of captures until they are collected, with a directory for each run.
     pub(crate) captures: PathBuf,
@@ -93,7 +93,7 @@ impl WriterShared {
 }
 
 impl SpoolWriter {
-    pub(crate) fn start_writing(places: WriterPlaces) -> Result<Self, Error> {
+    pub(crate) fn start_writing(places: WriterDirectories) -> Result<Self, Error> {
         let spool = places.spool.clone();
         let shared = Arc::new(WriterShared::default());
         shared.lock_writer().waiting = waiting_segments(&spool);
@@ -153,7 +153,7 @@ impl Drop for SpoolWriter {
 }
 
 struct WriterThread {
-    places: WriterPlaces,
+    places: WriterDirectories,
     shared: Arc<WriterShared>,
 }
 
@@ -197,7 +197,7 @@ impl WriterThread {
     }
 
     fn delete_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
-        let WriterPlaces { spool, captures, .. } = &self.places;
+        let WriterDirectories { spool, captures, .. } = &self.places;
         spool.release_segments(run, attempt, below)?;
         if spool.final_segment_count(run, attempt).is_some_and(|all| all <= below) {
             // Removes an empty directory only: captures that were too large for the spool stay in it.

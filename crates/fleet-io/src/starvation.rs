@@ -4,7 +4,7 @@ use packetrig_fleet::hello::STARVATION_WINDOW;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Delay of a wake-up that is usual on a busy machine.
-const USUAL: Nanos = Nanos::from_millis(50);
+const USUAL_WAKE_UP_DELAY: Nanos = Nanos::from_millis(50);
 
 /// The waits of the last one to two windows.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl StarvationMeter {
     pub(crate) fn record_wait(&mut self, asked: Nanos, took: Nanos, now: MonoTime) {
         self.advance_starvation_window(now);
         let late = took.saturating_sub(asked);
-        if late > USUAL {
+        if late > USUAL_WAKE_UP_DELAY {
             self.current += late;
         }
     }

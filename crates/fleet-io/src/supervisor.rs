@@ -17,14 +17,14 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 /// Time after its deadline at which a worker that may still be sending is killed.
-pub const GRACE: Nanos = Nanos::from_millis(500);
+pub const WORKER_KILL_GRACE: Nanos = Nanos::from_millis(500);
 /// Interval of the supervisor's checks.
-const LOOK: Duration = Duration::from_millis(50);
+const WORKER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const LOOK_TIME: Nanos = Nanos::from_millis(50);
 /// Delay of a check from which on it is logged.
-const STANDSTILL: Nanos = Nanos::from_secs(1);
+const STANDSTILL_THRESHOLD: Nanos = Nanos::from_secs(1);
 /// Pause before a worker that ended is started again.
-const PAUSE: Duration = Duration::from_millis(500);
+const WORKER_RESTART_PAUSE: Duration = Duration::from_millis(500);
 
 /// The deadline after which the worker must not send; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct OverdueWatch {
 
 /// Result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct OverdueLook {
+struct OverdueCheckResult {
     is_overdue: bool,
     /// Time for which this process did not run.
     stood_still: Option<Nanos>,
@@ -69,7 +69,7 @@ impl OverdueWatch {
         Self { last_ns: now_ns, overdue: Nanos::ZERO }
     }
 
-    fn check_deadline(&mut self, deadline_ns: u64, now_ns: u64) -> OverdueLook {
+    fn check_deadline(&mut self, deadline_ns: u64, now_ns: u64) -> OverdueCheckResult {
         let since = Nanos::new(now_ns.saturating_sub(self.last_ns));
         self.last_ns = now_ns;
         let late = now_ns.saturating_sub(deadline_ns);
@@ -79,13 +79,16 @@ impl OverdueWatch {
             // A check counts for as long as it should have waited, however late it came.
             self.overdue += since.min(LOOK_TIME).min(Nanos::new(late));
         }
-        OverdueLook { is_overdue: self.overdue >= GRACE, stood_still: (since > STANDSTILL).then_some(since) }
+        OverdueCheckResult {
+            is_overdue: self.overdue >= WORKER_KILL_GRACE,
+            stood_still: (since > STANDSTILL_THRESHOLD).then_some(since),
+        }
     }
 }
 
 /// Reason for which a supervision ended.
 #[derive(Debug)]
-pub enum SupervisionEnd {
+pub enum SupervisionEndReason {
     /// The worker ended for good, with this status.
     Worker(ExitStatus),
     /// The user asked the supervisor to end.
@@ -99,7 +102,7 @@ pub fn supervise_worker(
     start: &mut dyn FnMut() -> Command,
     stop: &dyn Fn() -> bool,
     log: &mut dyn FnMut(String),
-) -> io::Result<SupervisionEnd> {
+) -> io::Result<SupervisionEndReason> {
     loop {
         // The deadline of the worker before must not count for the next one.
         watch.write_deadline(0)?;
@@ -107,10 +110,10 @@ pub fn supervise_worker(
         match watch_worker(watch, &mut child, stop, log)? {
             Some(ended) => return Ok(ended),
             // A worker that ends at once must not keep a processor busy with being started.
-            None => std::thread::sleep(PAUSE),
+            None => std::thread::sleep(WORKER_RESTART_PAUSE),
         }
         if stop() {
-            return Ok(SupervisionEnd::Told);
+            return Ok(SupervisionEndReason::Told);
         }
     }
 }
@@ -121,7 +124,7 @@ fn watch_worker(
     child: &mut Child,
     stop: &dyn Fn() -> bool,
     log: &mut dyn FnMut(String),
-) -> io::Result<Option<SupervisionEnd>> {
+) -> io::Result<Option<SupervisionEndReason>> {
     let mut asked = false;
     let mut killed = false;
     let mut overdue = OverdueWatch::new(clock::boottime_ns());
@@ -146,19 +149,23 @@ fn watch_worker(
             // SIGKILL cannot be caught or put off, so it also ends a worker that hangs.
             child.kill()?;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(WORKER_CHECK_INTERVAL);
     }
 }
 
-fn exit_outcome(status: ExitStatus, asked: bool, log: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
+fn exit_outcome(
+    status: ExitStatus,
+    asked: bool,
+    log: &mut dyn FnMut(String),
+) -> Option<SupervisionEndReason> {
     // A worker that was asked to end has done so, whatever its status says.
     if asked {
-        return Some(SupervisionEnd::Told);
+        return Some(SupervisionEndReason::Told);
     }
     // 70 is packetrig's exit code for its own bugs, 101 Rust's for a panic; a signal leaves no code. Any other code names something that a
     // user has to correct, and another start would end the same way.
     if status.code().is_some_and(|code| code != 70 && code != 101) {
-        return Some(SupervisionEnd::Worker(status));
+        return Some(SupervisionEndReason::Worker(status));
     }
     log(format!("the agent ended ({status}) and is started again"));
     None
@@ -185,7 +192,7 @@ mod tests {
     fn successful_worker_is_not_restarted() {
         let (_place, watch) = watch();
         let ended = supervise_worker(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
-        assert!(matches!(ended, SupervisionEnd::Worker(status) if status.success()));
+        assert!(matches!(ended, SupervisionEndReason::Worker(status) if status.success()));
     }
 
     #[test]
@@ -234,7 +241,7 @@ mod tests {
         assert_eq!(killed_at((0..9000).step_by(400)), Some(4800));
         let mut watch = OverdueWatch::new(0);
         assert_eq!(watch.check_deadline(0, 3_000_000_000).stood_still, Some(Nanos::from_secs(3)));
-        assert_eq!(watch.check_deadline(0, 3_050_000_000), OverdueLook::default());
+        assert_eq!(watch.check_deadline(0, 3_050_000_000), OverdueCheckResult::default());
     }
 
     #[test]
@@ -247,7 +254,7 @@ mod tests {
         };
         assert!(matches!(
             supervise_worker(&watch, &mut || sh("sleep 60"), &stop, &mut |_| ()).unwrap(),
-            SupervisionEnd::Told
+            SupervisionEndReason::Told
         ));
     }
 }

@@ -1,6 +1,6 @@
 //! Turns the report of a run into the result of a trial: figures of the device, and the faults of the rig that make them worthless.
 
-use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialOrder, TrialResult};
+use packetrig_method::{LostFrames, StreamTrial, TimeRange, TrialLatency, TrialRequest, TrialResult};
 use packetrig_report::outcome::RunState;
 use packetrig_report::{
     FrameLoss, LatencyReport, MeanRate, OutageReport, OutageRow, RunReport, SentFrames, StreamReport,
@@ -9,7 +9,7 @@ use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_units::{Nanos, clamp_to_u64};
 
 /// The result of the trial that this run was.
-pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
+pub fn trial_result(order: &TrialRequest, report: &RunReport) -> TrialResult {
     let sent_late = frames_sent_late(order, report);
     let sent = || report.streams.iter().filter_map(|stream| stream.sent.as_ref());
     let lost = report.streams.iter().map(count_lost_frames).fold(LostFrames::default(), |all, lost| {
@@ -179,7 +179,7 @@ fn mean_error_bound(latency: &LatencyReport) -> Nanos {
 }
 
 /// Divisor for the part of the losses that may be in doubt without making the trial worthless.
-const NEGLIGIBLE: u64 = 10;
+const NEGLIGIBLE_DOUBT_DIVISOR: u64 = 10;
 
 /// Reason why the trial says nothing certain about the device, if there is one.
 fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<String> {
@@ -201,7 +201,8 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
         return Some(format!("{}: {}", caveat.subject, caveat.text));
     }
     // If the device certainly lost frames, a small number of doubtful frames changes the result little.
-    let matters = |frames: u64| frames > 0 && (lost.least == 0 || frames > lost.most / NEGLIGIBLE);
+    let matters =
+        |frames: u64| frames > 0 && (lost.least == 0 || frames > lost.most / NEGLIGIBLE_DOUBT_DIVISOR);
     let doubtful = lost.most.saturating_sub(lost.least);
     if matters(doubtful) {
         return Some(format!("the rig may have lost {doubtful} of the frames"));
@@ -221,7 +222,7 @@ const NEGLIGIBLE_DELAY: Nanos = Nanos::from_millis(2);
 
 /// Frames that left after the time in which all were due, of streams that were sent so slowly that it matters. The cost
 /// of an event does not depend on the load.
-fn frames_sent_late(order: &TrialOrder, report: &RunReport) -> u64 {
+fn frames_sent_late(order: &TrialRequest, report: &RunReport) -> u64 {
     if order.event.is_some() {
         return 0;
     }

@@ -13,7 +13,7 @@ pub use observer::{UplinkObserver, UplinkStatus};
 use crate::agent::now;
 use crate::captures::SharedAllowance;
 use crate::error::{Error, best_effort};
-use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterPlaces};
+use crate::spool_writer::{RunJournal, SpoolWriter, WaitingSegments, WriterDirectories};
 use packetrig_fleet::fabric::{self, ResultOutlet, SegmentId};
 use packetrig_fleet::message::{MessageHead, StoredWatermark};
 use packetrig_report::{NodeName, RunId};
@@ -26,11 +26,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Interval at which the spool is checked even if no new segment was announced.
-const LOOK: Nanos = Nanos::from_millis(500);
+const SPOOL_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Time without a confirmation after which a segment is handed over again.
-const AGAIN: Nanos = Nanos::from_secs(10);
+const SEGMENT_RESEND_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Maximum number of segments that are handed over in one go.
-const MOST: usize = 64;
+const MAX_SEGMENTS_PER_BATCH: usize = 64;
 
 /// Opens the connection for results; called again when it is lost.
 pub type UplinkOpener = Box<dyn FnMut() -> Result<Box<dyn ResultOutlet>, fabric::Error> + Send>;
@@ -103,7 +103,8 @@ impl ResultUplink {
         let shared = Arc::new(UplinkShared::default());
         let announcing = Arc::clone(&shared);
         let on_write = Box::new(move |trouble| announcing.record_write(trouble));
-        let writer = SpoolWriter::start_writing(WriterPlaces { spool: spool.clone(), captures, on_write })?;
+        let writer =
+            SpoolWriter::start_writing(WriterDirectories { spool: spool.clone(), captures, on_write })?;
         let carrier = UplinkThread {
             spool: spool.clone(),
             node,
@@ -214,7 +215,7 @@ impl ResultUplink {
     }
 
     /// Messages for the controller: the current obstacle, and what happened since the last call.
-    pub(crate) fn take_troubles(&self) -> Vec<String> {
+    pub(crate) fn take_problems(&self) -> Vec<String> {
         let mut state = self.shared.lock_uplink();
         let remarks = std::mem::take(&mut state.remarks);
         state.obstacle.iter().cloned().chain(remarks).collect()
@@ -265,10 +266,10 @@ impl UplinkThread {
             let is_free = obstacle.is_none();
             let mut state = self.shared.lock_uplink();
             state.obstacle = obstacle;
-            let waited = self
-                .shared
-                .changed
-                .wait_timeout_while(state, LOOK.to_std(), |state| !(state.over || is_free && state.fresh));
+            let waited =
+                self.shared.changed.wait_timeout_while(state, SPOOL_CHECK_INTERVAL.to_std(), |state| {
+                    !(state.over || is_free && state.fresh)
+                });
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
                 return;
@@ -290,8 +291,8 @@ impl UplinkThread {
         let due = pending
             .into_iter()
             .zip(waits)
-            .filter(|(_, id)| self.handed.get(id).is_none_or(|at| now() >= *at + AGAIN));
-        for (pending, id) in due.take(MOST).collect::<Vec<_>>() {
+            .filter(|(_, id)| self.handed.get(id).is_none_or(|at| now() >= *at + SEGMENT_RESEND_TIMEOUT));
+        for (pending, id) in due.take(MAX_SEGMENTS_PER_BATCH).collect::<Vec<_>>() {
             self.hand_over(&pending, id)?;
         }
         Ok(())
@@ -399,7 +400,7 @@ mod tests {
         let captures =
             spool.pending_segments(99).iter().filter(|one| one.kind == spool::SegmentKind::Capture).count();
         assert_eq!(captures, 2, "200 kB of 300 kB");
-        let told = uplink.take_troubles().join("\n");
+        let told = uplink.take_problems().join("\n");
         assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
         assert_eq!(left, ["three.pcapng"]);
     }

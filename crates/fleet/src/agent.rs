@@ -19,7 +19,7 @@ mod changes;
 mod leased;
 mod steps;
 
-pub use leased::AgentPast;
+pub use leased::PersistentAgentState;
 
 use crate::lease::{AgentLease, LeaseTerms};
 use crate::message::{
@@ -42,9 +42,9 @@ pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
 pub const LOCAL_CONFIRM_MARGIN: Nanos = Nanos::from_millis(7);
 /// Largest difference between the T of the commit and the T of the confirmation. The node converts the second one with
 /// a better clock fit.
-pub const REFIT: Nanos = Nanos::from_millis(10);
+pub const MAX_START_TIME_DIFFERENCE: Nanos = Nanos::from_millis(10);
 /// Number of ended runs whose late messages are still recognised.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED_RUNS: usize = 256;
 
 /// A finished attempt of this node.
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ impl AgentMachine {
     }
 
     /// Creates an idle agent of a fleet.
-    pub fn new_leased(terms: LeaseTerms, past: AgentPast) -> Self {
+    pub fn new_leased(terms: LeaseTerms, past: PersistentAgentState) -> Self {
         Self {
             epoch: past.epoch,
             lease: Some(AgentLease::new(terms, past.nonce)),

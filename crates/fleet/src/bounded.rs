@@ -2,7 +2,7 @@
 //!
 //! Invariant: input beyond a bound is skipped while it is read, and never stored.
 
-use crate::hello::{LONGEST_TEXT, MAX_TEXTS};
+use crate::hello::{MAX_TEXT_CHARACTERS, MAX_TEXTS};
 use packetrig_units::text::deserialize_line;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
@@ -16,7 +16,7 @@ struct Line(#[serde(deserialize_with = "line")] String);
 
 /// Reads a text field as one line.
 pub(crate) fn line<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    deserialize_line::<LONGEST_TEXT, D>(from)
+    deserialize_line::<MAX_TEXT_CHARACTERS, D>(from)
 }
 
 /// Reads the first texts of a list, each as one line.

@@ -3,7 +3,7 @@
 //! The fetching process asks for one range after another, a few ahead; the node answers each. A range without an answer
 //! is asked for again. The transfer needs no controller and no run.
 //!
-//! Invariant: neither end holds more than [`AHEAD`] ranges of [`RANGE`] bytes.
+//! Invariant: neither end holds more than [`MAX_RANGES_AHEAD`] ranges of [`MAX_RANGE_BYTES`] bytes.
 
 use crate::fabric::Error;
 use crate::message::RunId;
@@ -11,9 +11,9 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes of one range.
-pub const RANGE: u32 = 256 << 10;
+pub const MAX_RANGE_BYTES: u32 = 256 << 10;
 /// Maximum number of ranges that are requested before the first of them has arrived.
-pub const AHEAD: usize = 4;
+pub const MAX_RANGES_AHEAD: usize = 4;
 
 /// Name of a capture file on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -15,9 +15,9 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A wait that is long enough to show that no message arrives.
-const SOON: Nanos = Nanos::from_millis(50);
+const NO_MESSAGE_WAIT: Nanos = Nanos::from_millis(50);
 /// A timeout that a correct fabric never reaches.
-const LONG: Nanos = Nanos::from_secs(20);
+const NEVER_REACHED_TIMEOUT: Nanos = Nanos::from_secs(20);
 
 /// Allowed differences between fabrics.
 #[derive(Clone, Copy, Debug)]

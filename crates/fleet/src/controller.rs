@@ -35,7 +35,7 @@ mod tests;
 
 pub use expiry::RESULT_MISSING;
 pub use limits::RunLimits;
-pub use policy::{OnLoss, RunPolicies, StartPolicy};
+pub use policy::{LostNodePolicy, RunPolicies, StartPolicy};
 pub use record::RunRecord;
 
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, RunPreparation};
@@ -46,7 +46,7 @@ use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{MonoTime, Nanos};
 use peer::{ControllerPeer, PeerProgress};
 use peers::ControllerPeers;
-use policy::LeftNode;
+use policy::LeftOutNode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steering::RunSteering;
@@ -115,7 +115,7 @@ pub struct ControllerMachine {
     policies: RunPolicies,
     peers: ControllerPeers,
     /// Nodes that were left out; a higher attempt number fences them off.
-    left_out: BTreeMap<NodeName, LeftNode>,
+    left_out: BTreeMap<NodeName, LeftOutNode>,
     /// Attempts to start with the present set of nodes.
     tries: u32,
     /// Record of a run that an earlier controller began.
@@ -244,7 +244,7 @@ impl ControllerMachine {
                 self.confirmation_deadline(start)
             }
             ControllerPhase::Confirming { start, .. } => start,
-            ControllerPhase::Running { start } if !self.have_all_reached(PeerProgress::Confirmed) => {
+            ControllerPhase::Running { start } if !self.have_all_peers_reached(PeerProgress::Confirmed) => {
                 self.confirmation_deadline(start)
             }
             ControllerPhase::Running { .. } => self.repeat_at,
@@ -284,18 +284,18 @@ impl ControllerMachine {
 
     fn advance_once(&mut self, now: MonoTime) -> bool {
         match self.phase.clone() {
-            ControllerPhase::Preparing { .. } if self.have_all_reached(PeerProgress::Prepared) => {
+            ControllerPhase::Preparing { .. } if self.have_all_peers_reached(PeerProgress::Prepared) => {
                 self.phase = ControllerPhase::Arming { until: now + self.limits.prepare };
                 self.broadcast_commands(now);
             }
-            ControllerPhase::Arming { until } if self.have_all_reached(PeerProgress::Armed) => {
+            ControllerPhase::Arming { until } if self.have_all_peers_reached(PeerProgress::Armed) => {
                 self.enter_state(RunState::Armed);
                 // `until` is the beginning of the phase plus its time limit.
                 let arming = now.since(until - self.limits.prepare);
                 self.commit_start(arming, now);
             }
             ControllerPhase::Committing { since, start }
-                if self.have_all_reached(PeerProgress::Committed) =>
+                if self.have_all_peers_reached(PeerProgress::Committed) =>
             {
                 // Until the confirmation is sent, the start can still be cancelled; see `can_confirm`.
                 if !self.can_confirm(since, start, now) {
@@ -318,7 +318,7 @@ impl ControllerMachine {
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
             ControllerPhase::Running { .. }
-                if self.have_all_reached(PeerProgress::Done) && self.have_all_stopped(now) =>
+                if self.have_all_peers_reached(PeerProgress::Done) && self.have_all_stopped(now) =>
             {
                 self.begin_draining(now);
                 self.enter_state(RunState::Draining);
@@ -333,12 +333,12 @@ impl ControllerMachine {
             }
             ControllerPhase::Collecting { .. }
                 // A result on the disk of its node is safe. The controller that began the run collects it.
-                if self.leaves_results && self.have_all_reached(PeerProgress::Spooled) =>
+                if self.leaves_results && self.have_all_peers_reached(PeerProgress::Spooled) =>
             {
                 self.end_by_results();
             }
             ControllerPhase::Collecting { late, .. }
-                if self.have_all_reached(PeerProgress::Reported) && self.expects_no_more_results(late, now) =>
+                if self.have_all_peers_reached(PeerProgress::Reported) && self.has_no_more_results_due(late, now) =>
             {
                 self.end_by_results();
             }
@@ -361,12 +361,12 @@ impl ControllerMachine {
     }
 
     /// Nodes that are waited for and have not reached this step.
-    fn peers_behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
+    fn peers_not_reached(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
 
-    fn have_all_reached(&self, wanted: PeerProgress) -> bool {
-        self.peers.have_all_reached(wanted)
+    fn have_all_peers_reached(&self, wanted: PeerProgress) -> bool {
+        self.peers.have_all_peers_reached(wanted)
     }
 
     fn has_no_node_left(&self) -> bool {

@@ -73,7 +73,7 @@ pub trait Endpoint: Send {
     /// the next sample arrives.
     fn dropped_telemetry(&self) -> u64;
     /// Takes the errors that no call returned: lost connections, refused subjects.
-    fn take_troubles(&mut self) -> Vec<Error> {
+    fn take_problems(&mut self) -> Vec<Error> {
         Vec::new()
     }
 }
@@ -139,7 +139,7 @@ pub trait RecordStore: Send {
     fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
 }
 
-pub const SEGMENT_ROOM: usize = 512 * 1024;
+pub const MAX_SEGMENT_BYTES: usize = 512 * 1024;
 
 /// Name of a segment of a node's results. A name always stands for the same bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -212,7 +212,7 @@ pub trait ResultInlet: Send {
         BTreeMap::new()
     }
     /// Takes the errors that kept runs from being read since the last call. The fabric keeps trying.
-    fn take_troubles(&mut self) -> Vec<Error> {
+    fn take_problems(&mut self) -> Vec<Error> {
         Vec::new()
     }
 }

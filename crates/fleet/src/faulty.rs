@@ -74,7 +74,7 @@ impl<P> FaultyPart<P> {
     }
 
     /// Returns the part, unless the fabric is cut.
-    fn reachable_part(&mut self) -> Result<&mut P, Error> {
+    fn reachable_part_mut(&mut self) -> Result<&mut P, Error> {
         if self.faults().cut {
             return Err(Error::Down("cut by the test".to_owned()));
         }
@@ -86,7 +86,7 @@ impl<P> FaultyPart<P> {
         if self.faults().refuse {
             return Err(Error::NotPermitted(what.to_owned()));
         }
-        self.reachable_part()
+        self.reachable_part_mut()
     }
 }
 
@@ -170,7 +170,7 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
-        self.reachable_part()?.listen_to(nodes)
+        self.reachable_part_mut()?.listen_to(nodes)
     }
 
     fn stop_listening_to(&mut self, nodes: &[NodeName]) {
@@ -190,18 +190,18 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
         self.inside.dropped_telemetry()
     }
 
-    fn take_troubles(&mut self) -> Vec<Error> {
-        self.inside.take_troubles()
+    fn take_problems(&mut self) -> Vec<Error> {
+        self.inside.take_problems()
     }
 }
 
 impl<R: RecordStore> RecordStore for FaultyPart<R> {
     fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        self.reachable_part()?.get_record(key)
+        self.reachable_part_mut()?.get_record(key)
     }
 
     fn get_records(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
-        self.reachable_part()?.get_records(keys)
+        self.reachable_part_mut()?.get_records(keys)
     }
 
     fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
@@ -217,7 +217,7 @@ impl<R: RecordStore> RecordStore for FaultyPart<R> {
     }
 
     fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        self.reachable_part()?.list_keys(prefix)
+        self.reachable_part_mut()?.list_keys(prefix)
     }
 }
 
@@ -237,7 +237,7 @@ impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
     type Token = I::Token;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        self.reachable_part()?.read_run(run, instead_of)
+        self.reachable_part_mut()?.read_run(run, instead_of)
     }
 
     fn leave_run(&mut self, run: &RunId) {
@@ -245,14 +245,14 @@ impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        self.reachable_part()?.waiting_runs()
+        self.reachable_part_mut()?.waiting_runs()
     }
 
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<I::Token>> {
-        self.reachable_part().ok()?.receive_segment(within)
+        self.reachable_part_mut().ok()?.receive_segment(within)
     }
 
     fn confirm_segment(&mut self, token: I::Token) -> Result<(), Error> {
-        self.reachable_part()?.confirm_segment(token)
+        self.reachable_part_mut()?.confirm_segment(token)
     }
 }

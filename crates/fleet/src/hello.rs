@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// Version of the messages. Majors must be equal; a controller accepts nodes of its own minor and of the one before.
-pub const PROTOCOL: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
+pub const FLEET_PROTOCOL_VERSION: ProtocolVersion = ProtocolVersion { major: 3, minor: 1 };
 
 /// Version of the message format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub const MAX_PORTS: usize = 512;
 /// Maximum number of runs in a hello whose results wait at the node; it names the others when these have been collected.
 pub const MAX_SPOOLED: usize = 1024;
 /// Longest text of a node, in characters.
-pub const LONGEST_TEXT: usize = 300;
+pub const MAX_TEXT_CHARACTERS: usize = 300;
 /// Maximum number of troubles, labels, features and addresses in one list.
 pub const MAX_TEXTS: usize = 32;
 
@@ -75,11 +75,11 @@ pub struct NodeHello {
 /// Minimum time over which the waits of an agent for a processor are added up.
 pub const STARVATION_WINDOW: Nanos = Nanos::from_secs(10);
 /// Wait for a processor from which a machine counts as overloaded.
-pub const OVERLOADED: Nanos = Nanos::from_secs(1);
+pub const OVERLOAD_WAIT_THRESHOLD: Nanos = Nanos::from_secs(1);
 
 /// Describes the overload of a machine whose agent waited this long for a processor; `None` if it is not overloaded.
 pub(crate) fn describe_starvation(starved: Nanos) -> Option<String> {
-    (starved >= OVERLOADED).then(|| {
+    (starved >= OVERLOAD_WAIT_THRESHOLD).then(|| {
         // Rounded to milliseconds: more digits would only distract a reader.
         let starved = Nanos::from_millis(starved.as_u64() / 1_000_000);
         format!("its machine is overloaded: its agent waited {starved} for a processor")
@@ -194,7 +194,10 @@ mod tests {
         let texts =
             [&hello.version, &port.interface, &port.driver, &hello.clock.identity, &hello.spooled[0].0.0];
         for text in lists.into_iter().flatten().chain(texts) {
-            assert!(!text.contains(char::is_control) && text.chars().count() <= LONGEST_TEXT, "{text:?}");
+            assert!(
+                !text.contains(char::is_control) && text.chars().count() <= MAX_TEXT_CHARACTERS,
+                "{text:?}"
+            );
             assert!(text.starts_with("a\\u{a}b"), "{text}");
         }
         assert_eq!(

@@ -3,7 +3,7 @@
 //! [`NodeWatcher`] compares the hellos of a node with earlier ones. It reads no clock and writes no file.
 
 use crate::hello::{ClockFacts, NodeHello, OfferedPort};
-use crate::members::LOST;
+use crate::members::LOST_AFTER;
 use crate::message::{NodeName, RunId};
 use packetrig_report::{NodeReport, RunReport};
 use packetrig_units::{MonoTime, Nanos};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Longest list of ports in an entry, in characters.
-const LONGEST: usize = 400;
+const MAX_PORT_LIST_CHARACTERS: usize = 400;
 
 /// An event of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,7 +132,7 @@ impl NodeWatcher {
     /// Restores the last hello that an earlier watcher received, `silent` ago.
     pub fn restore_node(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
         // A node that was lost before is not reported as lost again.
-        let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::from_hello(hello, now - silent) };
+        let known = LastHeard { is_lost: silent >= LOST_AFTER, ..LastHeard::from_hello(hello, now - silent) };
         self.0.insert(node.clone(), known);
     }
 
@@ -162,12 +162,12 @@ impl NodeWatcher {
     }
 
     /// Nodes that were lost since the last call.
-    pub fn take_newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
+    pub fn pop_newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
         let mut lost = Vec::new();
         for (node, last) in &mut self.0 {
             let was_lost = last.is_lost;
             // The flag is kept: a node that stays silent is reported once.
-            last.is_lost = now.since(last.heard) >= LOST;
+            last.is_lost = now.since(last.heard) >= LOST_AFTER;
             if last.is_lost && !was_lost {
                 lost.push(node.clone());
             }
@@ -193,7 +193,7 @@ fn describe_clock_source(clock: &ClockFacts) -> String {
 }
 
 fn shorten_text(text: &str) -> String {
-    text.chars().take(LONGEST).collect()
+    text.chars().take(MAX_PORT_LIST_CHARACTERS).collect()
 }
 
 #[cfg(test)]
@@ -223,9 +223,9 @@ mod tests {
             NodeEvent::ClockChanged { from: "unsynchronised".into(), to: "ntp".into() },
         ];
         assert_eq!(watcher.on_hello(&a, &upgraded, at(2)), changes);
-        assert_eq!(watcher.take_newly_lost(at(11)), []);
-        assert_eq!(watcher.take_newly_lost(at(12)), std::slice::from_ref(&a));
-        assert_eq!(watcher.take_newly_lost(at(13)), []);
+        assert_eq!(watcher.pop_newly_lost(at(11)), []);
+        assert_eq!(watcher.pop_newly_lost(at(12)), std::slice::from_ref(&a));
+        assert_eq!(watcher.pop_newly_lost(at(13)), []);
         let back = watcher.on_hello(&a, &upgraded, at(32));
         assert_eq!(back, [NodeEvent::Back { silent: Nanos::from_secs(30) }]);
     }
@@ -236,7 +236,7 @@ mod tests {
         watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
         assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
         watcher.restore_node(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
-        assert_eq!(watcher.take_newly_lost(at(1)), [], "that was noted before");
+        assert_eq!(watcher.pop_newly_lost(at(1)), [], "that was noted before");
         assert_eq!(
             watcher.on_hello(&a, &hello(1, "0.1"), at(1)),
             [NodeEvent::Back { silent: Nanos::from_secs(51) }]

@@ -6,7 +6,7 @@ use crate::hello::{NodeHello, OfferedPort, ProtocolVersion};
 use serde::{Deserialize, Serialize};
 
 /// Age from which a record is written again although only the time of the hello has changed.
-const WORTH_WRITING_NS: u64 = 60_000_000_000;
+const RECORD_REWRITE_AGE_NS: u64 = 60_000_000_000;
 
 /// State of a node, from its last hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ impl KnownNode {
     pub fn should_replace(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
         // A hello a second would otherwise be a write a second for each node of the fleet.
-        same != *before || self.heard_at > before.heard_at.saturating_add(WORTH_WRITING_NS)
+        same != *before || self.heard_at > before.heard_at.saturating_add(RECORD_REWRITE_AGE_NS)
     }
 
     /// Converts it to a hello, without an incarnation.

@@ -13,7 +13,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Maximum number of labels of one node.
-const MOST: usize = 32;
+const MAX_LABELS_PER_NODE: usize = 32;
 
 /// Key of a label: two labels with the same key exclude each other.
 fn label_key(label: &str) -> &str {
@@ -52,7 +52,7 @@ pub struct OperatorLabels(BTreeMap<String, String>);
 
 /// One node has too many labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a node has at most {MOST} labels from its operator")]
+#[error("a node has at most {MAX_LABELS_PER_NODE} labels from its operator")]
 pub struct TooManyLabels;
 
 impl OperatorLabels {
@@ -66,7 +66,7 @@ impl OperatorLabels {
                 LabelChange::Remove(key) => _ = changed.remove(key),
             }
         }
-        if changed.len() > MOST {
+        if changed.len() > MAX_LABELS_PER_NODE {
             return Err(TooManyLabels);
         }
         self.0 = changed;

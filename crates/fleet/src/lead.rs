@@ -64,7 +64,7 @@ impl fmt::Display for NodeLead {
 
 /// A lead of this controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TakenLead {
+pub struct OwnLead {
     pub node: NodeName,
     pub revision: u64,
     /// The lead, as it is stored in the records.
@@ -75,10 +75,7 @@ pub struct TakenLead {
 
 /// Gives leads back, except those that another controller has taken over meanwhile. Returns those that could not be
 /// given back, with the reason.
-pub fn give_back_leads<R: RecordStore>(
-    records: &mut R,
-    leads: Vec<TakenLead>,
-) -> (Vec<TakenLead>, Option<Error>) {
+pub fn return_leads<R: RecordStore>(records: &mut R, leads: Vec<OwnLead>) -> (Vec<OwnLead>, Option<Error>) {
     let writes: Vec<RecordWrite> =
         leads.iter().map(|taken| taken.lead.build_release_write(&taken.node, taken.revision)).collect();
     let answers = records.write_all_records(&writes);
@@ -99,12 +96,12 @@ pub fn give_back_leads<R: RecordStore>(
 
 /// Leads that may still name this controller, for a run that it does not lead any more, because an answer of the records was lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DoubtfulLeads {
+pub struct UncertainLeads {
     pub run: RunId,
     pub nodes: BTreeSet<NodeName>,
 }
 
-impl DoubtfulLeads {
+impl UncertainLeads {
     /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
     pub fn read_and_give_back<R: RecordStore>(
         &mut self,
@@ -156,14 +153,14 @@ pub fn read_held_leads<R: RecordStore>(
     let mut found = read_leads(records, nodes)?;
     found.retain(|found| !found.lead.is_free && found.lead.controller != me.controller);
     let mut states = BTreeMap::new();
-    for FoundLead { lead, .. } in &found {
+    for RecordedLead { lead, .. } in &found {
         // One look-up for each controller, however many nodes it leads.
         if !states.contains_key(&lead.controller) {
-            let seen = watch.look_up_term(records, &lead.controller, is_there, now)?;
+            let seen = watch.read_controller_term(records, &lead.controller, is_there, now)?;
             states.insert(lead.controller.clone(), seen.state);
         }
     }
-    let held = found.into_iter().map(|FoundLead { node, revision, lead }| {
+    let held = found.into_iter().map(|RecordedLead { node, revision, lead }| {
         let state = states.get(&lead.controller).copied().unwrap_or(TermState::Over);
         (node, HeldLead { lead, revision, state })
     });
@@ -181,19 +178,19 @@ pub fn read_unreleased_leads<R: RecordStore>(
 
 /// A lead, as it was read from the records.
 #[derive(Clone, Debug)]
-struct FoundLead {
+struct RecordedLead {
     node: NodeName,
     revision: u64,
     lead: NodeLead,
 }
 
 /// Reads the leads of these nodes, as far as they exist and can be parsed.
-fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
+fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<RecordedLead>, Error> {
     let keys: Vec<String> = nodes.iter().map(NodeLead::record_key).collect();
     let found = records.get_records(&keys)?;
     let leads = nodes.iter().zip(found).filter_map(|(node, record)| {
         let record = record?;
-        Some(FoundLead { node: node.clone(), revision: record.revision, lead: record.decode_value()? })
+        Some(RecordedLead { node: node.clone(), revision: record.revision, lead: record.decode_value()? })
     });
     Ok(leads.collect())
 }

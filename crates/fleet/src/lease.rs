@@ -26,11 +26,11 @@ pub struct LeaseTerms {
 /// Time that the controller needs to answer one question of a node.
 const QUESTION_COST: Nanos = Nanos::from_micros(250);
 /// Slowest reaction behind a lease's end: the node's supervisor kills at 500 ms, and has 200 ms for it.
-const SECOND_LINE: Nanos = Nanos::from_millis(700);
+const SUPERVISOR_REACTION_TIME: Nanos = Nanos::from_millis(700);
 
 impl LeaseTerms {
     /// Terms of a fleet.
-    pub const FLEET: Self = Self::with_ttl(Nanos::from_secs(2));
+    pub const FLEET_TERMS: Self = Self::with_ttl(Nanos::from_secs(2));
 
     /// Creates leases of `ttl`, without grace.
     pub const fn with_ttl(ttl: Nanos) -> Self {
@@ -58,7 +58,7 @@ impl LeaseTerms {
     /// `answered`: the clocks may run differently by a thousandth.
     pub fn certain_stop_time(self, answered: MonoTime) -> MonoTime {
         let term = self.ttl + self.grace;
-        answered + term + Nanos::new(term.as_u64() / 1000) + SECOND_LINE
+        answered + term + Nanos::new(term.as_u64() / 1000) + SUPERVISOR_REACTION_TIME
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn lease_survives_silence_shorter_than_term() {
         let mut lease = lease();
-        lease.renew_every(LeaseTerms::FLEET.renew_every(6));
+        lease.renew_every(LeaseTerms::FLEET_TERMS.renew_every(6));
         let (frozen, thawed) = (1100, 1100 + 1700);
         for ms in 0..4000 {
             if let Some(nonce) = lease.due_question(at(ms)) {
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn many_nodes_ask_less_often_but_often_enough() {
-        let every = |nodes| LeaseTerms::FLEET.renew_every(nodes).as_u64() / 1_000_000;
+        let every = |nodes| LeaseTerms::FLEET_TERMS.renew_every(nodes).as_u64() / 1_000_000;
         assert_eq!([1, 100, 500, 1000, 50_000].map(every), [125, 125, 125, 250, 500], "milliseconds");
         let mut lease = lease();
         for (wished, taken) in [(0, 62), (125, 125), (9000, 500)] {

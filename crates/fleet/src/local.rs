@@ -3,7 +3,7 @@
 //! All of this state ends with the process; durable state is on the disks of nodes and controller.
 
 use crate::fabric::{
-    Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery,
+    Endpoint, Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery,
     SegmentId, StoredRecord,
 };
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of samples that wait for a slow reader. Newer ones are dropped; the next sample has their counts, too.
-const TELEMETRY_ROOM: usize = 64;
+const MAX_WAITING_SAMPLES: usize = 64;
 /// Default capacity for segments that wait to be collected, in bytes.
-const RESULTS_ROOM: usize = 1 << 30;
+const DEFAULT_RESULT_CAPACITY_BYTES: usize = 1 << 30;
 
 /// A fabric in memory. Clones are the same fabric.
 #[derive(Clone, Debug, Default)]
@@ -84,7 +84,7 @@ impl WaitingSegments {
 
 impl Default for LocalResults {
     fn default() -> Self {
-        Self { room: RESULTS_ROOM, waiting: Mutex::default(), came: Condvar::new() }
+        Self { room: DEFAULT_RESULT_CAPACITY_BYTES, waiting: Mutex::default(), came: Condvar::new() }
     }
 }
 
@@ -118,7 +118,7 @@ impl Fabric for LocalFabric {
         // Letters must not be lost. Their number is bounded by the machines,
         // which repeat one only after a while.
         let (letters, letters_in) = unbounded();
-        let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
+        let (telemetry, telemetry_in) = bounded(MAX_WAITING_SAMPLES);
         let dropped = Arc::new(AtomicU64::new(0));
         // A node has one controller, and the only controller has all nodes: neither needs a list.
         let receives_all = !name.is_controller() || name == NodeName::controller();
@@ -310,7 +310,7 @@ pub struct LocalOutgoing(Arc<LocalResults>);
 
 impl ResultOutlet for LocalOutgoing {
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
-        if body.len() > SEGMENT_ROOM {
+        if body.len() > MAX_SEGMENT_BYTES {
             return Err(Error::TooLarge(body.len()));
         }
         let mut waiting = lock_ignoring_poison(&self.0.waiting);

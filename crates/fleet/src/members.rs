@@ -9,41 +9,41 @@ mod row;
 
 pub use row::MemberRow;
 
-use crate::hello::{NodeHello, PROTOCOL, ProtocolVersion};
+use crate::hello::{FLEET_PROTOCOL_VERSION, NodeHello, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::labels::OperatorLabels;
 use crate::lead::NodeLead;
 use crate::message::{MessageHead, NodeName, RunId};
-use crate::term::LAST_EPOCH;
+use crate::term::MAX_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Silence after which a node is suspect. It says hello once a second.
-pub const SUSPECT: Nanos = Nanos::from_secs(3);
+pub const SUSPECT_AFTER: Nanos = Nanos::from_secs(3);
 /// Silence after which a node is lost.
-pub const LOST: Nanos = Nanos::from_secs(10);
+pub const LOST_AFTER: Nanos = Nanos::from_secs(10);
 
 /// Maximum number of earlier incarnations of a node that are remembered.
-const LIVES: usize = 4096;
+const MAX_REMEMBERED_INCARNATIONS: usize = 4096;
 
 /// Age class of a node's last hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NodePresence {
     Fresh,
-    /// Silent for [`SUSPECT`].
+    /// Silent for [`SUSPECT_AFTER`].
     Suspect,
-    /// Silent for [`LOST`].
+    /// Silent for [`LOST_AFTER`].
     Lost,
 }
 
 impl NodePresence {
     const fn from_silence(silence: Nanos) -> Self {
         match silence.as_u64() {
-            silence if silence >= LOST.as_u64() => Self::Lost,
-            silence if silence >= SUSPECT.as_u64() => Self::Suspect,
+            silence if silence >= LOST_AFTER.as_u64() => Self::Lost,
+            silence if silence >= SUSPECT_AFTER.as_u64() => Self::Suspect,
             _ => Self::Fresh,
         }
     }
@@ -130,7 +130,7 @@ impl FleetMember {
     }
     /// Difference of versions that keeps this controller from working with it.
     pub fn protocol_skew(&self) -> Option<ProtocolMismatch> {
-        ProtocolMismatch::find_protocol_mismatch(&self.hello, PROTOCOL)
+        ProtocolMismatch::find_protocol_mismatch(&self.hello, FLEET_PROTOCOL_VERSION)
     }
 }
 
@@ -174,7 +174,7 @@ impl FleetMembers {
         let mut changes = Vec::new();
         if member.hello.incarnation != hello.incarnation {
             // Bounded: a node that makes up incarnations must not fill the memory.
-            if member.earlier.len() < LIVES {
+            if member.earlier.len() < MAX_REMEMBERED_INCARNATIONS {
                 member.earlier.insert(member.hello.incarnation);
             }
             // The old hello names the run: the new one comes from an agent that knows nothing of it.
@@ -192,7 +192,7 @@ impl FleetMembers {
     /// Restores a node that an earlier controller knew and this one has not received a hello of.
     pub fn restore_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
         // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
-        let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
+        let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST_AFTER);
         // A hello that has come already is newer than any record.
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
             hello: known.to_hello(),
@@ -243,7 +243,7 @@ impl FleetMembers {
     /// comes before the maximum: a forged number of one node must not hide the epochs of the others.
     pub fn highest_epoch(&self, nodes: &BTreeSet<NodeName>) -> u64 {
         let epochs = nodes.iter().filter_map(|node| Some(self.nodes.get(node)?.hello.epoch));
-        epochs.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0)
+        epochs.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0)
     }
 
     /// Results that nodes hold and nobody has collected.
@@ -285,7 +285,7 @@ mod tests {
     }
 
     fn hello(incarnation: u64) -> NodeHello {
-        NodeHello { incarnation, protocol: PROTOCOL, ..NodeHello::default() }
+        NodeHello { incarnation, protocol: FLEET_PROTOCOL_VERSION, ..NodeHello::default() }
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
         let mut members = FleetMembers::default();
         let nodes = |names: &[&str]| names.iter().map(|node| name(node)).collect::<BTreeSet<_>>();
         assert_eq!(members.highest_epoch(&nodes(&["a"])), 0);
-        for (node, epoch) in [("a", 4), ("b", 9), ("c", 2), ("forged", u64::MAX), ("last", LAST_EPOCH)] {
+        for (node, epoch) in [("a", 4), ("b", 9), ("c", 2), ("forged", u64::MAX), ("last", MAX_EPOCH)] {
             members.on_hello(&name(node), NodeHello { epoch, ..hello(1) }, at(0));
         }
         assert_eq!(members.highest_epoch(&nodes(&["a", "b", "c"])), 9);
@@ -393,7 +393,7 @@ mod tests {
     /// epoch it is led.
     #[test]
     fn protocol_2_and_3_refuse_each_other() {
-        let (two, three) = (ProtocolVersion { major: 2, minor: 0 }, PROTOCOL);
+        let (two, three) = (ProtocolVersion { major: 2, minor: 0 }, FLEET_PROTOCOL_VERSION);
         assert_eq!(three.major, 3);
         for (node, controller) in [(two, three), (three, two)] {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };

@@ -154,7 +154,7 @@ pub enum NodeCommand {
 }
 
 /// Longest reason of a refusal, in characters.
-const LONGEST_REFUSAL: usize = 4096;
+const MAX_REFUSAL_CHARACTERS: usize = 4096;
 
 /// Reply of an agent to the controller. Each answers a command, and is repeated when the command is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -210,7 +210,7 @@ pub enum NodeReply {
     /// The run is given up and forgotten.
     Aborted,
     /// The command was refused; nothing was changed.
-    Refused(#[serde(deserialize_with = "deserialize_line::<LONGEST_REFUSAL, _>")] String),
+    Refused(#[serde(deserialize_with = "deserialize_line::<MAX_REFUSAL_CHARACTERS, _>")] String),
     /// The run failed on this node; the ports are closed.
     Failed(NodeFault),
 }

@@ -1,7 +1,7 @@
 //! Values as bytes of segments and of long letters: compressed JSON.
 //!
 //! The bytes may come from a stranger. Invariant: reading takes time and memory in proportion to the compressed bytes,
-//! [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. The JSON is parsed
+//! [`MAX_COMPRESSION_RATIO`] bytes of JSON for each of them and [`MIN_UNPACKED_LIMIT`] besides, and never more JSON than [`MAX_UNPACKED_BYTES`]. The JSON is parsed
 //! while it is unpacked: the whole text is never in memory.
 
 use packetrig_units::clamp_to_u32;
@@ -10,26 +10,26 @@ use serde::de::DeserializeOwned;
 use std::io::{self, BufReader, BufWriter, Read};
 
 /// Compression level: fast, with most of the possible gain, because names of members repeat without end.
-const LEVEL: i32 = 3;
+const COMPRESSION_LEVEL: i32 = 3;
 /// Maximum number of bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
-pub const MOST: u64 = 256 << 20;
+pub const MAX_UNPACKED_BYTES: u64 = 256 << 20;
 /// Maximum bytes of JSON for each packed byte. Results of real runs have 5 to 30.
-pub const RATIO: u64 = 128;
+pub const MAX_COMPRESSION_RATIO: u64 = 128;
 /// Bytes of JSON that even the shortest input may hold.
-pub const FREE: u64 = 1 << 20;
+pub const MIN_UNPACKED_LIMIT: u64 = 1 << 20;
 /// Maximum window of a decoder, as a power of two; level 3 needs 2^21.
-const WINDOW_LOG: u32 = 22;
+const MAX_WINDOW_LOG2: u32 = 22;
 /// Size of the buffer for the text.
-const BUFFER: usize = 64 << 10;
+const TEXT_BUFFER_BYTES: usize = 64 << 10;
 /// A frame of zstd whose content decoders skip (RFC 8878, 3.1.2).
-const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
+const ZSTD_SKIPPABLE_MAGIC: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
 /// Packs `value`.
 pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
-    let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+    let mut encoder = zstd::Encoder::new(Vec::new(), COMPRESSION_LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
     // JSON is written word by word, and each word would be a call of the encoder.
-    let mut words = BufWriter::with_capacity(BUFFER, &mut counter);
+    let mut words = BufWriter::with_capacity(TEXT_BUFFER_BYTES, &mut counter);
     serde_json::to_writer(&mut words, value)?;
     words.into_inner().map_err(io::IntoInnerError::into_error)?;
     let text = counter.bytes;
@@ -40,21 +40,25 @@ pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
 
 /// Packs a value that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
-    let mut packed = zstd::encode_all(text, LEVEL)?;
+    let mut packed = zstd::encode_all(text, COMPRESSION_LEVEL)?;
     pad_to_ratio(&mut packed, text.len() as u64);
     Ok(packed)
 }
 
-/// Makes the packed bytes long enough for a reader, which expands them by [`RATIO`] at most.
+/// Makes the packed bytes long enough for a reader, which expands them by [`MAX_COMPRESSION_RATIO`] at most.
 fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
     let length = packed.len() as u64;
-    // Readers accept up to `FREE` bytes of text for an input of any length.
-    let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
+    // Readers accept up to `MIN_UNPACKED_LIMIT` bytes of text for an input of any length.
+    let Some(missing) =
+        text.div_ceil(MAX_COMPRESSION_RATIO).checked_sub(length).filter(|_| text > MIN_UNPACKED_LIMIT)
+    else {
+        return;
+    };
     // Even the largest frame is enough for 512 GiB of text, far more than a reader takes.
     let content = clamp_to_u32(missing);
     // RFC 8878, 3.1.2: magic number, length of the content (little endian), content.
-    packed.extend(SKIPPED);
+    packed.extend(ZSTD_SKIPPABLE_MAGIC);
     packed.extend(content.to_le_bytes());
     packed.resize(packed.len() + content as usize, 0);
 }
@@ -62,17 +66,22 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
 /// Unpacks a value of [`pack_value`].
 pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     // The limit grows with the input, so that a sender pays in bytes for the memory and time that it costs.
-    unpack_within(bytes, (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST))
+    unpack_within(
+        bytes,
+        (bytes.len() as u64)
+            .saturating_mul(MAX_COMPRESSION_RATIO)
+            .clamp(MIN_UNPACKED_LIMIT, MAX_UNPACKED_BYTES),
+    )
 }
 
 /// Unpacks a value that has at most `most` bytes of JSON.
 pub fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
     let mut decoder = zstd::Decoder::with_buffer(bytes)?;
     // The default limit of zstd would let a few bytes allocate a window of 128 MiB.
-    decoder.window_log_max(WINDOW_LOG)?;
+    decoder.window_log_max(MAX_WINDOW_LOG2)?;
     // The limit is on the unpacked text. One on the parsed value would come after the memory was taken.
     let mut text = LimitedReader { inner: decoder, left: most, most };
-    let value = serde_json::from_reader(BufReader::with_capacity(BUFFER, &mut text));
+    let value = serde_json::from_reader(BufReader::with_capacity(TEXT_BUFFER_BYTES, &mut text));
     Ok(value?)
 }
 
@@ -134,13 +143,17 @@ mod tests {
     fn repetitive_value_round_trips_at_high_compression() {
         let value = vec!["the same".to_owned(); 400_000];
         let bytes = pack_value(&value).unwrap();
-        assert!(bytes.len() as u64 > 4_000_000 / RATIO && bytes.len() < 200_000, "{}", bytes.len());
+        assert!(
+            bytes.len() as u64 > 4_000_000 / MAX_COMPRESSION_RATIO && bytes.len() < 200_000,
+            "{}",
+            bytes.len()
+        );
         assert_eq!(unpack_value::<Vec<String>>(&bytes).unwrap(), value);
     }
 
     /// Bytes of zstd that unpack to so many spaces and a number.
     fn bomb(spaces: usize) -> Vec<u8> {
-        zstd::encode_all(&[&vec![b' '; spaces][..], b"7"].concat()[..], LEVEL).unwrap()
+        zstd::encode_all(&[&vec![b' '; spaces][..], b"7"].concat()[..], COMPRESSION_LEVEL).unwrap()
     }
 
     #[test]
@@ -151,11 +164,14 @@ mod tests {
         let error = unpack_value::<u64>(&bytes).unwrap_err();
         assert!(error.to_string().contains("more than"), "{error}");
         // The stated limit holds for bytes that are honest about their length, too.
-        let long = [bytes, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
+        let long =
+            [bytes, ZSTD_SKIPPABLE_MAGIC.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]]
+                .concat();
         assert_eq!(unpack_value::<u64>(&long).unwrap(), 7);
         let frames = bomb(32 << 20).repeat(9);
         let long =
-            [frames, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
+            [frames, ZSTD_SKIPPABLE_MAGIC.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]]
+                .concat();
         let error = unpack_value::<Vec<u64>>(&long).unwrap_err();
         assert!(!error.to_string().is_empty());
     }

@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Longest run if the owner sets no limit.
-pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
+pub const DEFAULT_MAX_DURATION: Nanos = Nanos::from_secs(3600);
 
 /// A port of this machine that its owner lets the fleet use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl Default for LendingPermit {
             ports: None,
             networks: NetworkSet::for_tests(),
             macs: PermittedMacs::Any,
-            max_duration: USUAL_DURATION,
+            max_duration: DEFAULT_MAX_DURATION,
             max_capture: None,
             back_ends: None,
             replays: None,
@@ -261,7 +261,7 @@ impl LendingPermit {
 
     /// An address that is resolved only when the run starts is a MAC address; every other open field can have any value.
     fn forbids_unknown(&self, why: &str) -> bool {
-        !(why == reach::ASKED_FOR && self.macs == PermittedMacs::Any)
+        !(why == reach::RESOLVED_MAC_REASON && self.macs == PermittedMacs::Any)
     }
 
     /// Returns a value that is not allowed, in words.

@@ -72,7 +72,7 @@ struct PlaceSearch<'a> {
     /// Numbers of the offers with each label, in order.
     by_label: BTreeMap<String, Vec<usize>>,
     /// Ports that are assigned to each node.
-    given_at: BTreeMap<NodeName, GivenPorts>,
+    given_at: BTreeMap<NodeName, NodePorts>,
     /// True if ports may be placed on nodes that cannot take part.
     takes_absent: bool,
     problems: Vec<PlanProblem>,
@@ -80,7 +80,7 @@ struct PlaceSearch<'a> {
 
 /// Ports of the plan on one node.
 #[derive(Debug, Default)]
-struct GivenPorts {
+struct NodePorts {
     all: usize,
     by_site: BTreeMap<PortHost, usize>,
 }
@@ -332,10 +332,10 @@ fn count_labelled_ports(label: &str, row: &MemberRow) -> usize {
 
 /// Joins a list for people; a long list is cut.
 fn join_shortened(words: &[&str]) -> String {
-    const MOST: usize = 8;
-    match words.len().checked_sub(MOST) {
+    const MAX_LISTED: usize = 8;
+    match words.len().checked_sub(MAX_LISTED) {
         None | Some(0) => words.join(", "),
-        Some(more) => format!("{} and {more} more", words[..MOST].join(", ")),
+        Some(more) => format!("{} and {more} more", words[..MAX_LISTED].join(", ")),
     }
 }
 

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// Highest valid epoch. Higher numbers are ignored, so a higher epoch is always available. One controller a second
 /// needs centuries to reach it.
-pub const LAST_EPOCH: u64 = 1 << 53;
+pub const MAX_EPOCH: u64 = 1 << 53;
 
 /// Identity of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,11 +49,11 @@ pub struct TermRecord {
 
 impl TermRecord {
     /// Prefix of the keys of all term records.
-    pub const PREFIX: &str = "term.";
+    pub const KEY_PREFIX: &str = "term.";
 
     /// Key of the record of a controller's term.
     pub fn record_key(controller: &str) -> String {
-        format!("{}{controller}", Self::PREFIX)
+        format!("{}{controller}", Self::KEY_PREFIX)
     }
 
     /// Ends the term if its record still has `revision`. The next refresh of its holder is refused then.
@@ -101,7 +101,7 @@ impl TermState {
 
 /// Term of another controller, as it was read just now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenTerm {
+pub struct OtherControllerTerm {
     /// State that follows from the record.
     pub state: TermState,
     /// Its record, if one exists and can be parsed.
@@ -122,19 +122,19 @@ impl TermWatch {
     }
 
     /// Reads the record of `controller` and judges it.
-    pub fn look_up_term<R: RecordStore>(
+    pub fn read_controller_term<R: RecordStore>(
         &mut self,
         records: &mut R,
         controller: &str,
         is_there: ControllerLookup<'_>,
         now: MonoTime,
-    ) -> Result<SeenTerm, Error> {
+    ) -> Result<OtherControllerTerm, Error> {
         let found = records.get_record(&TermRecord::record_key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
         let record = found.as_ref().and_then(StoredRecord::decode_value::<TermRecord>);
         let state =
             self.observe_record(controller, record.as_ref().map(|record| (record, revision)), is_there, now);
-        Ok(SeenTerm { state, record })
+        Ok(OtherControllerTerm { state, record })
     }
 
     /// Judges the record of `controller` that was read: its value and its revision, or nothing.

@@ -3,7 +3,7 @@
 
 use packetrig_fleet::agent::{AgentAction as Order, AgentEvent, AgentMachine};
 use packetrig_fleet::controller::{
-    ControllerAction, ControllerEvent, ControllerMachine, OnLoss, RunLimits, RunPolicies,
+    ControllerAction, ControllerEvent, ControllerMachine, LostNodePolicy, RunLimits, RunPolicies,
 };
 use packetrig_fleet::message::{ChangeStep, MessageHead, NodeCommand, NodeReply, RunPreparation};
 use packetrig_plan::{HeldStream, PlanChange};
@@ -104,7 +104,7 @@ impl Simulation {
             confirm: Nanos::from_millis(2),
             ..RunLimits::for_local(Nanos::from_millis(500))
         };
-        let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
+        let policies = RunPolicies { on_loss: LostNodePolicy::Continue, ..RunPolicies::default() };
         Self {
             random: world.seed,
             now: MonoTime::from_nanos(1_000 * MS),

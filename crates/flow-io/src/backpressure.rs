@@ -21,19 +21,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Interval at which a waiting thread checks whether to continue.
-const LOOK: Duration = Duration::from_millis(20);
+const CONTINUE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Time after which a connected collector that takes nothing is given up.
-const CONNECTED_STALL: Nanos = Nanos::from_secs(60);
+const CONNECTED_STALL_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Time after which an unreachable collector is given up.
-const UNREACHABLE_STALL: Nanos = Nanos::from_secs(10);
+const UNREACHABLE_STALL_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Time after which any output that takes nothing is given up, once the user has asked for the end.
-const HURRIED_STALL: Nanos = Nanos::from_secs(5);
+const HURRIED_STALL_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Maximum number of checks of the other sources: all are told to end at the same time, and do so within a fraction of a second.
-const SOURCE_LOOKS: u32 = 50;
+const MAX_SOURCE_CHECKS: u32 = 50;
 
 /// The way in which an output is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OutputReach {
+pub(crate) enum OutputReachability {
     /// The output is on this machine, or has no connection (UDP).
     Local,
     Connected,
@@ -41,7 +41,7 @@ pub(crate) enum OutputReach {
     Unreachable,
 }
 
-impl OutputReach {
+impl OutputReachability {
     const ALL: [Self; 3] = [Self::Local, Self::Connected, Self::Unreachable];
 }
 
@@ -52,7 +52,7 @@ struct BackpressureState {
     is_of_files: AtomicBool,
     /// Sources that may still give packets.
     open_sources: AtomicUsize,
-    /// Time that an output may take nothing, by [`OutputReach`].
+    /// Time that an output may take nothing, by [`OutputReachability`].
     stall_ns: [AtomicU64; 3],
 }
 
@@ -72,7 +72,7 @@ impl Drop for OpenSource {
 
 impl Default for BackpressurePolicy {
     fn default() -> Self {
-        Self::with_stalls([u64::MAX, CONNECTED_STALL.as_u64(), UNREACHABLE_STALL.as_u64()])
+        Self::with_stalls([u64::MAX, CONNECTED_STALL_TIMEOUT.as_u64(), UNREACHABLE_STALL_TIMEOUT.as_u64()])
     }
 }
 
@@ -101,7 +101,7 @@ impl BackpressurePolicy {
     pub fn shorten_waits(&self) {
         for stall_ns in &self.0.stall_ns {
             // The minimum: haste must not lengthen a limit that is shorter already.
-            stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
+            stall_ns.fetch_min(HURRIED_STALL_TIMEOUT.as_u64(), Ordering::AcqRel);
         }
     }
 
@@ -109,19 +109,19 @@ impl BackpressurePolicy {
         self.0.is_begun.load(Ordering::Acquire)
     }
 
-    fn stall_ns(&self, reach: OutputReach) -> u64 {
+    fn stall_ns(&self, reach: OutputReachability) -> u64 {
         self.0.stall_ns[reach as usize].load(Ordering::Acquire)
     }
 
     /// Reports whether an output without progress since `last_progress_ns` counts as dead.
-    fn is_stalled(&self, reach: OutputReach, last_progress_ns: u64) -> bool {
+    fn is_stalled(&self, reach: OutputReachability, last_progress_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(last_progress_ns) >= self.stall_ns(reach)
     }
 
     /// Time that an output that takes nothing is waited for after the last batch was offered.
-    pub(crate) fn last_wait_ns(&self, reach: OutputReach, usual: Nanos) -> u64 {
+    pub(crate) fn last_wait_ns(&self, reach: OutputReachability, usual: Nanos) -> u64 {
         // Packets of files are not lost meanwhile; a live meter has a fixed time for its end.
-        let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReach::Connected;
+        let can_wait = self.0.is_of_files.load(Ordering::Acquire) && reach == OutputReachability::Connected;
         if can_wait { self.stall_ns(reach).max(usual.as_u64()) } else { usual.as_u64() }
     }
 
@@ -134,12 +134,12 @@ impl BackpressurePolicy {
     pub(crate) fn end_source(&self, source: OpenSource) {
         // Beginning earlier would be wrong: a worker that waits for room does not empty its ring.
         drop(source);
-        for _ in 0..SOURCE_LOOKS {
+        for _ in 0..MAX_SOURCE_CHECKS {
             let is_last = self.0.open_sources.load(Ordering::Acquire) == 0;
             if is_last || self.is_begun() {
                 break;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CONTINUE_CHECK_INTERVAL);
         }
         self.begin_waiting();
     }
@@ -149,7 +149,7 @@ impl BackpressurePolicy {
     pub(crate) fn send_or_wait<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_begun() {
             // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
-            match queue.send_timeout(value, LOOK) {
+            match queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => return Ok(()),
                 Err(SendTimeoutError::Timeout(back)) => value = back,
                 Err(SendTimeoutError::Disconnected(back)) => return Err(back),
@@ -172,7 +172,7 @@ struct ProgressState {
 pub(crate) struct OutputProgress(Arc<ProgressState>);
 
 impl OutputProgress {
-    pub(crate) fn new(reach: OutputReach) -> Self {
+    pub(crate) fn new(reach: OutputReachability) -> Self {
         Self(Arc::new(ProgressState {
             reach: AtomicUsize::new(reach as usize),
             is_given_up: AtomicBool::new(false),
@@ -180,21 +180,22 @@ impl OutputProgress {
         }))
     }
 
-    pub(crate) fn reach(&self) -> OutputReach {
+    pub(crate) fn reach(&self) -> OutputReachability {
         let number = self.0.reach.load(Ordering::Acquire);
-        OutputReach::ALL.get(number).copied().unwrap_or(OutputReach::Local)
+        OutputReachability::ALL.get(number).copied().unwrap_or(OutputReachability::Local)
     }
 
     pub(crate) fn set_connected(&self, is_connected: bool) {
         let before = self.reach();
         // A local output has no connection, so it never becomes unreachable.
-        if before == OutputReach::Local {
+        if before == OutputReachability::Local {
             return;
         }
-        let reach = if is_connected { OutputReach::Connected } else { OutputReach::Unreachable };
+        let reach =
+            if is_connected { OutputReachability::Connected } else { OutputReachability::Unreachable };
         self.0.reach.store(reach as usize, Ordering::Release);
         // It may have taken nothing for a while, so the time limit for reconnecting begins when the connection breaks.
-        if (before, reach) == (OutputReach::Connected, OutputReach::Unreachable) {
+        if (before, reach) == (OutputReachability::Connected, OutputReachability::Unreachable) {
             self.0.last_progress_ns.store(clock::monotonic_ns(), Ordering::Release);
         }
     }
@@ -209,7 +210,7 @@ impl OutputProgress {
         self.0.last_progress_ns.load(Ordering::Acquire)
     }
 
-    pub(crate) fn mark_given_up(&self) {
+    pub(crate) fn mark_abandoned(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
@@ -220,7 +221,7 @@ impl OutputProgress {
     /// Returns the reason why it has no room.
     pub(crate) fn loss_cause(&self) -> LossCause {
         match (self.reach(), self.is_given_up()) {
-            (OutputReach::Unreachable, _) => LossCause::Unreachable,
+            (OutputReachability::Unreachable, _) => LossCause::Unreachable,
             (_, true) => LossCause::GivenUp,
             (_, false) => LossCause::QueueFull,
         }
@@ -229,9 +230,9 @@ impl OutputProgress {
     /// Returns the reason why records that still wait at the end are lost.
     pub(crate) fn cause_at_end(&self) -> LossCause {
         match self.reach() {
-            OutputReach::Local => LossCause::Refused,
-            OutputReach::Connected => LossCause::GivenUp,
-            OutputReach::Unreachable => LossCause::Unreachable,
+            OutputReachability::Local => LossCause::Refused,
+            OutputReachability::Connected => LossCause::GivenUp,
+            OutputReachability::Unreachable => LossCause::Unreachable,
         }
     }
 }
@@ -254,7 +255,7 @@ impl<T> Clone for OutputQueue<T> {
 impl<T> OutputQueue<T> {
     /// A queue to an output on this machine that receives from `queue`.
     pub fn new(queue: Sender<T>, policy: &BackpressurePolicy) -> Self {
-        Self::with_progress(queue, policy, OutputProgress::new(OutputReach::Local))
+        Self::with_progress(queue, policy, OutputProgress::new(OutputReachability::Local))
     }
 
     /// A queue to an output that notes its progress itself.
@@ -271,11 +272,11 @@ impl<T> OutputQueue<T> {
     }
 
     /// Gives the output up if it has taken nothing for too long while a worker waited.
-    fn give_up_if_stalled(&self, waiting_since_ns: u64) {
+    fn abandon_if_stalled(&self, waiting_since_ns: u64) {
         // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
         let last_progress_ns = self.progress.last_progress_ns().max(waiting_since_ns);
         if self.backpressure.is_stalled(self.progress.reach(), last_progress_ns) {
-            self.progress.mark_given_up();
+            self.progress.mark_abandoned();
         }
     }
 
@@ -289,7 +290,7 @@ impl<T> OutputQueue<T> {
         let since_ns = clock::monotonic_ns();
         while self.is_waited_for() {
             // Returns regularly, so that a stalled output is noticed.
-            match self.queue.send_timeout(value, LOOK) {
+            match self.queue.send_timeout(value, CONTINUE_CHECK_INTERVAL) {
                 Ok(()) => {
                     // Noted for all workers: another one may have waited longer in vain, but the output is alive.
                     self.progress.note_progress();
@@ -297,11 +298,11 @@ impl<T> OutputQueue<T> {
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
                 Err(SendTimeoutError::Disconnected(back)) => {
-                    self.progress.mark_given_up();
+                    self.progress.mark_abandoned();
                     return Err(back);
                 }
             }
-            self.give_up_if_stalled(since_ns);
+            self.abandon_if_stalled(since_ns);
         }
         self.try_send(value)
     }
@@ -322,9 +323,9 @@ impl<T> OutputQueue<T> {
         loop {
             let mut waiting = queues.iter().filter(|output| output.queue.is_full() && output.is_waited_for());
             let Some(first) = waiting.next() else { return };
-            first.give_up_if_stalled(since_ns);
-            waiting.for_each(|output| output.give_up_if_stalled(since_ns));
-            std::thread::sleep(LOOK / 20);
+            first.abandon_if_stalled(since_ns);
+            waiting.for_each(|output| output.abandon_if_stalled(since_ns));
+            std::thread::sleep(CONTINUE_CHECK_INTERVAL / 20);
         }
     }
 }
@@ -423,7 +424,7 @@ mod tests {
         let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                std::thread::sleep(LOOK);
+                std::thread::sleep(CONTINUE_CHECK_INTERVAL);
                 taken.recv().unwrap();
             });
             OutputQueue::await_room(&queues);
@@ -440,11 +441,11 @@ mod tests {
             let (queue, taken) = bounded(1);
             let output = OutputQueue::with_progress(queue, &policy, OutputProgress::new(reach));
             output.send_or_wait(0).unwrap();
-            output.give_up_if_stalled(0);
+            output.abandon_if_stalled(0);
             (output, taken)
         };
-        let (disk, _disk) = full(OutputReach::Local);
-        let (collector, _collector) = full(OutputReach::Unreachable);
+        let (disk, _disk) = full(OutputReachability::Local);
+        let (collector, _collector) = full(OutputReachability::Unreachable);
         assert!(disk.is_waited_for() && !collector.is_waited_for());
         assert_eq!(
             (disk.loss_cause(), collector.loss_cause()),
@@ -462,27 +463,28 @@ mod tests {
         let usual = Nanos::from_secs(3);
         let policy = BackpressurePolicy::default();
         let wait_ns = |reach| policy.last_wait_ns(reach, usual);
-        assert_eq!(wait_ns(OutputReach::Connected), usual.as_u64());
+        assert_eq!(wait_ns(OutputReachability::Connected), usual.as_u64());
         policy.begin_waiting_for_files();
-        assert_eq!(wait_ns(OutputReach::Connected), CONNECTED_STALL.as_u64());
-        assert_eq!(wait_ns(OutputReach::Unreachable), usual.as_u64());
+        assert_eq!(wait_ns(OutputReachability::Connected), CONNECTED_STALL_TIMEOUT.as_u64());
+        assert_eq!(wait_ns(OutputReachability::Unreachable), usual.as_u64());
         policy.shorten_waits();
-        assert_eq!(wait_ns(OutputReach::Connected), HURRIED_STALL.as_u64());
+        assert_eq!(wait_ns(OutputReachability::Connected), HURRIED_STALL_TIMEOUT.as_u64());
     }
 
     #[test]
     fn shortened_wait_never_exceeds_previous_limit() {
         let policy = BackpressurePolicy::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
-        let is_stalled =
-            |last_progress_ns| OutputReach::ALL.map(|reach| policy.is_stalled(reach, last_progress_ns));
+        let is_stalled = |last_progress_ns| {
+            OutputReachability::ALL.map(|reach| policy.is_stalled(reach, last_progress_ns))
+        };
         assert_eq!(is_stalled(0), [false, true, true]);
-        assert_eq!(is_stalled(ago(UNREACHABLE_STALL)), [false, false, true]);
-        assert_eq!(is_stalled(ago(HURRIED_STALL)), [false; 3]);
+        assert_eq!(is_stalled(ago(UNREACHABLE_STALL_TIMEOUT)), [false, false, true]);
+        assert_eq!(is_stalled(ago(HURRIED_STALL_TIMEOUT)), [false; 3]);
         policy.shorten_waits();
-        assert_eq!(is_stalled(ago(HURRIED_STALL)), [true; 3]);
+        assert_eq!(is_stalled(ago(HURRIED_STALL_TIMEOUT)), [true; 3]);
         let short = begun();
         short.shorten_waits();
-        assert!(short.is_stalled(OutputReach::Local, ago(SHORT)));
+        assert!(short.is_stalled(OutputReachability::Local, ago(SHORT)));
     }
 }

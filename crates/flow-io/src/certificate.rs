@@ -19,7 +19,7 @@ pub(crate) use client::ExporterVerifier;
 pub(crate) use server::CollectorVerifier;
 
 /// The objection of rustls to a certificate that is marked as an authority.
-const OF_AUTHORITY: &str = "CaUsedAsEndEntity";
+const AUTHORITY_CERTIFICATE_OBJECTION: &str = "CaUsedAsEndEntity";
 
 /// The certificates that the user trusts, and the last one that was refused.
 #[derive(Debug)]
@@ -39,11 +39,11 @@ impl TrustedCertificates {
     fn is_named_authority(&self, shown: &CertificateDer<'_>, objection: &Error) -> bool {
         let Error::InvalidCertificate(CertificateError::Other(other)) = objection else { return false };
         // rustls passes this objection of webpki through as text only, so it cannot be matched by its type.
-        other.to_string() == OF_AUTHORITY && self.named.iter().any(|named| named == shown)
+        other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION && self.named.iter().any(|named| named == shown)
     }
 
     /// Keeps the text of a refusal for the report, and returns the objection.
-    fn note_refusal(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
+    fn record_certificate_refusal(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
         let trusted = self.file.display();
         let text = format!(
             "the certificate {} is not accepted: {}; trusted are those in {trusted}",
@@ -64,7 +64,9 @@ impl TrustedCertificates {
 fn describe_objection(objection: &Error) -> String {
     match objection {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),
-        Error::InvalidCertificate(CertificateError::Other(other)) if other.to_string() == OF_AUTHORITY => {
+        Error::InvalidCertificate(CertificateError::Other(other))
+            if other.to_string() == AUTHORITY_CERTIFICATE_OBJECTION =>
+        {
             "it is that of an authority, and it is not itself among the trusted ones".to_owned()
         }
         Error::InvalidCertificate(error) => error.to_string(),

@@ -27,7 +27,7 @@ pub use decode::RecordOutlet;
 pub use error::Error;
 pub use intake::IntakeCounts;
 pub use ledger::{
-    CollectLedger, ExporterLedger, GroupLedger, HandedRecords, MissingData, PacketBalance, PacketLoss,
+    CollectLedger, ExporterLedger, GroupLedger, HandedOverRecords, MissingData, PacketBalance, PacketLoss,
 };
 pub use listen::{ListenAddress, ListenError};
 use relay::{RelayCounters, RelayQueue};
@@ -37,7 +37,7 @@ pub use tls::TlsFiles;
 
 use crossbeam_channel::bounded;
 use decode::{KnownState, MessageDecoder};
-use intake::{ListenerCounters, QUEUE};
+use intake::{ListenerCounters, MAX_QUEUED_BATCHES};
 use packetrig_flow::collect::{
     CollectorOptions, ExporterIdentity, ExporterList, FlowGatherer, GatherOptions, GroupOptions,
     GroupedFlows, MessageTransport,
@@ -170,7 +170,7 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
             first_message_ns: options.first_message.as_u64(),
         });
         // Bounded: a slow outlet must hold up the listeners and not fill the memory.
-        let (queue, items) = bounded(QUEUE);
+        let (queue, items) = bounded(MAX_QUEUED_BATCHES);
         let known = Arc::<Mutex<KnownState>>::default();
         let mut opening = CollectorOpening {
             options,

@@ -42,7 +42,7 @@ use crate::output_report::OutputReport;
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
 use crossbeam_channel::bounded;
-use deadline::{LastOffer, SendDeadline};
+use deadline::{LastOfferTime, SendDeadline};
 use dispatch::Dispatcher;
 use encoder::TargetEncoder;
 use gate::ExportGate;
@@ -98,7 +98,7 @@ pub fn spawn_export(
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
     // Shared by all targets, so that their deadlines start at the same moment.
-    let last_offer = LastOffer::not_yet_made();
+    let last_offer = LastOfferTime::no_offer_yet();
     let member = options.group.as_ref().map(join_group).transpose()?;
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
@@ -151,7 +151,7 @@ pub fn spawn_export(
 /// another meter may have to send the same.
 fn new_written_messages(options: &MeterExport) -> Option<WrittenMessages> {
     // Without a history in the records, no collector recognises records that come again.
-    let again = if options.has_history { written::AGAIN } else { Nanos::ZERO };
+    let again = if options.has_history { written::ACKNOWLEDGED_KEEP_TIME } else { Nanos::ZERO };
     (options.has_history || options.group.is_some())
         .then(|| WrittenMessages::new(options.backlog_bytes, again))
 }

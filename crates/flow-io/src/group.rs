@@ -26,12 +26,12 @@ mod wire;
 pub use error::GroupError;
 pub use key::GroupKey;
 pub use member::GroupMember;
-pub use options::{GroupOptions, RoleOrders};
+pub use options::{GroupOptions, RoleDecisionSource};
 pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
 pub use role_handle::{GroupRoleHandle, GroupView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
-pub use steady::{moment_of, steady_ns};
+pub use steady::{boottime_of_group_time, steady_ns};
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};
 
 #[cfg(test)]

@@ -6,18 +6,18 @@
 //! Invariant: seen = packets in batches + ignored.
 
 use crate::FlowShareFilter;
-use packetrig_flow::parse::merged::{ChosenSegments, MergeNote, PacketSegments};
+use packetrig_flow::parse::merged::{MergeNote, PacketSegments, SelectedSegments};
 use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
 use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
-pub const BATCH: usize = 32;
+pub const PACKETS_PER_BATCH: usize = 32;
 
 #[derive(Debug)]
 pub struct PacketIntake {
     parser: FrameParser,
-    packets: Box<[PacketInfo; BATCH]>,
+    packets: Box<[PacketInfo; PACKETS_PER_BATCH]>,
     filled: usize,
     counts: PacketCounts,
     /// One packet in this many is metered.
@@ -33,7 +33,7 @@ impl PacketIntake {
     pub fn new(options: ParseOptions, sampling: u32, share: Option<FlowShareFilter>) -> Self {
         Self {
             parser: FrameParser::new(options),
-            packets: Box::new([PacketInfo::default(); BATCH]),
+            packets: Box::new([PacketInfo::default(); PACKETS_PER_BATCH]),
             filled: 0,
             counts: PacketCounts::default(),
             sampling: sampling.max(1),
@@ -44,7 +44,7 @@ impl PacketIntake {
 
     /// Number of packets that still fit into the batch.
     pub fn free_slots(&self) -> usize {
-        BATCH - self.filled
+        PACKETS_PER_BATCH - self.filled
     }
 
     /// Takes a frame without FCS. There must be [room](Self::free_slots) for it.
@@ -56,7 +56,7 @@ impl PacketIntake {
     /// Takes a frame that begins with another link header than Ethernet's.
     #[inline]
     pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.count_seen(full_len as u64);
+        self.count_received_bytes(full_len as u64);
         // Share before sampling: each meter then samples its own share, whatever the others see.
         if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
             return self.counts.count_ignored(IgnoredReason::Elsewhere);
@@ -67,7 +67,7 @@ impl PacketIntake {
         let packet = &mut self.packets[self.filled];
         match self.parser.parse_frame_as(link, bytes, full_len, at_ns, input, packet) {
             Ok(()) => {
-                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
+                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT_FLAG != 0);
                 self.filled += 1;
             }
             Err(cause) => self.counts.count_ignored(cause),
@@ -94,7 +94,7 @@ impl PacketIntake {
         self.counts.merged += 1;
         self.counts.merged_packets += count;
         if self.share.is_some_and(|share| !share.has_frame(bytes, LinkKind::Ethernet)) {
-            return self.counts.count_several_ignored(IgnoredReason::Elsewhere, count);
+            return self.counts.count_ignored_packets(IgnoredReason::Elsewhere, count);
         }
         let chosen = self.choose_segments(all);
         if chosen.count == 0 {
@@ -104,11 +104,11 @@ impl PacketIntake {
         match self.parser.parse_frame(bytes, full_len, at_ns, input, packet) {
             Ok(()) => {
                 segments.apply_segments(chosen, packet);
-                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
+                self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT_FLAG != 0);
                 self.filled += 1;
             }
             // The others of the merged frame are counted as sampled already.
-            Err(cause) => self.counts.count_several_ignored(cause, chosen.count.into()),
+            Err(cause) => self.counts.count_ignored_packets(cause, chosen.count.into()),
         }
     }
 
@@ -126,15 +126,15 @@ impl PacketIntake {
         let before = self.filled;
         self.add_frame_as(link, bytes, full_len, at_ns, input);
         for packet in &mut self.packets[before..self.filled] {
-            self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT == 0);
-            packet.flags |= flags::UNSPLIT;
+            self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT_FLAG == 0);
+            packet.flags |= flags::UNSPLIT_FLAG;
         }
     }
 
     /// Takes a unified header, which an XDP program made in the driver. There must be room.
     #[inline]
     pub fn add_header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.count_seen(full_len as u64);
+        self.count_received_bytes(full_len as u64);
         // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
         if !unified::read_record(record, full_len, at_ns, input, packet) {
@@ -172,21 +172,21 @@ impl PacketIntake {
     }
 
     #[inline]
-    fn count_seen(&mut self, bytes: u64) {
+    fn count_received_bytes(&mut self, bytes: u64) {
         self.counts.seen += 1;
         self.counts.seen_bytes += bytes;
     }
 
     /// Chooses some of the packets of a merged one: the same ones that [`Self::is_chosen`] would choose one after the other.
-    fn choose_segments(&mut self, all: ChosenSegments) -> ChosenSegments {
+    fn choose_segments(&mut self, all: SelectedSegments) -> SelectedSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
         // The arithmetic equals counting one by one: sampling must not depend on merging.
         let (chosen, rest) = ((passed + count) / sampling, (passed + count) % sampling);
-        self.counts.count_several_ignored(IgnoredReason::Sampled, count - chosen);
+        self.counts.count_ignored_packets(IgnoredReason::Sampled, count - chosen);
         // The remainder carries over, so that sampling goes on across merged packets.
         self.passed = clamp_to_u32(rest);
-        ChosenSegments { count: clamp_to_u16(chosen), has_last: rest == 0 && chosen > 0 }
+        SelectedSegments { count: clamp_to_u16(chosen), has_last: rest == 0 && chosen > 0 }
     }
 
     #[inline]
@@ -262,7 +262,7 @@ mod tests {
         );
         intake.add_unsplit_frame(LinkKind::Ethernet, &frame, frame.len(), 1, 1);
         intake.add_frame(&frame, frame.len(), 1, 1);
-        let marked = intake.packets().iter().map(|packet| packet.flags & flags::UNSPLIT != 0);
+        let marked = intake.packets().iter().map(|packet| packet.flags & flags::UNSPLIT_FLAG != 0);
         assert_eq!(marked.collect::<Vec<_>>(), [true, true, false]);
         let PacketCounts { seen, unsplit, merged, .. } = *intake.counts();
         assert_eq!((seen, unsplit, merged), (3, 2, 0));

@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of batches that wait for a sink: 65,536 records.
-pub const QUEUE: usize = 256;
+pub const MAX_QUEUED_BATCHES: usize = 256;
 
 /// Counts of a sink, for the records that its queue took.
 #[derive(Clone, Debug, Default)]
@@ -128,7 +128,7 @@ impl MeterAccounts {
     /// Adds a sink of records, which `account` asks for its counts, and returns its end of the queue.
     pub fn add_sink(&self, name: String, account: SinkAccount) -> Receiver<crate::WorkerBatch> {
         // Bounded: a slow sink costs batches, which are counted, and not memory.
-        let (batches, taken) = bounded(QUEUE);
+        let (batches, taken) = bounded(MAX_QUEUED_BATCHES);
         lock_ignoring_poison(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
         taken
     }
@@ -183,7 +183,7 @@ impl MeterAccounts {
         // While threads work, the accounts are read at slightly different times and need not balance.
         if is_over {
             found.extend(ledger.find_imbalances());
-            found.extend(own_rules(&notes));
+            found.extend(check_count_rules(&notes));
             found.extend(outputs.iter().flat_map(OutputReport::imbalances));
         }
         LedgerReport {
@@ -225,12 +225,12 @@ impl MeterAccounts {
             add_counts(&mut export, &output.counts);
         }
         let mut ledger = MeterLedger { capture: capture_counts(&notes), packets, export };
-        let arrival = self.note_arrivals(&mut ledger, &notes, is_over);
+        let arrival = self.count_arrivals(&mut ledger, &notes, is_over);
         LedgerSnapshot { ledger, arrival, outputs, notes }
     }
 
     /// Writes the packets that arrived before the parser into the ledger. At the end, compares them with the interfaces' counters.
-    fn note_arrivals(
+    fn count_arrivals(
         &self,
         ledger: &mut MeterLedger,
         notes: &[WorkerCounts],
@@ -331,7 +331,7 @@ fn add_counts(sum: &mut ExportCounts, counts: &ExportCounts) {
 }
 
 /// Rules that hold at the end, in addition to those of the ledger itself.
-fn own_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
+fn check_count_rules(notes: &[WorkerCounts]) -> Vec<CountImbalance> {
     // `None` if one of the rings does not count its frames: then the rule cannot be checked.
     let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
     // A merged frame is one in the ring, and several packets delivered.

@@ -35,7 +35,7 @@ mod worker;
 pub use backpressure::{BackpressurePolicy, OutputQueue};
 pub use batch::WorkerBatch;
 pub use error::Error;
-pub use intake::{BATCH, PacketIntake};
+pub use intake::{PACKETS_PER_BATCH, PacketIntake};
 pub use outbox::{OfferedCounts, OutputChannels, OutputQueues};
 pub use run::{MeterInput, MeterOptions, RunningMeter};
 pub use share::FlowShareFilter;

@@ -14,7 +14,7 @@ use packetrig_flow::table::FlowOutlet;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
 
 /// Maximum number of records of a batch.
-const RECORDS: usize = 256;
+const RECORDS_PER_BATCH: usize = 256;
 
 /// The workers' ends of the outputs' queues.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ impl OutputQueues {
             backpressure: channels.backpressure.clone(),
             source: Some(channels.backpressure.add_source()),
             offered: vec![OfferedCounts::default(); channels.sinks.len()],
-            records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
+            records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS_PER_BATCH }),
         }
     }
 
@@ -116,7 +116,7 @@ impl OutputQueues {
             return;
         }
         // A new vector of full size: the old one leaves with the batch, and growing would copy records.
-        let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
+        let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS_PER_BATCH));
         let batch = WorkerBatch::Records(records);
         let carried = batch.carried_records();
         // There is a sink: records are collected only if there is one.
@@ -145,7 +145,7 @@ impl FlowOutlet for OutputQueues {
         }
         if !self.sinks.is_empty() {
             self.records.push(record.clone());
-            if self.records.len() >= RECORDS {
+            if self.records.len() >= RECORDS_PER_BATCH {
                 self.send_records();
             }
         }
@@ -184,12 +184,15 @@ mod tests {
     fn full_queue_counts_records_of_dropped_batches() {
         let (batches, taken) = bounded(2);
         let mut outbox = OutputQueues::new(&to(vec![batches]));
-        (0..RECORDS as u64 * 5).for_each(|n| outbox.on_record(&record(n)));
+        (0..RECORDS_PER_BATCH as u64 * 5).for_each(|n| outbox.on_record(&record(n)));
         outbox.flush_batches();
         let OfferedCounts { offered, lost } = outbox.offered_counts()[0];
         let dropped = lost.total_records();
         let mut accepted = carried(&taken);
-        assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
+        assert_eq!(
+            (accepted.records, dropped.records),
+            (2 * RECORDS_PER_BATCH as u64, 3 * RECORDS_PER_BATCH as u64)
+        );
         accepted.add_records(dropped);
         assert_eq!(accepted, offered);
     }

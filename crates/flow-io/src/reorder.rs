@@ -3,18 +3,18 @@
 //! Captures of several interfaces, and merged ones, have packets out of order; metered in that order, a flow would fall apart into
 //! several records. While packets are in order they pass through. At the beginning of a capture, and from the first packet that is
 //! out of order or more than a second ahead of the one before it, packets are held back and sorted, until two windows in a row are
-//! in order. So a packet that is at most [`WINDOW`] packets of its worker late is metered as in the sorted capture, and a few
+//! in order. So a packet that is at most [`MIN_REORDER_PACKETS`] packets of its worker late is metered as in the sorted capture, and a few
 //! packets with times in the future wait until the others are metered.
 //!
 //! Invariant: every packet comes out once, and those of one batch are in order.
 
-use crate::intake::BATCH;
+use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::PacketInfo;
 
 /// Least number of packets that are held back once one was out of order (4 MiB); at most twice as many are.
-pub(crate) const WINDOW: usize = 1 << 15;
+pub(crate) const MIN_REORDER_PACKETS: usize = 1 << 15;
 /// A packet that is further ahead of the one before it may have a wrong time.
-const JUMP_NS: u64 = 1_000_000_000;
+const SUSPICIOUS_TIME_JUMP_NS: u64 = 1_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct ReorderBuffer {
@@ -40,7 +40,7 @@ impl ReorderBuffer {
         self.held.extend_from_slice(packets);
         // Twice the window: half of it can go out, and a whole window still
         // stays to be sorted with later packets.
-        if self.held.len() >= 2 * WINDOW {
+        if self.held.len() >= 2 * MIN_REORDER_PACKETS {
             self.release_older_half(&mut out);
         }
     }
@@ -64,7 +64,7 @@ impl ReorderBuffer {
         // The older half goes out, the newer one stays to be sorted with what follows. If all of it came in order, there is
         // nothing to wait for any more.
         self.is_holding = !is_steady(self.released_ns, &held);
-        let released = if self.is_holding { held.len() - WINDOW } else { held.len() };
+        let released = if self.is_holding { held.len() - MIN_REORDER_PACKETS } else { held.len() };
         // A stable sort: packets of the same time keep the order of the file.
         if !held.is_sorted_by_key(|packet| packet.at_ns) {
             held.sort_by_key(|packet| packet.at_ns);
@@ -76,7 +76,7 @@ impl ReorderBuffer {
     }
 
     fn emit_batches(&mut self, packets: &[PacketInfo], out: &mut impl FnMut(&[PacketInfo], u64)) {
-        for batch in packets.chunks(BATCH) {
+        for batch in packets.chunks(PACKETS_PER_BATCH) {
             let Some(last) = batch.last() else { continue };
             self.released_ns = Some(last.at_ns);
             out(batch, last.at_ns);
@@ -89,7 +89,8 @@ fn is_steady(after_ns: Option<u64>, packets: &[PacketInfo]) -> bool {
     let Some(first) = packets.first() else { return true };
     let mut before_ns = after_ns.unwrap_or(first.at_ns);
     packets.iter().all(|packet| {
-        let is_near = packet.at_ns.checked_sub(before_ns).is_some_and(|ahead| ahead <= JUMP_NS);
+        let is_near =
+            packet.at_ns.checked_sub(before_ns).is_some_and(|ahead| ahead <= SUSPICIOUS_TIME_JUMP_NS);
         before_ns = packet.at_ns;
         is_near
     })
@@ -106,7 +107,7 @@ mod tests {
     fn passed(times: impl IntoIterator<Item = u64>) -> Vec<PacketInfo> {
         let mut buffer = ReorderBuffer::new();
         let mut out = Vec::new();
-        for batch in packets(times).chunks(BATCH) {
+        for batch in packets(times).chunks(PACKETS_PER_BATCH) {
             buffer.pass_packets(batch, |packets, _| out.extend_from_slice(packets));
         }
         buffer.release_all(|packets, _| out.extend_from_slice(packets));
@@ -121,21 +122,22 @@ mod tests {
     fn reorder_buffer_holds_ordered_packets_only_at_start() {
         let mut buffer = ReorderBuffer::new();
         let mut out = 0;
-        for batch in packets(0..3 * WINDOW as u64).chunks(BATCH) {
+        for batch in packets(0..3 * MIN_REORDER_PACKETS as u64).chunks(PACKETS_PER_BATCH) {
             buffer.pass_packets(batch, |packets, now_ns| {
                 out += packets.len();
                 assert_eq!(now_ns + 1, out as u64);
             });
         }
-        assert_eq!((out, buffer.held.capacity()), (3 * WINDOW, 0));
+        assert_eq!((out, buffer.held.capacity()), (3 * MIN_REORDER_PACKETS, 0));
     }
 
     #[test]
     fn future_timestamp_is_released_last() {
-        for at in [0, 31, 1000, 2 * WINDOW as u64 + 31, 5 * WINDOW as u64] {
+        for at in [0, 31, 1000, 2 * MIN_REORDER_PACKETS as u64 + 31, 5 * MIN_REORDER_PACKETS as u64] {
             let time = |n: u64| if n == at { u64::MAX } else { n };
-            let found = times(&passed((0..=5 * WINDOW as u64).map(time)));
-            let wanted: Vec<u64> = (0..=5 * WINDOW as u64).filter(|n| *n != at).chain([u64::MAX]).collect();
+            let found = times(&passed((0..=5 * MIN_REORDER_PACKETS as u64).map(time)));
+            let wanted: Vec<u64> =
+                (0..=5 * MIN_REORDER_PACKETS as u64).filter(|n| *n != at).chain([u64::MAX]).collect();
             assert!(found == wanted, "at {at}");
         }
     }
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn reordering_within_window_is_sorted_and_stable() {
         // Blocks turned around, after a beginning that is in order.
-        let block = WINDOW as u64 / 2;
+        let block = MIN_REORDER_PACKETS as u64 / 2;
         let time = |n: u64| if n < 4 * block { n } else { n / block * block + (block - 1 - n % block) / 2 };
         let found = passed((0..20 * block).map(time));
         assert!(found.is_sorted_by_key(|packet| (packet.at_ns, packet.bytes)));

@@ -80,7 +80,11 @@ impl RecordSender {
             } else {
                 ExportOptions::DATAGRAM_BYTES
             },
-            refresh: if is_stream { TemplateRefresh::OnConnection } else { ExportOptions::OFTEN },
+            refresh: if is_stream {
+                TemplateRefresh::OnConnection
+            } else {
+                ExportOptions::DEFAULT_UDP_REFRESH
+            },
             ..ExportOptions::default()
         };
         let counts = ResentCounts::default();

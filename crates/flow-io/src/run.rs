@@ -22,7 +22,7 @@ use crate::source::{
 };
 use crate::worker::{MeterWorker, WorkerStatus};
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_flow::GroupMark;
+use packetrig_flow::RecordOriginMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
@@ -175,7 +175,7 @@ impl StartingWorkers {
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
             // The lane is the interface: the same link has the same number at all meters of a group.
-            let group = options.table.group.map(|mark| GroupMark { lane, ..mark });
+            let group = options.table.group.map(|mark| RecordOriginMark { lane, ..mark });
             let status = Arc::new(WorkerStatus::new(options.has_top));
             let (source_inlet, source) = bounded(1);
             let start = WorkerStart {
@@ -290,7 +290,7 @@ fn open_interfaces(
         sources.extend(placement::run_on(processor, || open_live(location, interface, input, options))?);
         // The interface counts on its own. Reading it before and after the
         // ring opens bounds what came in between.
-        interface.lock().unwrap_or_else(PoisonError::into_inner).note_opened()?;
+        interface.lock().unwrap_or_else(PoisonError::into_inner).count_opened_interface()?;
     }
     Ok(OpenedSources {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn PacketSource>).collect(),

@@ -53,7 +53,7 @@ pub trait PacketSource: Send {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
     /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
-    fn given_until_ns(&mut self, is_idle: bool) -> u64;
+    fn delivered_until_ns(&mut self, is_idle: bool) -> u64;
 
     /// Reports whether its packets may be out of order, and may be held back to be sorted.
     fn may_be_held(&self) -> bool {

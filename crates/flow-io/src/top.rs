@@ -6,13 +6,13 @@
 //!
 //! Invariant: noting allocates nothing; flows that do not fit into the table are left out.
 
-use crate::intake::BATCH;
+use crate::intake::PACKETS_PER_BATCH;
 use packetrig_flow::{FlowKey, PacketInfo};
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 /// Maximum number of flows that a worker notes in an interval.
-const MOST: usize = 4096;
+const MAX_NOTED_FLOWS: usize = 4096;
 
 /// Packets, and bytes of IP, in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,21 +34,21 @@ impl Default for TopBoard {
 }
 
 fn empty_table() -> NotedFlows {
-    HashMap::with_capacity(MOST)
+    HashMap::with_capacity(MAX_NOTED_FLOWS)
 }
 
 impl TopBoard {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
-    pub fn note_batch(&self, batch: &[PacketInfo]) {
+    pub fn count_batch_flows(&self, batch: &[PacketInfo]) {
         // Never waits: the worker has packets to meter, and these numbers are only for looking at.
         let Ok(mut noted) = self.0.try_lock() else { return };
         // The first packet serves as a random one, because batches begin anywhere in the traffic.
-        let is_full_batch = batch.len() >= BATCH;
+        let is_full_batch = batch.len() >= PACKETS_PER_BATCH;
         let chosen = if is_full_batch { &batch[..1] } else { batch };
-        let stands_for = if is_full_batch { BATCH as u64 } else { 1 };
+        let stands_for = if is_full_batch { PACKETS_PER_BATCH as u64 } else { 1 };
         for packet in chosen {
             let key = FlowKey::from_packet(packet).to_canonical();
-            let is_full = noted.len() >= MOST;
+            let is_full = noted.len() >= MAX_NOTED_FLOWS;
             let share = match noted.get_mut(&key) {
                 Some(share) => share,
                 None if is_full => continue,
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn top_flows_merge_directions_and_sort_by_bytes() {
         let boards = [TopBoard::default(), TopBoard::default()];
-        boards[0].note_batch(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
-        boards[1].note_batch(&[packet(3, 4, 1000)]);
+        boards[0].count_batch_flows(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
+        boards[1].count_batch_flows(&[packet(3, 4, 1000)]);
         let top = largest_flows(boards.iter().map(TopBoard::take_flows), 5);
         let shares: Vec<_> =
             top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
@@ -115,7 +115,7 @@ mod tests {
         };
         for (one, other) in [(1, 2), (2, 1)] {
             let board = TopBoard::default();
-            board.note_batch(&[echo(one, other, 0x0800), echo(other, one, 0)]);
+            board.count_batch_flows(&[echo(one, other, 0x0800), echo(other, one, 0)]);
             let top = largest_flows([board.take_flows()], 5);
             let shares: Vec<_> =
                 top.iter().map(|(key, share)| (key.destination_port, share.packets)).collect();
@@ -126,18 +126,18 @@ mod tests {
     #[test]
     fn a_full_batch_is_estimated() {
         let board = TopBoard::default();
-        board.note_batch(&[packet(1, 2, 100); BATCH]);
+        board.count_batch_flows(&[packet(1, 2, 100); PACKETS_PER_BATCH]);
         assert_eq!(largest_flows([board.take_flows()], 1)[0].1, TrafficShare { packets: 32, bytes: 3200 });
     }
 
     #[test]
     fn there_is_an_end_to_what_is_noted() {
         let board = TopBoard::default();
-        for n in 0..u16::try_from(MOST).unwrap() + 100 {
+        for n in 0..u16::try_from(MAX_NOTED_FLOWS).unwrap() + 100 {
             let mut one = packet(1, 2, 1);
             one.source_port = n;
-            board.note_batch(&[one]);
+            board.count_batch_flows(&[one]);
         }
-        assert_eq!(board.take_flows().len(), MOST);
+        assert_eq!(board.take_flows().len(), MAX_NOTED_FLOWS);
     }
 }

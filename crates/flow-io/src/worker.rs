@@ -28,16 +28,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches between two readings of the clock.
-const ROUNDS: u32 = 16;
+const BATCHES_PER_CLOCK_READING: u32 = 16;
 /// Maximum number of flows that are timed out between two visits to the source: many more than can be opened in between, and few enough that
 /// the ring does not fill meanwhile.
-const DUE: usize = 4096;
+const MAX_TIMED_OUT_FLOWS_PER_VISIT: usize = 4096;
 /// Slots of the table whose flows are reported again between two visits to the source.
-const TOLD: usize = 4096;
+const REPORTED_SLOTS_PER_VISIT: usize = 4096;
 /// Time to wait for packets before timing out flows again.
-const PAUSE_NS: u64 = 20_000_000;
+const PACKET_WAIT_NS: u64 = 20_000_000;
 /// Interval at which counters are published and incomplete batches are sent.
-const NOTE_NS: u64 = 50_000_000;
+const PUBLICATION_INTERVAL_NS: u64 = 50_000_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WorkerCounts {
@@ -145,7 +145,7 @@ impl MeterWorker {
         let mut noted_ns = 0;
         loop {
             let mut taken = TakeOutcome::Some;
-            for _ in 0..ROUNDS {
+            for _ in 0..BATCHES_PER_CLOCK_READING {
                 taken = self.meter_batch()?;
                 if taken != TakeOutcome::Some {
                     break;
@@ -154,14 +154,14 @@ impl MeterWorker {
             // `&` and not `&&`: both must run.
             let is_done = self.expire_flows(taken) & self.tell_open();
             let clock_ns = clock::monotonic_ns();
-            if clock_ns >= noted_ns + NOTE_NS {
+            if clock_ns >= noted_ns + PUBLICATION_INTERVAL_NS {
                 self.do_periodic_work()?;
                 noted_ns = clock_ns;
             }
             match taken {
                 // While flows are still due, the worker looks for packets between
                 // two portions and does not sleep.
-                TakeOutcome::Nothing if is_done => self.source.wait_for_packets(PAUSE_NS)?,
+                TakeOutcome::Nothing if is_done => self.source.wait_for_packets(PACKET_WAIT_NS)?,
                 TakeOutcome::Some | TakeOutcome::Nothing => {}
                 TakeOutcome::Ended => return Ok(()),
             }
@@ -174,13 +174,13 @@ impl MeterWorker {
         if has_ended {
             self.release_held();
         }
-        let given_ns = self.source.given_until_ns(taken == TakeOutcome::Nothing);
+        let given_ns = self.source.delivered_until_ns(taken == TakeOutcome::Nothing);
         // Held packets must still find their flows: time goes no further than the packets that came out.
         let now_ns =
             self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.complete_until_ns(given_ns));
-        let most = if has_ended { usize::MAX } else { DUE };
+        let most = if has_ended { usize::MAX } else { MAX_TIMED_OUT_FLOWS_PER_VISIT };
         let Some(now_ns) = now_ns else { return true };
-        let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
+        let is_done = self.table.advance_up_to(now_ns, most, &mut self.outbox);
         // If some are left, flows that were due earlier may be among them.
         if is_done {
             self.settled_ns = now_ns;
@@ -194,7 +194,7 @@ impl MeterWorker {
             self.tell_from = Some(0);
         }
         let Some(from) = self.tell_from else { return true };
-        self.tell_from = self.table.report_open_flows(from, TOLD, &mut self.outbox);
+        self.tell_from = self.table.report_open_flows(from, REPORTED_SLOTS_PER_VISIT, &mut self.outbox);
         // All flows are told: the export must not wait for the next note to send the last of them.
         if self.tell_from.is_none() {
             self.outbox.flush_batches();
@@ -223,7 +223,7 @@ impl MeterWorker {
                 .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, status, batch, now_ns)),
             // An interface gives its packets once, in order of their arrival. Only
             // files can be held back and sorted.
-            None => meter_packets(table, outbox, status, packets, source.given_until_ns(false)),
+            None => meter_packets(table, outbox, status, packets, source.delivered_until_ns(false)),
         }
         Ok(taken)
     }
@@ -305,6 +305,6 @@ fn meter_packets(
         }
     }
     if let Some(board) = &status.board {
-        board.note_batch(packets);
+        board.count_batch_flows(packets);
     }
 }

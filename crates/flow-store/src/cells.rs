@@ -205,7 +205,7 @@ fn read_numbers<T: DataType>(
     rows: usize,
     convert: impl Fn(T::T) -> u64,
 ) -> ParquetResult<Vec<u64>> {
-    let GivenValues { given, levels } = read_given(reader, rows)?;
+    let NonNullValues { given, levels } = read_column_values(reader, rows)?;
     // The common case, without a check per row.
     if levels.is_empty() {
         return Ok(given.into_iter().map(convert).collect());
@@ -219,7 +219,7 @@ fn read_values<T: DataType, V: Default>(
     rows: usize,
     convert: impl Fn(T::T) -> ParquetResult<V>,
 ) -> ParquetResult<Vec<V>> {
-    let GivenValues { given, levels } = read_given(reader, rows)?;
+    let NonNullValues { given, levels } = read_column_values(reader, rows)?;
     let given = given.into_iter().map(convert);
     // A column that cannot be null has no levels.
     if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
@@ -227,15 +227,15 @@ fn read_values<T: DataType, V: Default>(
 
 /// The values of a column that are not null. `levels` has 1 for each row with a value and 0 for each null; it is empty if
 /// the column cannot be null.
-struct GivenValues<T> {
+struct NonNullValues<T> {
     given: Vec<T>,
     levels: Vec<i16>,
 }
 
-fn read_given<T: DataType>(
+fn read_column_values<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
-) -> ParquetResult<GivenValues<T::T>> {
+) -> ParquetResult<NonNullValues<T::T>> {
     // At most the rows of a chunk, so the memory does not depend on what a file claims.
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
@@ -249,7 +249,7 @@ fn read_given<T: DataType>(
         }
         found += read;
     }
-    Ok(GivenValues { given, levels })
+    Ok(NonNullValues { given, levels })
 }
 
 fn with_nulls<V: Default>(

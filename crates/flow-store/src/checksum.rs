@@ -1,9 +1,9 @@
 //! CRC-32C (Castagnoli): the checksum of Kafka's record batches, and of row groups on the disk.
 
 // Castagnoli's polynomial 0x1edc6f41 with its bits reversed: bytes are processed lowest bit first.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
+const CRC32C_POLYNOMIAL: u32 = 0x82f6_3b78;
 
-const TABLE: [u32; 256] = {
+const CRC32C_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut index = 0;
     while index < 256 {
@@ -12,7 +12,7 @@ const TABLE: [u32; 256] = {
         let mut bit = 0;
         while bit < 8 {
             // One step of the division by the polynomial, whose highest power is the lowest bit here.
-            value = if value & 1 == 1 { value >> 1 ^ POLYNOMIAL } else { value >> 1 };
+            value = if value & 1 == 1 { value >> 1 ^ CRC32C_POLYNOMIAL } else { value >> 1 };
             bit += 1;
         }
         table[index] = value;
@@ -30,7 +30,7 @@ pub(super) fn continue_crc32c(before: u32, bytes: &[u8]) -> u32 {
     // The register begins inverted and is inverted at the end, so inverting `before` gives the register back.
     !bytes.iter().fold(!before, |crc, byte| {
         let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
-        crc >> 8 ^ TABLE[usize::from(low)]
+        crc >> 8 ^ CRC32C_TABLE[usize::from(low)]
     })
 }
 

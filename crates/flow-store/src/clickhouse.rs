@@ -8,7 +8,7 @@
 mod http;
 mod rows;
 
-use super::columns::SourcedRow;
+use super::columns::ExporterRow;
 use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
@@ -71,7 +71,7 @@ enum TableState {
 #[derive(Debug)]
 pub struct ClickHouseSink {
     options: ClickHouseOptions,
-    rows: Vec<SourcedRow>,
+    rows: Vec<ExporterRow>,
     kept: KeptCounts,
     table: TableState,
     /// Random part of the tokens, so that they differ from those of any other sink.
@@ -186,7 +186,7 @@ impl RecordSink for ClickHouseSink {
         let mut done = Ok(());
         self.kept.count_offered(records);
         for record in records {
-            self.rows.push(SourcedRow { record: record.clone(), source });
+            self.rows.push(ExporterRow { record: record.clone(), source });
             if self.rows.len() >= self.options.batch_rows {
                 done = self.deliver_rows().and(done);
             }

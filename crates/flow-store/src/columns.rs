@@ -1,6 +1,6 @@
 //! The columns of a stored record and of a stored ledger: names, kinds, values.
 //!
-//! A record has the columns of `flow::element::ELEMENTS` in their order, then those of its exporter.
+//! A record has the columns of `flow::element::FLOW_ELEMENTS` in their order, then those of its exporter.
 
 mod ledger;
 
@@ -8,14 +8,14 @@ pub use ledger::{LedgerColumn, LedgerRow, ledger_columns, ledger_from_numbers};
 
 use super::RecordMaker;
 use packetrig_flow::FlowRecord;
-use packetrig_flow::element::{ELEMENTS, ElementKind, ElementValue, FlowElement};
+use packetrig_flow::element::{ElementKind, ElementValue, FLOW_ELEMENTS, FlowElement};
 use std::sync::LazyLock;
 
 pub use packetrig_flow::REVERSE_ENTERPRISE;
 
 /// A record and its exporter.
 #[derive(Clone, Debug)]
-pub struct SourcedRow {
+pub struct ExporterRow {
     pub record: FlowRecord,
     pub source: RecordMaker,
 }
@@ -46,7 +46,7 @@ enum ColumnAccessor {
 
 impl FlowColumn {
     /// The column's value in a row.
-    pub fn value_in_row<'a>(&self, row: &'a SourcedRow) -> ElementValue<'a> {
+    pub fn value_in_row<'a>(&self, row: &'a ExporterRow) -> ElementValue<'a> {
         match self.accessor {
             ColumnAccessor::Record(value) => value(&row.record),
             ColumnAccessor::Source(value) => value(&row.source),
@@ -72,19 +72,18 @@ pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
 pub fn flow_columns() -> &'static [FlowColumn] {
     // Built once: the list is asked for with each batch of rows.
     static COLUMNS: LazyLock<Vec<FlowColumn>> = LazyLock::new(|| {
-        let of_record =
-            ELEMENTS.iter().map(|&FlowElement { name, short, id, reverse, kind, unit, meaning, value }| {
-                FlowColumn {
-                    name,
-                    short,
-                    id,
-                    reverse,
-                    kind,
-                    unit,
-                    meaning,
-                    accessor: ColumnAccessor::Record(value),
-                }
-            });
+        let of_record = FLOW_ELEMENTS.iter().map(
+            |&FlowElement { name, short, id, reverse, kind, unit, meaning, value }| FlowColumn {
+                name,
+                short,
+                id,
+                reverse,
+                kind,
+                unit,
+                meaning,
+                accessor: ColumnAccessor::Record(value),
+            },
+        );
         of_record.chain(OF_SOURCE).collect()
     });
     &COLUMNS
@@ -114,7 +113,7 @@ const OF_SOURCE: [FlowColumn; 2] = [
 ];
 
 /// Columns that are exchanged when a record is seen from its other end.
-const COUNTERPARTS: [(&str, &str); 11] = [
+const REVERSE_COLUMNS: [(&str, &str); 11] = [
     ("sourceIPv6Address", "destinationIPv6Address"),
     ("sourceTransportPort", "destinationTransportPort"),
     ("packetDeltaCount", "reversePacketDeltaCount"),
@@ -131,7 +130,7 @@ const COUNTERPARTS: [(&str, &str); 11] = [
 /// The column that has for the reverse direction what this one has for the forward direction; most columns are the same for both.
 pub fn counterpart_column(name: &'static str) -> &'static str {
     // Each pair is looked up in both directions, so that applying this twice gives the same column again.
-    let other = COUNTERPARTS.iter().find_map(|&(one, other)| match name {
+    let other = REVERSE_COLUMNS.iter().find_map(|&(one, other)| match name {
         name if name == one => Some(other),
         name if name == other => Some(one),
         _ => None,
@@ -186,10 +185,10 @@ mod tests {
     #[test]
     fn every_column_has_its_own_name() {
         let mut names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
-        assert_eq!(names.len(), ELEMENTS.len() + 2);
+        assert_eq!(names.len(), FLOW_ELEMENTS.len() + 2);
         names.sort_unstable();
         names.dedup();
-        assert_eq!(names.len(), ELEMENTS.len() + 2);
+        assert_eq!(names.len(), FLOW_ELEMENTS.len() + 2);
         for column in flow_columns() {
             for word in [column.name, column.short] {
                 assert_eq!(find_column(word).map(|found| found.name), Some(column.name), "{word}");

@@ -31,7 +31,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// Rows of a row group, as in new files of large collectors.
-const GROUP_ROWS: usize = 1 << 16;
+const ROWS_PER_GROUP: usize = 1 << 16;
 
 /// Result of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -265,7 +265,7 @@ fn append_rows(
     for index in 0..file.num_row_groups() {
         let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
         rows.read_group(&*group).map_err(Error::damaged_file(path))?;
-        if rows.row_count() >= GROUP_ROWS {
+        if rows.row_count() >= ROWS_PER_GROUP {
             append_group(rows, new)?;
         }
     }

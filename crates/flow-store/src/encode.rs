@@ -2,7 +2,7 @@
 //!
 //! Numbers keep their width and are marked as unsigned; times are timestamps in nanoseconds; addresses are bytes.
 
-use super::columns::{self, LedgerRow, REVERSE_ENTERPRISE, SourcedRow};
+use super::columns::{self, ExporterRow, LedgerRow, REVERSE_ENTERPRISE};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use packetrig_units::{clamp_to_i64, clamp_to_u32};
 use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Key of the metadata with the IANA numbers of the columns.
 pub(crate) const ELEMENTS_KEY: &str = "packetrig.elements";
 /// Level of zstd, its default.
-const LEVEL: i32 = 3;
+const ZSTD_LEVEL: i32 = 3;
 
 /// A table that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ impl WritableTable {
     fn writer_properties(self) -> Result<WriterProperties> {
         let mut builder = WriterProperties::builder()
             .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+            .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
             // Page indexes come after all row groups, so a file that grows cannot have them.
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true)
@@ -150,7 +150,7 @@ fn logical_type(kind: ElementKind) -> Option<LogicalType> {
 }
 
 /// Appends flow rows as one row group.
-pub(crate) fn append_flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[SourcedRow]) -> Result<()> {
+pub(crate) fn append_flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[ExporterRow]) -> Result<()> {
     let mut group = file.next_row_group()?;
     for column in columns::flow_columns() {
         write_column(&mut group, column.kind, false, rows.iter().map(|row| Some(column.value_in_row(row))))?;
@@ -207,7 +207,7 @@ fn write_values<'a>(
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
         ElementKind::Word => {
-            column.typed::<ByteArrayType>().write_batch(&word_arrays(values), levels, None)?
+            column.typed::<ByteArrayType>().write_batch(&name_arrays(values), levels, None)?
         }
         ElementKind::Fields => {
             column.typed::<ByteArrayType>().write_batch(&json_objects(values), levels, None)?
@@ -247,7 +247,7 @@ fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usiz
 }
 
 /// Allocates a word once for a series of equal values: words repeat a lot.
-fn word_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+fn name_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {

@@ -73,12 +73,12 @@ impl Error {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.into();
-        move |source| Self::Damaged { path, why: parquet_words(&source) }
+        move |source| Self::Damaged { path, why: parquet_error_text(&source) }
     }
 }
 
 /// The message without the name of the format, which the library puts before each of its messages.
-fn parquet_words(error: &parquet::errors::ParquetError) -> String {
+fn parquet_error_text(error: &parquet::errors::ParquetError) -> String {
     let words = error.to_string();
     words.strip_prefix("Parquet error: ").unwrap_or(&words).to_owned()
 }

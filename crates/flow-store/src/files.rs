@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 /// Hive's name for an unknown value of a partition.
-const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
+const UNKNOWN_PARTITION_NAME: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Extension of the hidden names of unfinished files.
-pub(super) const PARTIAL: &str = ".partial";
+pub(super) const UNFINISHED_FILE_EXTENSION: &str = ".partial";
 
 /// The hour in which flows began, counted from 1970; `None` for flows of hours that have no files of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ impl HourPartition {
         let start =
             self.0.and_then(|hour| jiff::Timestamp::from_second(i64::try_from(hour * 3600).ok()?).ok());
         let Some(start) = start else {
-            return PathBuf::from(format!("date={NOWHERE}/hour={NOWHERE}"));
+            return PathBuf::from(format!("date={UNKNOWN_PARTITION_NAME}/hour={UNKNOWN_PARTITION_NAME}"));
         };
         let start = start.to_zoned(jiff::tz::TimeZone::UTC);
         PathBuf::from(format!("date={}/hour={:02}", start.date(), start.hour()))
@@ -58,17 +58,17 @@ impl PartitionedHours {
     pub(super) const ALL: Self =
         Self { first: HourPartition::from_hour(0), last: HourPartition::from_hour(u64::MAX) };
     /// Greatest age of a flow's start, in hours: exporters report a long flow in parts, at the latest after some hours.
-    const BEFORE: usize = 6;
+    const MAX_FLOW_AGE_HOURS: usize = 6;
     /// Greatest lead of an exporter's clock, in hours.
-    const AHEAD: usize = 1;
+    const MAX_CLOCK_LEAD_HOURS: usize = 1;
     /// Number of hours around now.
-    pub(super) const NEAR: usize = Self::BEFORE + 1 + Self::AHEAD;
+    pub(super) const NEAR_HOURS: usize = Self::MAX_FLOW_AGE_HOURS + 1 + Self::MAX_CLOCK_LEAD_HOURS;
 
     pub(super) const fn around_now(now_ns: u64) -> Self {
         let now = now_ns / HOUR_NS;
         Self {
-            first: HourPartition::from_hour(now.saturating_sub(Self::BEFORE as u64)),
-            last: HourPartition::from_hour(now + Self::AHEAD as u64),
+            first: HourPartition::from_hour(now.saturating_sub(Self::MAX_FLOW_AGE_HOURS as u64)),
+            last: HourPartition::from_hour(now + Self::MAX_CLOCK_LEAD_HOURS as u64),
         }
     }
 
@@ -160,7 +160,7 @@ fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
 /// The name that a hidden file will have once it is finished; `None` if it is not the hidden name of a table's file.
 pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
     // Only names that packetrig gives: a hidden file of another program must never be renamed or removed.
-    let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
+    let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(UNFINISHED_FILE_EXTENSION)?;
     let path = hidden.with_file_name(name);
     WritableTable::ALL.into_iter().any(|table| is_finished_name(&path, table)).then_some(path)
 }
@@ -189,7 +189,8 @@ pub(super) fn claim_next_file(
 pub(super) fn claim_file_in(directory: &Path, table: WritableTable) -> Result<ClaimedFile, Error> {
     let mut number = next_number(directory)?;
     loop {
-        let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));
+        let hidden =
+            directory.join(format!(".{}-{number:06}.parquet{UNFINISHED_FILE_EXTENSION}", table.name()));
         // Before the attempt, so that each new attempt has another number.
         number += 1;
         let file = match private_files::create_new(&hidden) {

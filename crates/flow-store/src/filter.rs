@@ -16,13 +16,13 @@ pub(super) use condition::{ConditionOperand, OperandCells, per_second};
 use condition::{FlowCondition, ValueTest};
 pub use error::FilterError;
 use expression::FilterExpression;
-use packetrig_flow::MAPPED;
+use packetrig_flow::IPV4_MAPPED_PREFIX;
 use parquet::file::metadata::RowGroupMetaData;
 use ranges::RangeSet;
 pub(super) use ranges::ValueRange;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
-pub use terms::{FilterTerm, MISSING, NfdumpForm, TERMS, TermSyntax};
+pub use terms::{FILTER_TERMS, FilterTerm, NfdumpRelation, TermSyntax, UNSUPPORTED_FILTER_TERMS};
 
 /// Selects records. The default selects all.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl FlowFilter {
 
     /// Selects records with one end in any of these prefixes; all records if there are none.
     pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
-        any_of_given(
+        filter_any_of(
             &["sourceIPv6Address", "destinationIPv6Address"],
             prefixes.iter().map(AddressPrefix::address_range).collect(),
         )
@@ -77,13 +77,13 @@ impl FlowFilter {
     /// Selects records with any of these ports at one end; all records if there are none.
     pub fn either_port(ports: &[u16]) -> Self {
         let ranges = ports.iter().map(|&port| ValueRange::from_value(port.into())).collect();
-        any_of_given(&["sourceTransportPort", "destinationTransportPort"], ranges)
+        filter_any_of(&["sourceTransportPort", "destinationTransportPort"], ranges)
     }
 
     /// Selects records with any of these protocols; all records if there are none.
     pub fn any_protocol(protocols: &[u8]) -> Self {
         let ranges = protocols.iter().map(|&protocol| ValueRange::from_value(protocol.into())).collect();
-        any_of_given(&["protocolIdentifier"], ranges)
+        filter_any_of(&["protocolIdentifier"], ranges)
     }
 
     /// Selects records that both select.
@@ -138,7 +138,7 @@ impl FlowFilter {
 
     /// Returns whether a row group may have selected rows, according to the file's statistics.
     pub(super) fn may_keep(&self, group: &RowGroupMetaData) -> bool {
-        self.expression.may_hold(group)
+        self.expression.may_match_group(group)
     }
 }
 
@@ -151,7 +151,7 @@ fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
 }
 
 /// Selects records with one of these columns in a range; all records if there are no ranges.
-fn any_of_given(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+fn filter_any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
 }
 
@@ -174,13 +174,13 @@ impl AddressPrefix {
 /// The text is not an address or prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a valid address or prefix; write 198.18.0.0/15, 198.18.0.1 or 2001:2::/48")]
-pub struct NoPrefix(String);
+pub struct InvalidPrefix(String);
 
 impl FromStr for AddressPrefix {
-    type Err = NoPrefix;
+    type Err = InvalidPrefix;
 
-    fn from_str(text: &str) -> Result<Self, NoPrefix> {
-        read_prefix(text).ok_or_else(|| NoPrefix(text.to_owned()))
+    fn from_str(text: &str) -> Result<Self, InvalidPrefix> {
+        read_prefix(text).ok_or_else(|| InvalidPrefix(text.to_owned()))
     }
 }
 
@@ -204,7 +204,7 @@ fn read_prefix(text: &str) -> Option<AddressPrefix> {
 /// An address as people write it: a mapped address as IPv4.
 pub fn canonical_address(bytes: [u8; 16]) -> IpAddr {
     match bytes {
-        [.., a, b, c, d] if bytes.starts_with(&MAPPED) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
+        [.., a, b, c, d] if bytes.starts_with(&IPV4_MAPPED_PREFIX) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
         _ => IpAddr::V6(Ipv6Addr::from(bytes)),
     }
 }

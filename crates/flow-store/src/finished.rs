@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// The program that wrote a file, as its footer says.
-const WRITER: &str = "packetrig ";
+const WRITER_NAME_PREFIX: &str = "packetrig ";
 
 /// A finished file of packetrig.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,7 +136,7 @@ impl FinishedFacts {
 }
 
 pub(super) fn is_of_packetrig(metadata: &ParquetMetaData) -> bool {
-    metadata.file_metadata().created_by().is_some_and(|writer| writer.starts_with(WRITER))
+    metadata.file_metadata().created_by().is_some_and(|writer| writer.starts_with(WRITER_NAME_PREFIX))
 }
 
 /// The latest end of a flow, or the latest ledger, by the statistics of all row groups.

@@ -15,12 +15,12 @@ use std::path::PathBuf;
 
 /// Maximum number of files that grow at the same time: of both tables, those of each hour around now and of no hour. So records of any of these hours
 /// that arrive mixed do not end files before they are large or old enough.
-const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR + 1);
+const MAX_OPEN: usize = 2 * (PartitionedHours::NEAR_HOURS + 1);
 /// Maximum number of files that may wait for their footer or their name.
 const MAX_UNFINISHED: usize = 16;
 
 /// Upper bound for the two footers of a row group: that of its block, and its part of the file's.
-const GROUP_FOOTERS: u64 = 64 << 10;
+const MAX_ROW_GROUP_FOOTER_BYTES: u64 = 64 << 10;
 
 #[derive(Debug)]
 pub(super) struct GroupWriter {
@@ -64,7 +64,7 @@ impl GroupWriter {
         }
     }
 
-    pub(super) fn has_growing(&self) -> bool {
+    pub(super) fn has_growing_files(&self) -> bool {
         !self.growing.is_empty()
     }
 
@@ -99,18 +99,18 @@ impl GroupWriter {
             written = self.write_groups();
             // One failure for each pass, however many row groups the disk has refused.
             self.kept.failures += u64::from(written.is_err());
-            self.group_retry.note_attempt(written.is_ok(), self.now);
+            self.group_retry.record_attempt(written.is_ok(), self.now);
         }
         // Row groups that still wait begin new files later: then the ending is repeated until none waits.
         if self.is_ending {
             self.end_growing();
             self.is_ending = !self.waiting.is_empty();
         }
-        self.shed_waiting();
+        self.abandon_waiting_rows();
         let finished = self.finish_failure.take().map_or(Ok(()), Err);
         if may_finish || finished.is_err() {
             self.kept.failures += u64::from(finished.is_err());
-            self.finish_retry.note_attempt(finished.is_ok(), self.now);
+            self.finish_retry.record_attempt(finished.is_ok(), self.now);
         }
         written.and(finished)
     }
@@ -147,7 +147,7 @@ impl GroupWriter {
 
     /// Writes a row group into the file of its partition. The result is that of this row group only, not of a file that ends on the way.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
-        let mut file = match self.take_growing(group.table, group.partition) {
+        let mut file = match self.remove_growing_file(group.table, group.partition) {
             None => PartialFile::begin_file(&self.directory, group)?,
             Some(mut file) => match file.append_group(group) {
                 Ok(()) => file,
@@ -165,7 +165,7 @@ impl GroupWriter {
         Ok(())
     }
 
-    fn take_growing(&mut self, table: WritableTable, partition: HourPartition) -> Option<PartialFile> {
+    fn remove_growing_file(&mut self, table: WritableTable, partition: HourPartition) -> Option<PartialFile> {
         let index = self.growing.iter().position(|file| file.table == table && file.partition == partition);
         index.map(|index| self.growing.swap_remove(index))
     }
@@ -213,7 +213,7 @@ impl GroupWriter {
             }
             Err(error) => {
                 self.unfinished.push(file);
-                self.shed_unfinished();
+                self.abandon_unfinished_files();
                 error
             }
         };
@@ -227,12 +227,12 @@ impl GroupWriter {
 
     /// Bytes that the row groups that wait will take on the disk, with their footers.
     pub(super) fn waiting_space(&self) -> u64 {
-        let footers = self.waiting.len() as u64 * GROUP_FOOTERS;
+        let footers = self.waiting.len() as u64 * MAX_ROW_GROUP_FOOTER_BYTES;
         footers.saturating_add(self.waiting_memory() as u64)
     }
 
     /// Gives up the newest row groups beyond the bound of memory.
-    fn shed_waiting(&mut self) {
+    fn abandon_waiting_rows(&mut self) {
         let mut waiting = self.waiting_memory();
         while waiting > self.waiting_bytes {
             // The oldest stay, so that the lost rows are one span of time and not several.
@@ -243,7 +243,7 @@ impl GroupWriter {
     }
 
     /// Gives up the newest files that cannot be finished; the next recovery may finish them.
-    fn shed_unfinished(&mut self) {
+    fn abandon_unfinished_files(&mut self) {
         while self.unfinished.len() > MAX_UNFINISHED {
             let Some(file) = self.unfinished.pop() else { break };
             self.kept.count_lost(file.carried);
@@ -251,7 +251,7 @@ impl GroupWriter {
     }
 
     /// Gives up everything that could not be stored. Unfinished files stay for the next recovery.
-    pub(super) fn give_up_unstored(&mut self) {
+    pub(super) fn abandon_unstored_batches(&mut self) {
         for group in self.waiting.drain(..) {
             self.kept.count_lost(group.carried);
         }

@@ -4,7 +4,9 @@ mod network;
 
 use super::cells::ColumnCells;
 use super::columns::{FlowColumn, counterpart_column, find_column, flow_columns};
-use super::names::{FlowNames, NAME_COLUMNS, NameCells, NameColumn, NameKind, NameValue, find_name_column};
+use super::names::{
+    FlowNames, NAME_COLUMNS, NameColumn, NameColumnValues, NameKind, NameValue, find_name_column,
+};
 use super::scan::RowChunk;
 pub use network::{AddressNetwork, NetworkLengths};
 use packetrig_flow::element::ElementKind;
@@ -68,7 +70,7 @@ pub enum GroupValue {
 
 /// The text is not a grouping.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoGrouping {
+pub enum InvalidGrouping {
     #[error(
         "cannot group records by `{word}`; possible: pair, port, exporter, networks such as src-ip/24, names ({}), and columns: {}",
         name_names(),
@@ -101,15 +103,15 @@ impl PartialEq for GroupPart {
 impl Eq for GroupPart {}
 
 impl FromStr for GroupPart {
-    type Err = NoGrouping;
+    type Err = InvalidGrouping;
 
-    fn from_str(word: &str) -> Result<Self, NoGrouping> {
+    fn from_str(word: &str) -> Result<Self, InvalidGrouping> {
         let lower = word.to_ascii_lowercase();
         if let Some((name, lengths)) = lower.split_once('/') {
             let column = named_column(name).filter(|column| column.kind == ElementKind::Address);
             let lengths = NetworkLengths::from_words(lengths.split('/'));
             let network = column.zip(lengths).map(|(column, lengths)| Self::Network(column, lengths));
-            return network.ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() });
+            return network.ok_or_else(|| InvalidGrouping::Unknown { word: word.to_owned() });
         }
         let column = match lower.as_str() {
             "pair" => return Ok(Self::Pair),
@@ -122,7 +124,7 @@ impl FromStr for GroupPart {
                 named_column(word)
             }
         };
-        column.map(Self::Column).ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
+        column.map(Self::Column).ok_or_else(|| InvalidGrouping::Unknown { word: word.to_owned() })
     }
 }
 
@@ -136,20 +138,20 @@ fn named_column(word: &str) -> Option<&'static FlowColumn> {
 }
 
 impl FromStr for FlowGrouping {
-    type Err = NoGrouping;
+    type Err = InvalidGrouping;
 
-    fn from_str(text: &str) -> Result<Self, NoGrouping> {
+    fn from_str(text: &str) -> Result<Self, InvalidGrouping> {
         let mut parts: Vec<GroupPart> = Vec::new();
         for word in text.split(',').map(str::trim) {
             let part = word.parse()?;
             if parts.contains(&part) {
-                return Err(NoGrouping::Twice { word: word.to_owned() });
+                return Err(InvalidGrouping::Twice { word: word.to_owned() });
             }
             parts.push(part);
         }
         // This bounds the bytes of a key, and so the memory of the table of groups.
         if parts.len() > MAX_PARTS {
-            return Err(NoGrouping::TooMany);
+            return Err(InvalidGrouping::TooMany);
         }
         Ok(Self { parts, names: Arc::default() })
     }
@@ -244,7 +246,7 @@ impl GroupPart {
 enum GroupCells<'a> {
     Column(ElementKind, &'a ColumnCells),
     Network(NetworkLengths, &'a ColumnCells),
-    Name(NameCells<'a>),
+    Name(NameColumnValues<'a>),
     Pair([&'a ColumnCells; 2]),
     Port { protocol: &'a ColumnCells, ports: [&'a ColumnCells; 2] },
     Exporter { address: &'a ColumnCells, domain: &'a ColumnCells },
@@ -260,7 +262,7 @@ impl GroupCells<'_> {
             }
             Self::Name(cells) => match cells.value_at(row) {
                 NameValue::Number(number) => key.extend_from_slice(&u64::from(number).to_be_bytes()),
-                NameValue::Word(word) => append_word(word, key),
+                NameValue::Word(word) => append_key_text(word, key),
             },
             Self::Pair(ends) => {
                 // Sorted, so that both directions have the same key.
@@ -301,7 +303,7 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
     match kind {
         ElementKind::Address => key.extend_from_slice(&cells.address_at(row)),
         ElementKind::Mac => key.extend_from_slice(&cells.mac_at(row)),
-        ElementKind::Word | ElementKind::Fields => append_word(cells.word_at(row), key),
+        ElementKind::Word | ElementKind::Fields => append_key_text(cells.word_at(row), key),
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
             // Big-endian, so that keys compare like numbers: groups of equal size are shown in this order.
             key.extend_from_slice(&cells.number_at(row).to_be_bytes());
@@ -309,7 +311,7 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
     }
 }
 
-fn append_word(word: &str, key: &mut Vec<u8>) {
+fn append_key_text(word: &str, key: &mut Vec<u8>) {
     // Cut at a character, so that a truncated word is still valid text.
     let word = &word.as_bytes()[..word.floor_char_boundary(MAX_WORD)];
     // At most MAX_WORD, which fits. The length comes first, so that the key can be read back.
@@ -332,15 +334,16 @@ fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
 
 impl FlowGrouping {
     /// The same grouping with names, which parts such as `src-country` need.
-    pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, NoGrouping> {
+    pub fn with_names(self, names: &Arc<FlowNames>) -> Result<Self, InvalidGrouping> {
         let missing = self.parts.iter().find_map(|part| match part {
             GroupPart::Name(column) if !names.has_kind(column.kind) => Some(column),
             _ => None,
         });
         match missing {
-            Some(column) => {
-                Err(NoGrouping::NoNames { word: column.short, wanted: column.kind.wanted_file() })
-            }
+            Some(column) => Err(InvalidGrouping::NoNames {
+                word: column.short,
+                wanted: column.kind.requested_file_name(),
+            }),
             None => Ok(Self { names: Arc::clone(names), ..self }),
         }
     }

@@ -1,13 +1,13 @@
 //! A record as a line of JSON: an object with the names of the columns, in their order.
 
 use super::cells::ColumnCells;
-use super::columns::{SourcedRow, flow_columns};
+use super::columns::{ExporterRow, flow_columns};
 use packetrig_flow::element::{ElementKind, ElementValue};
 use std::fmt::Write;
 use std::net::Ipv6Addr;
 
 /// Appends a record, without a line end. Times are nanoseconds since 1970; IPv4 addresses are mapped into IPv6.
-pub fn append_record(row: &SourcedRow, text: &mut String) {
+pub fn append_record(row: &ExporterRow, text: &mut String) {
     let mut before = '{';
     for column in flow_columns() {
         text.push(before);
@@ -80,7 +80,7 @@ mod tests {
     fn a_line_is_an_object_of_all_columns() {
         let mut text = String::new();
         append_record(
-            &SourcedRow { record: foreign_record(3), source: RecordMaker { exporter: [0; 16], domain: 7 } },
+            &ExporterRow { record: foreign_record(3), source: RecordMaker { exporter: [0; 16], domain: 7 } },
             &mut text,
         );
         let json: serde_json::Value = serde_json::from_str(&text).unwrap();

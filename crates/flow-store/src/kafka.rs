@@ -10,7 +10,7 @@ mod batch;
 mod broker;
 mod wire;
 
-use super::columns::SourcedRow;
+use super::columns::ExporterRow;
 use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use batch::{KafkaProducer, RecordBatch, split_into_batches};
@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::thread;
 
 /// Rows kept before they are sent.
-const ROWS: usize = 1000;
+const MAX_BUFFERED_ROWS: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaOptions {
@@ -47,7 +47,7 @@ impl KafkaOptions {
 #[derive(Debug)]
 pub struct KafkaSink {
     options: KafkaOptions,
-    rows: Vec<SourcedRow>,
+    rows: Vec<ExporterRow>,
     kept: KeptCounts,
     /// Leader of each partition; empty while unknown.
     leaders: Vec<PartitionLeader>,
@@ -156,16 +156,16 @@ impl KafkaSink {
 
     fn send_batch(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
         let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
-        let leader = leader.cloned().ok_or_else(no_leader)?;
+        let leader = leader.cloned().ok_or_else(no_leader_error)?;
         if !self.connections.contains_key(&leader.broker) {
             let broker = KafkaBroker::connect(&leader.address, &self.options)?;
             self.connections.insert(leader.broker, broker);
         }
-        let broker = self.connections.get_mut(&leader.broker).ok_or_else(no_leader)?;
+        let broker = self.connections.get_mut(&leader.broker).ok_or_else(no_leader_error)?;
         if self.producer.is_none() {
             self.producer = Some(broker.init_producer()?);
         }
-        let Some(producer) = &mut self.producer else { return Err(no_leader()) };
+        let Some(producer) = &mut self.producer else { return Err(no_leader_error()) };
         // Encoded for each attempt, because a new producer changes the sequence numbers in the batch.
         let bytes = batch.encode_for(producer);
         match broker.produce_batch(&self.options.topic, batch.partition, &bytes) {
@@ -193,7 +193,7 @@ impl KafkaSink {
     }
 }
 
-fn no_leader() -> Error {
+fn no_leader_error() -> Error {
     Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() }
 }
 
@@ -201,10 +201,10 @@ impl RecordSink for KafkaSink {
     fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
         // In portions, so that one large call does not hold more than ROWS rows beyond the limit.
-        for some in records.chunks(ROWS) {
+        for some in records.chunks(MAX_BUFFERED_ROWS) {
             self.kept.count_offered(some);
-            self.rows.extend(some.iter().map(|record| SourcedRow { record: record.clone(), source }));
-            if self.rows.len() >= ROWS {
+            self.rows.extend(some.iter().map(|record| ExporterRow { record: record.clone(), source }));
+            if self.rows.len() >= MAX_BUFFERED_ROWS {
                 done = self.deliver_rows().and(done);
             }
         }

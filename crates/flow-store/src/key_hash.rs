@@ -8,8 +8,8 @@ use packetrig_flow::hash::fold_product;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Odd numbers without a pattern (from the fractions of the golden ratio and of pi).
-const FIRST: u64 = 0x9e37_79b9_7f4a_7c15;
-const SECOND: u64 = 0x243f_6a88_85a3_08d3;
+const FIRST_HASH_MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+const SECOND_HASH_MULTIPLIER: u64 = 0x243f_6a88_85a3_08d3;
 
 /// Makes the hashers of one map, with its secret.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,8 @@ pub(super) struct KeyHasher {
 
 impl KeyHasher {
     fn mix_word(&mut self, word: u64) {
-        self.state = fold_product(self.state ^ word ^ FIRST, self.secret ^ SECOND);
+        self.state =
+            fold_product(self.state ^ word ^ FIRST_HASH_MULTIPLIER, self.secret ^ SECOND_HASH_MULTIPLIER);
     }
 }
 

@@ -60,7 +60,7 @@ mod walk;
 
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
-pub use queued::{QueuePolicy, QueuedSink, StoredNote};
+pub use queued::{QueuePolicy, QueuedSink, StoredCallback};
 pub use sink::{KeptCounts, RecordMaker, RecordSink};
 pub use target::StoreTarget;
 pub use walk::linked_tables;

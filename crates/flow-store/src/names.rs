@@ -16,7 +16,7 @@ mod mmdb;
 use super::Error;
 pub(super) use address_table::AddressTable;
 use address_table::RangeList;
-pub(super) use columns::NameCells;
+pub(super) use columns::NameColumnValues;
 pub use columns::{NAME_COLUMNS, NameColumn, NameValue, find_name_column};
 pub(super) use lists::country_code;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub enum NameKind {
 
 impl NameKind {
     /// The files that have it, for messages.
-    pub const fn wanted_file(self) -> &'static str {
+    pub const fn requested_file_name(self) -> &'static str {
         match self {
             Self::Country => "a file with countries of addresses (MMDB, or the TSV of IPtoASN)",
             Self::AsNumber | Self::AsName => {
@@ -61,7 +61,7 @@ pub(super) struct AutonomousSystem {
 }
 
 /// An interface: its exporter, or any exporter, and its number.
-pub(super) type InterfacePlace = (Option<[u8; 16]>, u32);
+pub(super) type ExporterInterface = (Option<[u8; 16]>, u32);
 
 /// Names from files of the user.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +69,7 @@ pub struct FlowNames {
     pub(super) countries: AddressTable<Box<str>>,
     pub(super) systems: AddressTable<AutonomousSystem>,
     pub(super) prefixes: AddressTable<Box<str>>,
-    pub(super) interfaces: BTreeMap<InterfacePlace, Box<str>>,
+    pub(super) interfaces: BTreeMap<ExporterInterface, Box<str>>,
     /// By protocol and port.
     pub(super) services: BTreeMap<(u8, u16), Box<str>>,
 }
@@ -141,8 +141,8 @@ impl FlowNames {
         if countries.is_empty() && systems.is_empty() {
             return Err(nothing);
         }
-        self.countries.lay_over(countries.into_table());
-        self.systems.lay_over(systems.into_table());
+        self.countries.overlay_table(countries.into_table());
+        self.systems.overlay_table(systems.into_table());
         Ok(())
     }
 

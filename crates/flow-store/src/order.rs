@@ -32,7 +32,7 @@ pub struct RecordOrder {
      `:d` for the largest",
     short_names()
 )]
-pub struct NoOrder {
+pub struct InvalidOrder {
     word: String,
 }
 
@@ -41,10 +41,10 @@ fn short_names() -> String {
 }
 
 impl FromStr for RecordOrder {
-    type Err = NoOrder;
+    type Err = InvalidOrder;
 
-    fn from_str(text: &str) -> Result<Self, NoOrder> {
-        read_order(text).ok_or_else(|| NoOrder { word: text.to_owned() })
+    fn from_str(text: &str) -> Result<Self, InvalidOrder> {
+        read_order(text).ok_or_else(|| InvalidOrder { word: text.to_owned() })
     }
 }
 
@@ -60,8 +60,8 @@ fn read_order(text: &str) -> Option<RecordOrder> {
     Some(RecordOrder { by: found.value, is_largest_first })
 }
 
-const PACKETS: &str = "packetDeltaCount";
-const BYTES: &str = "octetDeltaCount";
+const PACKETS_COLUMN: &str = "packetDeltaCount";
+const OCTETS_COLUMN: &str = "octetDeltaCount";
 
 /// A value that records can be ordered by.
 struct OrderedBy {
@@ -74,9 +74,9 @@ impl OrderedBy {
     fn from_word(word: &str) -> Option<Self> {
         let value = match word {
             "duration" => ConditionOperand::Duration { unit_ns: 1 },
-            "pps" => ConditionOperand::PerSecond { column: PACKETS, factor: 1 },
-            "bps" => ConditionOperand::PerSecond { column: BYTES, factor: 8 },
-            "bpp" => ConditionOperand::Ratio { of: BYTES, per: PACKETS },
+            "pps" => ConditionOperand::PerSecond { column: PACKETS_COLUMN, factor: 1 },
+            "bps" => ConditionOperand::PerSecond { column: OCTETS_COLUMN, factor: 8 },
+            "bpp" => ConditionOperand::Ratio { of: OCTETS_COLUMN, per: PACKETS_COLUMN },
             "tstart" => return Self::from_column("start"),
             "tend" => return Self::from_column("end"),
             word => return Self::from_column(word),
@@ -170,7 +170,7 @@ pub fn first_records<T>(
     most: usize,
     show: &mut dyn FnMut(&RowChunk, usize) -> T,
 ) -> Result<FirstRecords<T>, Error> {
-    let FirstPlaces { ranked, count } = first_places(files, filter, order, most)?;
+    let FirstRecordPositions { ranked, count } = first_row_places(files, filter, order, most)?;
     // Read in the order of the files, each with its rank, and then brought into the order that was asked for.
     let mut by_place: Vec<_> = ranked.into_iter().zip(0..).collect();
     // No two places are equal, so the ranks never decide.
@@ -189,24 +189,24 @@ pub fn first_records<T>(
 }
 
 /// The places of the first records, in their order.
-struct FirstPlaces {
+struct FirstRecordPositions {
     ranked: Vec<RowPlace>,
     count: u64,
 }
 
-fn first_places(
+fn first_row_places(
     files: &[PathBuf],
     filter: &FlowFilter,
     order: RecordOrder,
     most: usize,
-) -> Result<FirstPlaces, Error> {
+) -> Result<FirstRecordPositions, Error> {
     let by = order.by.needed_columns();
     let new_ranking = || Ranking { order, most, first: BinaryHeap::new(), count: 0 };
     let rankings =
         count_records(&ScanTerms::default(), files, filter, &by, new_ranking, Ranking::count_chunk)?;
     let merged = rankings.into_iter().reduce(Ranking::merge_with).unwrap_or_else(new_ranking);
     let ranked = merged.first.into_sorted_vec().into_iter().map(|ranked| ranked.place).collect();
-    Ok(FirstPlaces { ranked, count: merged.count })
+    Ok(FirstRecordPositions { ranked, count: merged.count })
 }
 
 /// The first records of those that one thread has read.

@@ -9,7 +9,7 @@
 //! Invariant: records count as [`KeptCounts::stored`] once their file has its name, and until then as [`KeptCounts::waiting`] or
 //! [`KeptCounts::lost`].
 
-use super::columns::{LedgerRow, SourcedRow};
+use super::columns::{ExporterRow, LedgerRow};
 use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
 use super::retention::RetentionKeeper;
@@ -29,9 +29,9 @@ const MAX_HOURS: usize = 256;
 const MAX_LEDGERS: usize = 3600;
 /// Rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row group takes as many
 /// bytes as a thousand rows.
-const WORTH_A_GROUP: usize = 4096;
-/// Longest wait of [`WORTH_A_GROUP`] rows: a process that is killed loses them.
-const GROUP_AGE: Nanos = Nanos::from_secs(1);
+const MIN_TIMED_GROUP_ROWS: usize = 4096;
+/// Longest wait of [`MIN_TIMED_GROUP_ROWS`] rows: a process that is killed loses them.
+const MAX_GROUP_AGE: Nanos = Nanos::from_secs(1);
 
 /// Options of the sink for files.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl ParquetOptions {
 #[derive(Debug)]
 pub struct ParquetSink {
     options: ParquetOptions,
-    rows: Vec<SourcedRow>,
+    rows: Vec<ExporterRow>,
     ledgers: Vec<LedgerRow>,
     writer: GroupWriter,
     retention: RetentionKeeper,
@@ -100,7 +100,7 @@ impl ParquetSink {
     }
 
     /// Makes row groups of all waiting rows.
-    fn group_all(&mut self) -> Result<(), Error> {
+    fn make_all_row_groups(&mut self) -> Result<(), Error> {
         // Sorted by start, the statistics of a row group have narrow bounds: queries for a time span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
@@ -119,7 +119,7 @@ impl ParquetSink {
         self.group_ledgers().and(done)
     }
 
-    fn add_flows(&mut self, partition: HourPartition, rows: &[SourcedRow]) -> Result<(), Error> {
+    fn add_flows(&mut self, partition: HourPartition, rows: &[ExporterRow]) -> Result<(), Error> {
         let group = EncodedGroup::from_flows(partition, rows)
             // These rows are not in `self.rows` any more, so they must be counted here or nowhere.
             .inspect_err(|_| self.writer.kept.count_lost(sum_carried(rows.iter().map(|row| &row.record))))?;
@@ -154,7 +154,7 @@ impl ParquetSink {
 
     /// Makes row groups of all rows and ends all files.
     fn end_all(&mut self) -> Result<(), Error> {
-        let grouped = self.group_all();
+        let grouped = self.make_all_row_groups();
         self.writer.end_files();
         self.since = None;
         grouped
@@ -177,27 +177,28 @@ impl ParquetSink {
 
     /// Returns whether enough rows have waited long enough.
     fn is_group_due(&self, now: MonoTime) -> bool {
-        self.rows.len() >= WORTH_A_GROUP && self.rows_since.is_some_and(|since| now.since(since) >= GROUP_AGE)
+        self.rows.len() >= MIN_TIMED_GROUP_ROWS
+            && self.rows_since.is_some_and(|since| now.since(since) >= MAX_GROUP_AGE)
     }
 }
 
 impl PartitionedHours {
     /// The partition of the hour in which a row's flow began.
-    fn of_row(self, row: &SourcedRow) -> HourPartition {
+    fn of_row(self, row: &ExporterRow) -> HourPartition {
         self.partition_of(row.record.first_ns())
     }
 }
 
 /// Rows by the hour in which their flows began.
 struct RowsByHour<'a> {
-    hours: Vec<(HourPartition, &'a [SourcedRow])>,
+    hours: Vec<(HourPartition, &'a [ExporterRow])>,
     /// Rows of hours without partitions, and of the smallest ones if there are more than [`MAX_HOURS`].
-    rest: Vec<SourcedRow>,
+    rest: Vec<ExporterRow>,
 }
 
-fn by_hour(sorted: &[SourcedRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
-    let mut hours: BTreeMap<HourPartition, &[SourcedRow]> = BTreeMap::new();
-    let mut rest: Vec<SourcedRow> = Vec::new();
+fn by_hour(sorted: &[ExporterRow], partitioned: PartitionedHours) -> RowsByHour<'_> {
+    let mut hours: BTreeMap<HourPartition, &[ExporterRow]> = BTreeMap::new();
+    let mut rest: Vec<ExporterRow> = Vec::new();
     for rows in sorted.chunk_by(|a, b| partitioned.of_row(a) == partitioned.of_row(b)) {
         match partitioned.of_row(&rows[0]) {
             HourPartition(None) => rest.extend_from_slice(rows),
@@ -223,9 +224,9 @@ impl RecordSink for ParquetSink {
         let mut done = Ok(());
         self.writer.kept.count_offered(records);
         for record in records {
-            self.rows.push(SourcedRow { record: record.clone(), source });
+            self.rows.push(ExporterRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
-                done = self.group_all().and(done);
+                done = self.make_all_row_groups().and(done);
                 done = self.write_due().and(done);
             }
         }
@@ -247,7 +248,7 @@ impl RecordSink for ParquetSink {
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
         self.writer.now = Some(now);
         // A file that grows must be finished in time, even if no more rows come.
-        let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing();
+        let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing_files();
         let since = *self.since.get_or_insert(now);
         // Rows that arrived before the first tick have no time: they count from now.
         if !self.rows.is_empty() {
@@ -261,7 +262,7 @@ impl RecordSink for ParquetSink {
         } else if self.is_group_due(now) {
             // Of all hours: a killed process must lose the records that arrived last, and no others. A record of a group states
             // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
-            done = self.group_all();
+            done = self.make_all_row_groups();
         }
         self.write_due().and(done)
     }
@@ -275,7 +276,7 @@ impl RecordSink for ParquetSink {
     fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
         let done = self.flush_records();
         // The counts are final after this: everything that still waits counts as lost.
-        self.writer.give_up_unstored();
+        self.writer.abandon_unstored_batches();
         (self.writer.kept, done)
     }
 

@@ -8,7 +8,7 @@
 use super::Error;
 use super::encode::WritableTable;
 use super::files::{self, ClaimedFile, HourPartition, NameOnDisk};
-use super::row_group::{EncodedGroup, FileFooter, MAGIC};
+use super::row_group::{EncodedGroup, FileFooter, PARQUET_MAGIC};
 use packetrig_flow::CarriedRecords;
 use packetrig_sys::disk::{self, reserve_space_beyond};
 use std::fs;
@@ -36,7 +36,7 @@ impl PartialFile {
     pub(super) fn begin_file(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
         let claimed = files::claim_next_file(directory, group.table, group.partition)?;
         let mut file = Self::without_groups(group.table, group.partition, claimed);
-        let begun = file.write_bytes(&MAGIC).and_then(|()| file.append_group(group));
+        let begun = file.write_bytes(&PARQUET_MAGIC).and_then(|()| file.append_group(group));
         if begun.is_err() {
             // The likely cause is a full disk, so the incomplete file is removed. If that fails, too, the next recovery removes it.
             drop(file.claimed.remove_hidden());
@@ -47,7 +47,7 @@ impl PartialFile {
     /// Begins a file that was claimed already, without a row group.
     pub(super) fn begin_empty(table: WritableTable, claimed: ClaimedFile) -> Result<Self, Error> {
         let mut file = Self::without_groups(table, HourPartition(None), claimed);
-        file.write_bytes(&MAGIC)?;
+        file.write_bytes(&PARQUET_MAGIC)?;
         Ok(file)
     }
 
@@ -165,13 +165,13 @@ pub(super) fn finish_claimed(
 mod tests {
     use super::*;
     use crate::RecordMaker;
-    use crate::columns::SourcedRow;
+    use crate::columns::ExporterRow;
     use crate::sample::records;
 
     fn partial(directory: &Path) -> PartialFile {
         let rows: Vec<_> = records(10)
             .into_iter()
-            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .map(|record| ExporterRow { record, source: RecordMaker::default() })
             .collect();
         let group = EncodedGroup::from_flows(HourPartition(None), &rows).unwrap();
         let mut file = PartialFile::begin_file(directory, &group).unwrap();

@@ -23,14 +23,14 @@ pub enum Error {
 }
 
 /// Key of the header in the file's metadata.
-const HEADER_KEY: &str = "packetrig.probe.header";
-const LEVEL: i32 = 3;
+const PROBE_HEADER_METADATA_KEY: &str = "packetrig.probe.header";
+const ZSTD_LEVEL: i32 = 3;
 /// Rows of a row group.
-const GROUP: usize = 1 << 16;
+const ROWS_PER_GROUP: usize = 1 << 16;
 
 type NumberColumn = fn(&ProbeRecord) -> Option<u64>;
 
-const NUMBERS: [(&str, NumberColumn); 5] = [
+const NUMBER_COLUMNS: [(&str, NumberColumn); 5] = [
     ("number", |record| Some(record.number.into())),
     ("train", |record| Some(record.train.into())),
     ("length", |record| Some(record.length.into())),
@@ -45,7 +45,7 @@ const NUMBERS: [(&str, NumberColumn); 5] = [
 type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
 
 /// Timestamps; each becomes two columns.
-const STAMPS: [(&str, ColumnOf); 8] = [
+const STAMP_COLUMNS: [(&str, ColumnOf); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
     ("queue", |record| record.departure_stamp(DepartureStage::Queue)),
@@ -58,7 +58,7 @@ const STAMPS: [(&str, ColumnOf); 8] = [
 
 type TextColumn = fn(&ProbeRecord) -> serde_json::Value;
 
-const TEXTS: [(&str, TextColumn); 2] = [
+const TEXT_COLUMNS: [(&str, TextColumn); 2] = [
     ("kind", |record| serde_json::json!(record.kind)),
     ("flags", |record| {
         // The names of JSON, so that both forms of the records have the same words.
@@ -72,15 +72,15 @@ const TEXTS: [(&str, TextColumn); 2] = [
 pub fn encode_parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
     let properties = WriterProperties::builder()
         .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
-        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL)?))
         .set_key_value_metadata(Some(vec![KeyValue::new(
-            HEADER_KEY.to_owned(),
+            PROBE_HEADER_METADATA_KEY.to_owned(),
             serde_json::to_string(header)?,
         )]));
     let schema = Arc::new(build_schema()?);
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
     // Row groups of a bounded size, so that a reader need not hold the whole file.
-    for rows in records.chunks(GROUP) {
+    for rows in records.chunks(ROWS_PER_GROUP) {
         let mut group = file.next_row_group()?;
         write_columns(&mut group, rows)?;
         group.close()?;
@@ -90,14 +90,14 @@ pub fn encode_parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<V
 
 fn build_schema() -> Result<Type, Error> {
     let mut fields = Vec::new();
-    for (name, _) in NUMBERS {
+    for (name, _) in NUMBER_COLUMNS {
         fields.push(Arc::new(number_type(name)?));
     }
-    for (name, _) in STAMPS {
+    for (name, _) in STAMP_COLUMNS {
         fields.push(Arc::new(number_type(&format!("{name}_lo_ns"))?));
         fields.push(Arc::new(number_type(&format!("{name}_hi_ns"))?));
     }
-    for (name, _) in TEXTS {
+    for (name, _) in TEXT_COLUMNS {
         fields.push(Arc::new(text_type(name)?));
     }
     Ok(Type::group_type_builder("probes").with_fields(fields).build()?)
@@ -123,14 +123,14 @@ fn write_columns(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     rows: &[ProbeRecord],
 ) -> Result<(), Error> {
-    for (_, of) in NUMBERS {
+    for (_, of) in NUMBER_COLUMNS {
         write_numbers(group, rows.iter().map(of))?;
     }
-    for (_, of) in STAMPS {
+    for (_, of) in STAMP_COLUMNS {
         write_numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.lo)))?;
         write_numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
     }
-    for (_, of) in TEXTS {
+    for (_, of) in TEXT_COLUMNS {
         let values: Vec<ByteArray> =
             rows.iter().map(|row| ByteArray::from(of(row).as_str().unwrap_or_default())).collect();
         if let Some(mut column) = group.next_column()? {

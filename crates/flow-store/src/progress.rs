@@ -9,7 +9,7 @@
 
 mod killed;
 
-pub use killed::KilledCollectors;
+pub use killed::KilledCollectorRecords;
 pub(super) use killed::oldest_note_ns;
 
 use super::{Error, RecordMaker};
@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::SystemTime;
 
-const BEGIN: &str = ".collect-";
-const END: &str = ".progress";
+const PROGRESS_FILE_PREFIX: &str = ".collect-";
+const PROGRESS_FILE_SUFFIX: &str = ".progress";
 /// A file that is longer than this begins anew.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -96,9 +96,9 @@ pub struct ProgressFile {
 
 impl ProgressFile {
     /// Begins a file in a directory of records, with the amounts that killed collectors stored.
-    pub fn create_in(directory: &Path, killed: &KilledCollectors) -> Result<Self, Error> {
+    pub fn create_in(directory: &Path, killed: &KilledCollectorRecords) -> Result<Self, Error> {
         for number in 0.. {
-            let path = directory.join(format!("{BEGIN}{number:03}{END}"));
+            let path = directory.join(format!("{PROGRESS_FILE_PREFIX}{number:03}{PROGRESS_FILE_SUFFIX}"));
             let file = match private_files::create_new(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
@@ -109,14 +109,14 @@ impl ProgressFile {
             let number = RandomState::new().hash_one(process::id()).max(1);
             let mut begun =
                 Self { file, path, last: None, number, includes: killed.numbers.clone(), at_ns: 0 };
-            begun.note_stored(&killed.stored)?;
+            begun.record_stored_progress(&killed.stored)?;
             return Ok(begun);
         }
         Err(Error::Nothing { path: directory.to_owned() })
     }
 
     /// Writes the progress at a moment when everything that came until now is stored.
-    pub fn note_stored(&mut self, progress: &StoredProgress) -> Result<(), Error> {
+    pub fn record_stored_progress(&mut self, progress: &StoredProgress) -> Result<(), Error> {
         // Nothing came since the last note: another line and sync would add nothing.
         if self.last.as_ref() == Some(progress) {
             return Ok(());
@@ -155,14 +155,14 @@ impl ProgressFile {
         let line = ProgressLine { at_ns, number: *number, includes: includes.clone(), exporters };
         let text = serde_json::to_string(&line)? + "\n";
         if self.file.metadata()?.len() > FILE_BYTES {
-            self.begin_anew(&text)
+            self.restart_progress_file(&text)
         } else {
             self.file.write_all(text.as_bytes())
         }
     }
 
     /// Replaces the file by one that has only this line. Until then the old one counts.
-    fn begin_anew(&mut self, line: &str) -> io::Result<()> {
+    fn restart_progress_file(&mut self, line: &str) -> io::Result<()> {
         let draft = self.path.with_extension("new");
         let mut file = private_files::create_file(&draft)?;
         // Locked before it has the name, so that no other collector ever finds it unlocked.
@@ -212,12 +212,12 @@ mod tests {
                 ExporterProgress { records, packets: 2 * records, sent_packets, ..Default::default() },
             )])
         };
-        let mut file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
-        file.note_stored(&progress(100)).unwrap();
+        let mut file = ProgressFile::create_in(directory.path(), &KilledCollectorRecords::default()).unwrap();
+        file.record_stored_progress(&progress(100)).unwrap();
         // The clock of a file system has steps of a few milliseconds.
         std::thread::sleep(Duration::from_millis(30));
         store(directory.path(), 20);
-        assert!(!KilledCollectors::find_in(directory.path()).unwrap().is_any(), "it is alive");
+        assert!(!KilledCollectorRecords::find_in(directory.path()).unwrap().is_any(), "it is alive");
         // Another exporter appears while not everything is stored.
         let other = RecordMaker { domain: 4, ..MAKER };
         let number = ProgressNumber { port: 9, protocol: "ipfix".into(), next: 5, records: 0 };
@@ -227,12 +227,12 @@ mod tests {
         // Half a line, as a process that is killed may leave it.
         file.file.write_all(b"{\"at_ns\":7,\"exp").unwrap();
         drop(file);
-        let killed = KilledCollectors::find_in(directory.path()).unwrap();
+        let killed = KilledCollectorRecords::find_in(directory.path()).unwrap();
         let has = &killed.stored[&MAKER];
         assert_eq!((has.records, has.sent_packets), (120, Some(5000)));
         assert_eq!(killed.stored[&other].numbers, Some(number));
         killed.remove_files().unwrap();
-        assert!(KilledCollectors::find_in(directory.path()).unwrap().stored.is_empty());
+        assert!(KilledCollectorRecords::find_in(directory.path()).unwrap().stored.is_empty());
     }
 
     #[test]
@@ -243,23 +243,23 @@ mod tests {
         let begin_long = || {
             let mut file = ProgressFile::create_in(
                 directory.path(),
-                &KilledCollectors { stored: progress(1), ..Default::default() },
+                &KilledCollectorRecords { stored: progress(1), ..Default::default() },
             )
             .unwrap();
             file.file.write_all(&vec![b'\n'; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
             file
         };
-        let find = || KilledCollectors::find_in(directory.path()).unwrap();
+        let find = || KilledCollectorRecords::find_in(directory.path()).unwrap();
         let mut file = begin_long();
         let in_its_way = file.path.with_extension("new");
         fs::create_dir(&in_its_way).unwrap();
-        assert!(file.note_stored(&progress(2)).is_err());
+        assert!(file.record_stored_progress(&progress(2)).is_err());
         drop(file);
         assert_eq!(find().stored[&MAKER].records, 1);
         find().remove_files().unwrap();
         fs::remove_dir(&in_its_way).unwrap();
         let mut file = begin_long();
-        file.note_stored(&progress(3)).unwrap();
+        file.record_stored_progress(&progress(3)).unwrap();
         assert!(!find().is_any(), "it is alive");
         drop(file);
         assert_eq!(find().stored[&MAKER].records, 3);
@@ -275,11 +275,12 @@ mod tests {
             StoredProgress::from([(MAKER, has)])
         };
         let begin = |records, packets| {
-            let mut file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
-            file.note_stored(&progress(records, packets)).unwrap();
+            let mut file =
+                ProgressFile::create_in(directory.path(), &KilledCollectorRecords::default()).unwrap();
+            file.record_stored_progress(&progress(records, packets)).unwrap();
             file
         };
-        let find = || KilledCollectors::find_in(directory.path()).unwrap();
+        let find = || KilledCollectorRecords::find_in(directory.path()).unwrap();
         // Two collectors at the same time, of which each has received a part.
         let both = [begin(10, 100), begin(3, u64::MAX)];
         drop(both);
@@ -294,7 +295,7 @@ mod tests {
     #[test]
     fn a_collector_that_ended_in_order_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let file = ProgressFile::create_in(directory.path(), &KilledCollectors::default()).unwrap();
+        let file = ProgressFile::create_in(directory.path(), &KilledCollectorRecords::default()).unwrap();
         file.remove_file().unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }

@@ -1,7 +1,7 @@
 //! Names of IP protocols.
 
 /// Common protocols, with IANA's names in lower case. If a number has two names, the first is shown.
-const NAMES: [(u8, &str); 22] = [
+const PROTOCOL_NAMES: [(u8, &str); 22] = [
     (1, "icmp"),
     (2, "igmp"),
     (4, "ipip"),
@@ -28,13 +28,14 @@ const NAMES: [(u8, &str); 22] = [
 
 /// The name of a protocol, or its number.
 pub fn protocol_name(number: u8) -> String {
-    let named = NAMES.iter().find(|(known, _)| *known == number);
+    let named = PROTOCOL_NAMES.iter().find(|(known, _)| *known == number);
     named.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
 /// The protocol of that name or number.
 pub fn protocol_number(text: &str) -> Option<u8> {
-    let named = NAMES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(number, _)| *number);
+    let named =
+        PROTOCOL_NAMES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok())
 }
 

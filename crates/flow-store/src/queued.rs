@@ -15,15 +15,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Maximum number of orders that wait; the number of waiting records is bounded, too.
-const ORDERS: usize = 4096;
+const MAX_QUEUED_ORDERS: usize = 4096;
 
 /// Called on the sink's thread, with whether everything that it took before is stored.
-pub type StoredNote = Box<dyn FnOnce(bool) + Send>;
+pub type StoredCallback = Box<dyn FnOnce(bool) + Send>;
 
-enum SinkOrder {
+enum SinkCommand {
     Records(Vec<FlowRecord>, RecordMaker),
     Ledger(Box<MeterLedger>, RecordMaker, u64),
-    Tick(MonoTime, Option<StoredNote>),
+    Tick(MonoTime, Option<StoredCallback>),
     Flush,
 }
 
@@ -80,7 +80,7 @@ impl QueueState {
 
 #[derive(Debug)]
 pub struct QueuedSink {
-    orders: Option<SyncSender<SinkOrder>>,
+    orders: Option<SyncSender<SinkCommand>>,
     thread: Option<JoinHandle<(KeptCounts, Result<(), Error>)>>,
     shared: Arc<SharedQueue>,
     records_most: u64,
@@ -89,7 +89,7 @@ pub struct QueuedSink {
     ended: Option<KeptCounts>,
 }
 
-impl std::fmt::Debug for SinkOrder {
+impl std::fmt::Debug for SinkCommand {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Records(..) => "Records",
@@ -103,7 +103,7 @@ impl std::fmt::Debug for SinkOrder {
 impl QueuedSink {
     /// Starts a thread for a sink, behind a queue of at most `records_most` records.
     pub fn new(sink: Box<dyn RecordSink>, records_most: u64) -> Result<Self, Error> {
-        let (orders, received) = sync_channel(ORDERS);
+        let (orders, received) = sync_channel(MAX_QUEUED_ORDERS);
         let shared = Arc::<SharedQueue>::default();
         let theirs = Arc::clone(&shared);
         let thread =
@@ -134,7 +134,7 @@ impl QueuedSink {
         let has_room = self.orders.is_some() && self.shared.reserve_room(count, self.records_most, policy);
         if !has_room {
             self.dropped.add_records(carried);
-        } else if !self.send_order(SinkOrder::Records(records.to_vec(), source), policy) {
+        } else if !self.send_order(SinkCommand::Records(records.to_vec(), source), policy) {
             // The queue of orders was full, or the thread has ended since: the reserved room is given back.
             self.shared.lock_state().queued -= count;
             self.dropped.add_records(carried);
@@ -151,17 +151,17 @@ impl QueuedSink {
         at_ns: u64,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
-        self.send_order(SinkOrder::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.send_order(SinkCommand::Ledger(Box::new(*ledger), source, at_ns), policy);
         self.take_error()
     }
 
     /// Does what is due, and then calls `note`.
-    pub fn tick_and_note(&mut self, now: MonoTime, note: StoredNote) -> Result<(), Error> {
-        self.send_order(SinkOrder::Tick(now, Some(note)), QueuePolicy::Drop);
+    pub fn tick_with_note(&mut self, now: MonoTime, note: StoredCallback) -> Result<(), Error> {
+        self.send_order(SinkCommand::Tick(now, Some(note)), QueuePolicy::Drop);
         self.take_error()
     }
 
-    fn send_order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
+    fn send_order(&self, order: SinkCommand, policy: QueuePolicy) -> bool {
         let Some(orders) = &self.orders else { return false };
         match policy {
             QueuePolicy::Wait => orders.send(order).is_ok(),
@@ -175,9 +175,9 @@ impl QueuedSink {
 }
 
 /// Wakes waiting writers when the thread ends, even by a panic.
-struct EndOfQueue<'a>(&'a SharedQueue);
+struct WakeWritersOnDrop<'a>(&'a SharedQueue);
 
-impl Drop for EndOfQueue<'_> {
+impl Drop for WakeWritersOnDrop<'_> {
     fn drop(&mut self) {
         self.0.lock_state().has_ended = true;
         self.0.has_moved.notify_all();
@@ -186,27 +186,27 @@ impl Drop for EndOfQueue<'_> {
 
 fn run_sink(
     mut sink: Box<dyn RecordSink>,
-    orders: &Receiver<SinkOrder>,
+    orders: &Receiver<SinkCommand>,
     shared: &SharedQueue,
 ) -> (KeptCounts, Result<(), Error>) {
     // Dropped also when the sink panics: writers that wait for room would otherwise wait without end.
-    let _end = EndOfQueue(shared);
+    let _end = WakeWritersOnDrop(shared);
     for order in orders {
         let mut taken = 0;
         let done = match order {
-            SinkOrder::Records(records, source) => {
+            SinkCommand::Records(records, source) => {
                 taken = records.len() as u64;
                 sink.write_records(&records, source)
             }
-            SinkOrder::Ledger(ledger, source, at_ns) => sink.write_ledger(&ledger, source, at_ns),
-            SinkOrder::Tick(now, note) => {
+            SinkCommand::Ledger(ledger, source, at_ns) => sink.write_ledger(&ledger, source, at_ns),
+            SinkCommand::Tick(now, note) => {
                 let done = sink.on_tick(now);
                 if let Some(note) = note {
                     note(sink.kept_counts().waiting.records == 0);
                 }
                 done
             }
-            SinkOrder::Flush => sink.flush_records(),
+            SinkCommand::Flush => sink.flush_records(),
         };
         // Subtracted only after the sink has taken them: until then they are in memory, and count.
         let mut state = shared.lock_state();
@@ -233,12 +233,12 @@ impl RecordSink for QueuedSink {
 
     fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
         // A tick that finds no room may be dropped, because the next one comes within about a second.
-        self.send_order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
+        self.send_order(SinkCommand::Tick(now, None), QueuePolicy::Drop);
         self.take_error()
     }
 
     fn flush_records(&mut self) -> Result<(), Error> {
-        self.send_order(SinkOrder::Flush, QueuePolicy::Drop);
+        self.send_order(SinkCommand::Flush, QueuePolicy::Drop);
         self.take_error()
     }
 
@@ -254,9 +254,10 @@ impl RecordSink for QueuedSink {
             Some(Err(_)) => {
                 // Records that the thread had taken or still had in its queue are lost.
                 let stored = self.shared.lock_state().kept.stored;
-                let lost = self
-                    .offered
-                    .subtract_part(self.offered.subtract_part(self.offered, stored), self.dropped);
+                let lost = self.offered.subtract_partial_counts(
+                    self.offered.subtract_partial_counts(self.offered, stored),
+                    self.dropped,
+                );
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
                 Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
             }
@@ -271,7 +272,8 @@ impl RecordSink for QueuedSink {
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add_records(self.dropped);
         let offered = kept.offered;
-        kept.waiting = offered.subtract_part(offered.subtract_part(offered, kept.stored), kept.lost);
+        kept.waiting =
+            offered.subtract_partial_counts(offered.subtract_partial_counts(offered, kept.stored), kept.lost);
         kept
     }
 }
@@ -391,7 +393,7 @@ mod tests {
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let (called, calls) = mpsc::channel();
         sink.write_records(&records(10), RecordMaker::default()).unwrap();
-        sink.tick_and_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
+        sink.tick_with_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
             .unwrap();
         assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
         gate.send(()).unwrap();

@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, process};
 
-const COLUMNS: [&str; 10] = [
+const RECALLED_COLUMNS: [&str; 10] = [
     "flowId",
     "flowStartNanoseconds",
-    END,
+    FLOW_END_COLUMN,
     "packetDeltaCount",
     "octetDeltaCount",
     "layer2OctetDeltaCount",
     "reversePacketDeltaCount",
     "reverseOctetDeltaCount",
     "reverseLayer2OctetDeltaCount",
-    OTHERS,
+    OTHER_FIELDS_COLUMN,
 ];
-const END: &str = "flowEndNanoseconds";
-const OTHERS: &str = "otherFields";
+const FLOW_END_COLUMN: &str = "flowEndNanoseconds";
+const OTHER_FIELDS_COLUMN: &str = "otherFields";
 
 /// Hidden file with the time at which a collector first used the directory, nanoseconds since 1970.
-const FIRST_USE: &str = ".first-use";
+const FIRST_USE_FILE_NAME: &str = ".first-use";
 
 /// The most recent records of a directory.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl RecentRecords {
         };
         let files = of_last_time(all, last);
         let ends = first_and_last_end(&files)?;
-        let first_use_ns = note_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
+        let first_use_ns = record_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
         let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
         // Older files may have been removed.
         let since_ns = first_use_ns.max(newest_ns.saturating_sub(last.as_u64()));
@@ -69,7 +69,7 @@ impl RecentRecords {
         let make = |chunk: &RowChunk, rows: &[usize]| -> Vec<FlowRecord> {
             rows.iter().filter_map(|row| record_of(chunk, *row)).collect()
         };
-        map_records(&self.files, &FlowFilter::default(), &COLUMNS, make, &mut |records| {
+        map_records(&self.files, &FlowFilter::default(), &RECALLED_COLUMNS, make, &mut |records| {
             records.into_iter().for_each(&mut *each);
             ControlFlow::Continue(())
         })
@@ -77,14 +77,14 @@ impl RecentRecords {
 }
 
 /// Returns the time of the directory's first use; `otherwise_ns`, which is noted, if there is no note that can be read.
-fn note_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
-    let path = directory.join(FIRST_USE);
+fn record_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
+    let path = directory.join(FIRST_USE_FILE_NAME);
     let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     if let Some(noted_ns) = noted {
         return Ok(noted_ns);
     }
     // Two collectors that start at the same time must not write one draft.
-    let draft = directory.join(format!("{FIRST_USE}.{}", process::id()));
+    let draft = directory.join(format!("{FIRST_USE_FILE_NAME}.{}", process::id()));
     private_files::create_file(&draft)
         .and_then(|mut file| {
             file.write_all(format!("{otherwise_ns}\n").as_bytes())?;
@@ -110,8 +110,8 @@ fn of_last_time(mut files: ListedFiles, last: Nanos) -> ListedFiles {
 /// The first and the last end of a flow.
 fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut all: Option<(u64, u64)> = None;
-    scan_records(files, &FlowFilter::default(), &[END], &mut |chunk, rows| {
-        for end_ns in rows.iter().map(|row| chunk.column(END).number_at(*row)) {
+    scan_records(files, &FlowFilter::default(), &[FLOW_END_COLUMN], &mut |chunk, rows| {
+        for end_ns in rows.iter().map(|row| chunk.column(FLOW_END_COLUMN).number_at(*row)) {
             all = Some(all.map_or((end_ns, end_ns), |(first, last)| (first.min(end_ns), last.max(end_ns))));
         }
         ControlFlow::Continue(())
@@ -121,13 +121,13 @@ fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 
 fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
-        serde_json::from_str(chunk.column(OTHERS).word_at(row)).ok()?;
+        serde_json::from_str(chunk.column(OTHER_FIELDS_COLUMN).word_at(row)).ok()?;
     // Only records of meters of a group have a history; others are left out.
     let history =
         FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
     let number = |name: &str| chunk.column(name).number_at(row);
     // A file has one start and one end of a flow, so both halves get the same times.
-    let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(END));
+    let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(FLOW_END_COLUMN));
     let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
         packets: number(packets),
         bytes: number(bytes),
@@ -151,7 +151,7 @@ mod tests {
     use crate::sample::{SECOND, THIRTEEN, record, records};
     use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
     use packetrig_flow::collect::{GroupOptions, GroupedFlows};
-    use packetrig_flow::{CountTotals, DirectionHistory, GroupMark, Landmark, LandmarkKind};
+    use packetrig_flow::{CountTotals, DirectionHistory, Landmark, LandmarkKind, RecordOriginMark};
 
     /// Record `number` as a meter of a group reports it, with so many packets since its flow began.
     fn of_group(number: u16, meter: u32, packets: u64) -> FlowRecord {
@@ -166,7 +166,7 @@ mod tests {
             since: totals(packets - 1),
         };
         (record.forward.packets, record.reverse) = (packets, FlowHalf::default());
-        let mark = GroupMark { group: u64::MAX - 3, meter, lane: 0 };
+        let mark = RecordOriginMark { group: u64::MAX - 3, meter, lane: 0 };
         let history = FlowHistory { mark, since_ns: record.first_ns(), forward, ..FlowHistory::default() };
         FlowRecord { history: Some(Box::new(history)), ..record }
     }
@@ -213,7 +213,7 @@ mod tests {
             fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         }
         store(directory.path(), &[record(3000)]);
-        fs::write(directory.path().join(FIRST_USE), "7\n").unwrap();
+        fs::write(directory.path().join(FIRST_USE_FILE_NAME), "7\n").unwrap();
         let recent = recent_records(directory.path(), u64::MAX);
         assert_eq!((recent.files.len(), recent.since_ns), (1, record(3000).last_ns() - 900 * SECOND));
     }

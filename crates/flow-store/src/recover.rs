@@ -10,7 +10,7 @@ use super::encode::WritableTable;
 use super::files::{ClaimedFile, finished_name};
 use super::partial::{FinishedFile, finish_claimed};
 use super::replacement::finish_replacements;
-use super::row_group::MAGIC;
+use super::row_group::PARQUET_MAGIC;
 use super::walk::files_below;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
@@ -22,7 +22,7 @@ use unfinished_file::UnfinishedFile;
 mod unfinished_file;
 
 /// Extension of a file that has no whole row group, and is not the beginning of one either.
-const DAMAGED: &str = "damaged";
+const DAMAGED_FILE_EXTENSION: &str = "damaged";
 
 /// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -84,12 +84,12 @@ pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error>
 fn hidden_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let tables = WritableTable::ALL.map(|table| directory.join(table.name()));
-    if !is_part_of_table(directory) && tables.iter().all(|table| !table.is_dir()) {
+    if !is_in_table_directory(directory) && tables.iter().all(|table| !table.is_dir()) {
         // A missing or unreadable directory is a better error than one without records.
         fs::read_dir(directory).map_err(Error::file("read", directory))?;
         return Err(Error::Nothing { path: directory.to_owned() });
     }
-    if is_part_of_table(directory) {
+    if is_in_table_directory(directory) {
         return files_below(directory, &is_hidden);
     }
     for table in tables.iter().filter(|table| table.is_dir()) {
@@ -103,7 +103,7 @@ fn is_hidden(path: &Path) -> bool {
 }
 
 /// Returns whether a directory is that of a table or of a partition, by its name.
-fn is_part_of_table(directory: &Path) -> bool {
+fn is_in_table_directory(directory: &Path) -> bool {
     // Resolved first: `.` or a link has no telling name.
     let name = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let name = name.file_name().unwrap_or_default().to_string_lossy();
@@ -125,7 +125,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
     let unfinished = UnfinishedFile::from_file(&claimed.file).map_err(Error::file("read", hidden))?;
     if let Some(footer) = &unfinished.footer {
         // Row groups may have been found after damage, and that may include the first bytes of the file.
-        claimed.file.write_all_at(&MAGIC, 0).map_err(Error::file("write", hidden))?;
+        claimed.file.write_all_at(&PARQUET_MAGIC, 0).map_err(Error::file("write", hidden))?;
         // The footer in the last block is enough for one row group, unless that block is not at the end.
         let footer = (footer.groups().len() > 1 || unfinished.damaged_groups > 0).then_some(footer);
         if finish_claimed(&claimed, unfinished.end, footer)? == FinishedFile::Removed {
@@ -134,7 +134,7 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         recovered.files += 1;
     } else if unfinished.damaged_groups > 0 {
         // Renamed, so that the next recovery does not try it again and a person finds it.
-        fs::rename(hidden, claimed.path.with_added_extension(DAMAGED))
+        fs::rename(hidden, claimed.path.with_added_extension(DAMAGED_FILE_EXTENSION))
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;
     } else {

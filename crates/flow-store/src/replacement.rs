@@ -12,7 +12,7 @@
 
 use super::Error;
 use super::encode::WritableTable;
-use super::files::{PARTIAL, is_finished_name};
+use super::files::{UNFINISHED_FILE_EXTENSION, is_finished_name};
 use super::table_lock::try_lock_table_alone;
 use super::walk::files_below;
 use packetrig_sys::{disk, private_files};
@@ -23,8 +23,8 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-const MERGING: &str = ".merging";
-const REPLACES: &str = ".replaces";
+const MERGING_FILE_SUFFIX: &str = ".merging";
+const REPLACES_FILE_SUFFIX: &str = ".replaces";
 
 /// Content of a note.
 #[derive(Debug, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ pub(super) struct ReplacementNote {
 
 /// Hidden name of a new file that replaces others, until it is complete.
 pub(super) fn merging_name(path: &Path) -> PathBuf {
-    hidden_name(path, MERGING)
+    hidden_name(path, MERGING_FILE_SUFFIX)
 }
 
 fn hidden_name(path: &Path, extension: &str) -> PathBuf {
@@ -54,14 +54,16 @@ fn file_of_hidden(hidden: &Path, extension: &str) -> Option<PathBuf> {
 }
 
 pub(super) fn is_note(path: &Path) -> bool {
-    file_of_hidden(path, REPLACES).is_some()
+    file_of_hidden(path, REPLACES_FILE_SUFFIX).is_some()
 }
 
 /// Removes from `files` those that a newer file has replaced, according to `notes`.
 pub(super) fn leave_out_replaced(files: &mut Vec<PathBuf>, notes: &[PathBuf]) {
     let mut replaced = BTreeSet::new();
     for note in notes {
-        let Some(path) = file_of_hidden(note, REPLACES).filter(|path| path.exists()) else { continue };
+        let Some(path) = file_of_hidden(note, REPLACES_FILE_SUFFIX).filter(|path| path.exists()) else {
+            continue;
+        };
         if let Ok(Some(content)) = read_note(note) {
             replaced.extend(content.files.iter().map(|name| path.with_file_name(name)));
         }
@@ -81,7 +83,7 @@ fn read_note(note: &Path) -> io::Result<Option<ReplacementNote>> {
 
 /// Writes the note of a new file.
 pub(super) fn write_note(path: &Path, content: &ReplacementNote) -> Result<(), Error> {
-    let note = hidden_name(path, REPLACES);
+    let note = hidden_name(path, REPLACES_FILE_SUFFIX);
     let text = serde_json::to_string(content).unwrap_or_default();
     private_files::create_file(&note)
         .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
@@ -100,13 +102,13 @@ pub(super) fn remove_replaced(path: &Path, content: &ReplacementNote) -> Result<
         .and_then(|file| file.set_modified(modified))
         .map_err(Error::file("set the time of", path))?;
     for name in &content.files {
-        remove_if_there(&path.with_file_name(name))?;
+        remove_if_exists(&path.with_file_name(name))?;
     }
     disk::sync_directory(directory).map_err(Error::file("sync", directory))?;
-    remove_if_there(&hidden_name(path, REPLACES))
+    remove_if_exists(&hidden_name(path, REPLACES_FILE_SUFFIX))
 }
 
-fn remove_if_there(path: &Path) -> Result<(), Error> {
+fn remove_if_exists(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
         _ => Ok(()),
@@ -115,7 +117,7 @@ fn remove_if_there(path: &Path) -> Result<(), Error> {
 
 /// Finishes the work of a killed compaction in a table, unless the table is being read or compacted.
 pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
-    let is_left = |path: &Path| is_note(path) || file_of_hidden(path, MERGING).is_some();
+    let is_left = |path: &Path| is_note(path) || file_of_hidden(path, MERGING_FILE_SUFFIX).is_some();
     let left = files_below(table, &is_left)?;
     if left.is_empty() {
         return Ok(());
@@ -123,17 +125,17 @@ pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
     // Readers are not in danger: they heed the notes. The next recovery comes back to it.
     let Some(_lock) = try_lock_table_alone(table) else { return Ok(()) };
     for hidden in left {
-        match file_of_hidden(&hidden, REPLACES) {
+        match file_of_hidden(&hidden, REPLACES_FILE_SUFFIX) {
             Some(path) if path.exists() => match read_note(&hidden).map_err(Error::file("read", &hidden))? {
                 Some(content) => {
                     remove_replaced(&path, &content)?;
                     // The name that reserved the number; a recovery leaves it alone beside the finished file.
-                    remove_unless_growing(&hidden_name(&path, PARTIAL))?;
+                    remove_unless_growing(&hidden_name(&path, UNFINISHED_FILE_EXTENSION))?;
                 }
-                None => remove_if_there(&hidden)?,
+                None => remove_if_exists(&hidden)?,
             },
             // The new file has never got its name, so the old ones are still those that count.
-            Some(_) => remove_if_there(&hidden)?,
+            Some(_) => remove_if_exists(&hidden)?,
             None => remove_unless_growing(&hidden)?,
         }
     }
@@ -143,5 +145,5 @@ pub(super) fn finish_replacements(table: &Path) -> Result<(), Error> {
 /// Removes a new file that was never finished, unless a running compaction still writes it.
 fn remove_unless_growing(hidden: &Path) -> Result<(), Error> {
     let Ok(file) = File::open(hidden) else { return Ok(()) };
-    if file.try_lock().is_ok() { remove_if_there(hidden) } else { Ok(()) }
+    if file.try_lock().is_ok() { remove_if_exists(hidden) } else { Ok(()) }
 }

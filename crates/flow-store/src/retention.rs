@@ -16,7 +16,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Longest time between two looks at all files: other programs may write into the directory, too.
-const RESCAN: Nanos = Nanos::from_secs(10);
+const FILE_RESCAN_INTERVAL: Nanos = Nanos::from_secs(10);
 
 /// A file that limits remove.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,7 +61,7 @@ impl RetentionKeeper {
         }
         self.written = self.written.saturating_add(bytes);
         // Other programs write and remove files, too, so the list is read again now and then.
-        let is_old = self.scanned.is_none_or(|scanned| now.since(scanned) >= RESCAN);
+        let is_old = self.scanned.is_none_or(|scanned| now.since(scanned) >= FILE_RESCAN_INTERVAL);
         if is_old || self.exceeded_limit(self.free_bytes()).is_some() {
             self.found.rescan(&self.directory)?;
             self.scanned = Some(now);

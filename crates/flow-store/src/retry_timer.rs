@@ -3,8 +3,8 @@
 use packetrig_units::{MonoTime, Nanos};
 
 /// Wait after the first failure; it doubles with each further one.
-const FIRST_WAIT: Nanos = Nanos::from_secs(1);
-const LONGEST_WAIT: Nanos = Nanos::from_secs(30);
+const FIRST_RETRY_WAIT: Nanos = Nanos::from_secs(1);
+const MAX_RETRY_WAIT: Nanos = Nanos::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct RetryTimer {
@@ -26,10 +26,10 @@ impl RetryTimer {
     }
 
     /// Notes the result of an attempt.
-    pub(super) fn note_attempt(&mut self, is_ok: bool, now: Option<MonoTime>) {
+    pub(super) fn record_attempt(&mut self, is_ok: bool, now: Option<MonoTime>) {
         // A success forgets the waits before it: the next failure starts with the first wait again.
-        let wait = self.planned.take().map_or(FIRST_WAIT, |planned| planned.next_wait);
-        let doubled = Nanos::new((wait.as_u64() * 2).min(LONGEST_WAIT.as_u64()));
+        let wait = self.planned.take().map_or(FIRST_RETRY_WAIT, |planned| planned.next_wait);
+        let doubled = Nanos::new((wait.as_u64() * 2).min(MAX_RETRY_WAIT.as_u64()));
         // Before the first tick there is no time: that tick then finds the retry due.
         let now = now.unwrap_or(MonoTime::from_nanos(0));
         let at = MonoTime::from_nanos(now.as_nanos() + wait.as_u64());

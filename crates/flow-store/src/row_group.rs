@@ -10,7 +10,7 @@
 
 use super::Error;
 use super::checksum::crc32c;
-use super::columns::{LedgerRow, SourcedRow};
+use super::columns::{ExporterRow, LedgerRow};
 use super::encode::{self, WritableTable};
 use super::files::HourPartition;
 use super::sink::sum_carried;
@@ -25,9 +25,9 @@ use std::fmt;
 use std::ops::Range;
 
 /// First and last bytes of a Parquet file.
-pub(super) const MAGIC: [u8; 4] = *b"PAR1";
+pub(super) const PARQUET_MAGIC: [u8; 4] = *b"PAR1";
 /// Offset of the row group in a file that is encoded in memory: after the magic.
-const FIRST: i64 = 4;
+const FIRST_ROW_GROUP_OFFSET: i64 = 4;
 
 /// An encoded row group that can be placed anywhere in a file.
 pub(super) struct EncodedGroup {
@@ -37,7 +37,7 @@ pub(super) struct EncodedGroup {
     /// True if it has records of meters of a group, see [`GroupWriter`](super::group_writer::GroupWriter).
     pub(super) is_of_meters: bool,
     pages: Vec<u8>,
-    /// Metadata of a file with only this row group, which begins after [`MAGIC`].
+    /// Metadata of a file with only this row group, which begins after [`PARQUET_MAGIC`].
     metadata: ParquetMetaData,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct BlockHead {
 }
 
 impl BlockHead {
-    pub(super) const BYTES: usize = 24;
+    pub(super) const ENCODED_BYTES: usize = 24;
 
     fn to_bytes(self) -> Vec<u8> {
         let lengths = [self.pages.to_le_bytes(), self.footer.to_le_bytes()];
@@ -77,7 +77,7 @@ impl BlockHead {
         [lengths.as_flattened(), checksums.as_flattened()].concat()
     }
 
-    pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+    pub(super) fn from_bytes(bytes: [u8; Self::ENCODED_BYTES]) -> Self {
         Self {
             pages: u64::from_le_bytes(std::array::from_fn(|byte| bytes[byte])),
             footer: u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 + byte])),
@@ -98,7 +98,7 @@ pub(super) struct FileFooter {
 impl EncodedGroup {
     pub(super) fn from_flows(
         partition: HourPartition,
-        rows: &[SourcedRow],
+        rows: &[ExporterRow],
     ) -> std::result::Result<Self, Error> {
         let carried = sum_carried(rows.iter().map(|row| &row.record));
         let is_of_meters = rows.iter().any(|row| row.record.is_of_group());
@@ -128,7 +128,7 @@ impl EncodedGroup {
         // Only the pages are kept: the footer depends on their place in a file, and is made later.
         let end = metadata.row_groups().iter().map(|group| pages_range(group).end).max().unwrap_or(0);
         pages.truncate(clamp_to_usize(end));
-        pages.drain(..MAGIC.len().min(pages.len()));
+        pages.drain(..PARQUET_MAGIC.len().min(pages.len()));
         Ok(Self { table, partition, carried, is_of_meters: false, pages, metadata })
     }
 
@@ -139,7 +139,7 @@ impl EncodedGroup {
     /// Makes its block for offset `start` of a file.
     pub(super) fn place_at(&self, start: u64) -> Result<PlacedGroup> {
         // From where the pages are in memory, after the magic, to where they will be, after the block's head.
-        let by = (start + BlockHead::BYTES as u64).cast_signed() - FIRST;
+        let by = (start + BlockHead::ENCODED_BYTES as u64).cast_signed() - FIRST_ROW_GROUP_OFFSET;
         let groups = self.metadata.row_groups().iter().map(|group| shift_group(group, by));
         let footer = FileFooter {
             file: self.metadata.file_metadata().clone(),
@@ -222,7 +222,12 @@ pub(super) fn pages_range(group: &RowGroupMetaData) -> Range<u64> {
 /// The metadata of a row group that is moved by `by` bytes.
 fn shift_group(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
     let columns = group.columns().iter().map(|column| shift_column(column, by)).collect::<Result<_>>()?;
-    group.clone().into_builder().set_column_metadata(columns).set_file_offset(FIRST + by).build()
+    group
+        .clone()
+        .into_builder()
+        .set_column_metadata(columns)
+        .set_file_offset(FIRST_ROW_GROUP_OFFSET + by)
+        .build()
 }
 
 // Offsets of page indexes are removed: growing files have no page indexes.

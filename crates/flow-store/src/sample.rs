@@ -1,7 +1,7 @@
 //! Flow records for the tests of this module.
 
 use packetrig_flow::{
-    EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, MAPPED, OtherFields, TunnelKind,
+    EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, IPV4_MAPPED_PREFIX, OtherFields, TunnelKind,
 };
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ pub(super) const SECOND: u64 = 1_000_000_000;
 /// An address of the benchmarking range.
 pub(super) fn address(number: u16) -> [u8; 16] {
     let mut address = [0; 16];
-    address[..12].copy_from_slice(&MAPPED);
+    address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     address[12..14].copy_from_slice(&[198, 18]);
     address[14..].copy_from_slice(&number.to_be_bytes());
     address

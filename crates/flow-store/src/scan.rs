@@ -33,11 +33,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 /// Rows read at a time.
-const ROWS: usize = 8192;
+const ROWS_PER_READ: usize = 8192;
 /// Maximum number of threads that read.
 const MAX_READERS: usize = 8;
 /// Maximum number of chunks that each of them reads ahead.
-const CHUNKS_AHEAD: usize = 2;
+const MAX_CHUNKS_AHEAD: usize = 2;
 
 /// Some rows, column by column.
 #[derive(Clone, Debug)]
@@ -195,7 +195,7 @@ impl std::fmt::Debug for ScanTerms<'_> {
 }
 
 /// Called with each chunk and its selected rows. Returns whether to continue.
-pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
+pub type ChunkCallback<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
 /// Gives the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones, until `each` stops. Several
 /// threads read and filter, but chunks are given in the order of files and rows.
@@ -203,7 +203,7 @@ pub fn scan_records(
     files: &[PathBuf],
     filter: &FlowFilter,
     wanted: &[&'static str],
-    each: &mut EachChunk<'_>,
+    each: &mut ChunkCallback<'_>,
 ) -> Result<(), Error> {
     scan_selection(files, RowSelection::Filter(filter), wanted, each)
 }
@@ -224,7 +224,7 @@ pub(super) fn scan_rows(
     files: &[PathBuf],
     rows: &[RowPlace],
     wanted: &[&'static str],
-    each: &mut EachChunk<'_>,
+    each: &mut ChunkCallback<'_>,
 ) -> Result<(), Error> {
     scan_selection(files, RowSelection::Rows(rows), wanted, each)
 }
@@ -233,7 +233,7 @@ fn scan_selection(
     files: &[PathBuf],
     selection: RowSelection<'_>,
     wanted: &[&'static str],
-    each: &mut EachChunk<'_>,
+    each: &mut ChunkCallback<'_>,
 ) -> Result<(), Error> {
     let both = |chunk: RowChunk, rows: Vec<usize>| (chunk, rows);
     map_selection(files, selection, wanted, both, &mut |(chunk, rows)| each(&chunk, &rows))
@@ -252,7 +252,7 @@ fn map_selection<T: Send>(
     // end at their next send.
     thread::scope(|scope| {
         let shares = request.shares().map(|share| {
-            let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
+            let (sender, receiver) = sync_channel(MAX_CHUNKS_AHEAD);
             let (request, map) = (&request, &map);
             scope.spawn(move || {
                 let mut sink = PortionSender { sender: &sender, map };
@@ -383,7 +383,7 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
         // Only footers are read, so this is fast for any number of records.
-        let Some(file) = open_if_there(path)? else { continue };
+        let Some(file) = open_if_exists(path)? else { continue };
         for (first, last) in file.metadata().row_groups().iter().filter_map(start_of) {
             whole = Some(match whole {
                 Some((earliest, latest)) => (earliest.min(first), latest.max(last)),
@@ -395,7 +395,7 @@ pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> 
 }
 
 /// `None` if it has been removed since it was found, as files that are too old are.
-pub(super) fn open_if_there(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
+pub(super) fn open_if_exists(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
     match open_parquet(path) {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),

@@ -69,12 +69,12 @@ impl KeptCounts {
 
     pub(crate) fn count_stored(&mut self, carried: CarriedRecords) {
         self.stored.add_records(carried);
-        self.waiting = self.offered.subtract_part(self.waiting, carried);
+        self.waiting = self.offered.subtract_partial_counts(self.waiting, carried);
     }
 
     pub(crate) fn count_lost(&mut self, carried: CarriedRecords) {
         self.lost.add_records(carried);
-        self.waiting = self.offered.subtract_part(self.waiting, carried);
+        self.waiting = self.offered.subtract_partial_counts(self.waiting, carried);
     }
 
     /// Returns whether every record is in one account. Sums of packets and bytes that have reached `u64::MAX`

@@ -6,7 +6,7 @@ use super::columns::flow_columns;
 use super::filter::FlowFilter;
 use super::scan::{RowChunk, map_records};
 use super::{Error, RecordMaker};
-use packetrig_flow::element::tunnel_by_word;
+use packetrig_flow::element::tunnel_by_name;
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, ForeignFields, TunnelKind};
 use packetrig_units::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
 use std::ops::ControlFlow;
@@ -122,7 +122,7 @@ impl StoredRow<'_> {
             source_port: self.column_u16("sourceTransportPort"),
             destination_port: self.column_u16("destinationTransportPort"),
             protocol: self.column_u8("protocolIdentifier"),
-            tunnel: tunnel_by_word(tunnel).unwrap_or(TunnelKind::None),
+            tunnel: tunnel_by_name(tunnel).unwrap_or(TunnelKind::None),
             vlan: self.column_u16("dot1qVlanId"),
             inner_vlan: self.column_u16("dot1qCustomerVlanId"),
             tunnel_id: self.column_u32("layer2SegmentId"),

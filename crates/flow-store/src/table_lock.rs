@@ -12,7 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Levels from a file up to the directory of its table: hour, day, table.
-const LEVELS: usize = 3;
+const LEVELS_BELOW_TABLE: usize = 3;
 
 /// Shared locks of the tables that a reader reads.
 #[derive(Debug, Default)]
@@ -67,14 +67,14 @@ fn table_of(file: &Path) -> Option<PathBuf> {
     let parent =
         file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let parent = parent.canonicalize().ok()?;
-    let table = parent.ancestors().take(LEVELS).find(|place| {
+    let table = parent.ancestors().take(LEVELS_BELOW_TABLE).find(|place| {
         WritableTable::ALL.iter().any(|table| place.file_name().is_some_and(|name| name == table.name()))
     });
     // A table that is a link to another disk has another name there: then the day's directory tells.
     let of_partition = || {
         let is_day =
             |place: &&Path| place.file_name().is_some_and(|name| name.to_string_lossy().starts_with("date="));
-        parent.ancestors().take(LEVELS).find(is_day)?.parent()
+        parent.ancestors().take(LEVELS_BELOW_TABLE).find(is_day)?.parent()
     };
     table.or_else(of_partition).map(Path::to_owned)
 }

@@ -45,7 +45,7 @@ impl FromStr for StoreTarget {
 
     fn from_str(text: &str) -> Result<Self, Error> {
         // The text is part of the error. If it contains a password by mistake, that is removed.
-        read_target(text).map_err(|why| Error::Target { text: as_typed(&without_password(text)), why })
+        read_target(text).map_err(|why| Error::Target { text: without_scheme(&without_password(text)), why })
     }
 }
 
@@ -70,19 +70,19 @@ fn read_kafka(rest: &str) -> Option<KafkaOptions> {
 }
 
 fn read_clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
-    const FORM: &str = "write HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE; names consist of letters, digits and `_`";
-    const PASSWORD: &str = "every user of this machine can read a password on the command line: write it into a file and \
+    const SYNTAX_HINT: &str = "write HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE; names consist of letters, digits and `_`";
+    const PASSWORD_WARNING: &str = "every user of this machine can read a password on the command line: write it into a file and \
                             name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
     if has_password(rest) {
-        return Err(PASSWORD);
+        return Err(PASSWORD_WARNING);
     }
-    let (place, table) = rest.split_once('/').ok_or(FORM)?;
+    let (place, table) = rest.split_once('/').ok_or(SYNTAX_HINT)?;
     // At the last `@`, because the name of a user may contain one.
     let (user, address) = place.rsplit_once('@').unwrap_or(("", place));
     let (database, table) = table.split_once('.').unwrap_or(("default", table));
     // Address and user become header lines: a line break in them would add headers.
     if address.is_empty() || rest.contains(char::is_control) || !is_name(database) || !is_name(table) {
-        return Err(FORM);
+        return Err(SYNTAX_HINT);
     }
     let mut options = ClickHouseOptions::new(address.into(), database.into(), table.into());
     options.user = user.into();
@@ -94,7 +94,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The text without the scheme that the options for Kafka and ClickHouse add.
-fn as_typed(text: &str) -> String {
+fn without_scheme(text: &str) -> String {
     let rest = ["kafka://", "clickhouse://"].into_iter().find_map(|scheme| text.strip_prefix(scheme));
     rest.unwrap_or(text).to_owned()
 }

@@ -1,17 +1,17 @@
 //! TCP flags as letters.
 
 /// One letter per bit, lowest first. `N` is AE, formerly NS.
-const LETTERS: &str = "FSRPAUECN";
+const TCP_FLAG_LETTERS: &str = "FSRPAUECN";
 /// nfdump's letter for all six flags that it supports.
-const ALL_FLAGS: char = 'X';
+const ALL_FLAGS_LETTER: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
 
 /// The letters of the bits that are set; bits without a letter follow as a number.
 pub fn flag_letters(bits: u64) -> String {
-    let letters = LETTERS.chars().enumerate();
+    let letters = TCP_FLAG_LETTERS.chars().enumerate();
     let mut text: String =
         letters.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
-    let others = bits >> LETTERS.len() << LETTERS.len();
+    let others = bits >> TCP_FLAG_LETTERS.len() << TCP_FLAG_LETTERS.len();
     if others > 0 {
         text.extend([format!("+{others:#x}")]);
     }
@@ -23,7 +23,8 @@ pub(super) fn flag_mask(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
         // A letter's place in LETTERS is the number of its bit.
-        let bits = if letter == ALL_FLAGS { ALL_FLAGS_MASK } else { 1 << LETTERS.find(letter)? };
+        let bits =
+            if letter == ALL_FLAGS_LETTER { ALL_FLAGS_MASK } else { 1 << TCP_FLAG_LETTERS.find(letter)? };
         if mask & bits == bits {
             return None;
         }
@@ -38,7 +39,7 @@ mod tests {
 
     #[test]
     fn tcp_flag_letters_round_trip() {
-        for bits in 1..1 << LETTERS.len() {
+        for bits in 1..1 << TCP_FLAG_LETTERS.len() {
             assert_eq!(flag_mask(&flag_letters(bits)), Some(bits));
             assert_eq!(flag_mask(&flag_letters(bits).to_lowercase()), Some(bits));
         }

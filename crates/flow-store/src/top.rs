@@ -22,7 +22,7 @@ use super::scan::{RowChunk, ScanTerms, count_records};
 pub use compare::{ChangeKind, CompareAnswer, CompareQuestion, ComparedSide, GroupChange, compare_groups};
 use counter::{CountedGroups, GroupCounter};
 use serde::Serialize;
-pub use series::{MAX_SERIES, MAX_STEPS, NoSeries, TopSeries, top_series};
+pub use series::{MAX_SERIES, MAX_STEPS, NoSeriesReason, TopSeries, top_series};
 use std::path::PathBuf;
 
 /// Maximum number of groups counted at once.
@@ -105,7 +105,7 @@ pub struct TopAnswer {
     pub files_have_changed: bool,
 }
 
-const COLUMNS: [&str; 8] = [
+const TOP_COLUMNS: [&str; 8] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "packetDeltaCount",
@@ -154,7 +154,7 @@ fn count_groups(
     bound: usize,
 ) -> Result<CountedGroups, Error> {
     let scan = TopScan { grouping: &question.grouping, filter, reverse: filter.to_reversed() };
-    let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
+    let wanted = [&question.grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();
     let mut counter = GroupCounter::new(question, bound, terms.reader_count());
     loop {
         let counters = count_records(
@@ -217,12 +217,12 @@ impl TopScan<'_> {
     ) {
         let keys = self.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
         // Looked up once for the chunk and not for each row.
-        let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
+        let columns = TOP_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
         for &row in rows {
-            let has = half_sum(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
+            let has = sum_half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
             // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
                 keys.write_key(row, &mut key);
@@ -246,8 +246,8 @@ fn to_answer(question: &TopQuestion, counted: CountedGroups) -> TopAnswer {
     }
 }
 
-/// The totals of a record in a direction, from its values in the order of [`COLUMNS`].
-fn half_sum(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
+/// The totals of a record in a direction, from its values in the order of [`TOP_COLUMNS`].
+fn sum_half(values: [u64; TOP_COLUMNS.len()], direction: FlowDirection) -> GroupSum {
     let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part, sampling] = values;
     // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);

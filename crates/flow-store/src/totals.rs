@@ -12,10 +12,10 @@ use std::path::PathBuf;
 /// Maximum number of buckets of a timeline; records of further buckets are only counted.
 pub const MAX_BUCKETS: usize = 10_000;
 /// Number of buckets to aim at if no length is given.
-const BUCKETS: u64 = 24;
+const DEFAULT_BUCKET_COUNT: u64 = 24;
 const SECOND: u64 = 1_000_000_000;
 /// Usual lengths of a bucket, in seconds.
-const LENGTHS: [u64; 14] =
+const BUCKET_LENGTHS_S: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600];
 
 /// Sums of records, over both directions.
@@ -52,7 +52,7 @@ pub struct TotalsRow {
     pub sum: GroupTotals,
 }
 
-const COLUMNS: [&str; 13] = [
+const TOTAL_COLUMNS: [&str; 13] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "protocolIdentifier",
@@ -93,7 +93,7 @@ pub fn flow_totals_with(
         terms,
         files,
         filter,
-        &COLUMNS,
+        &TOTAL_COLUMNS,
         || TotalsCounter::new(bucket_ns),
         TotalsCounter::count_chunk,
     )?;
@@ -106,9 +106,9 @@ fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
     let first = filter.span.from_ns.map_or(first, |from| from.max(first));
     let last = filter.span.to_ns.map_or(last, |to| to.min(last));
     // The smallest usual length that does not make more than BUCKETS buckets; for long spans, whole weeks.
-    let aim = last.saturating_sub(first) / BUCKETS;
-    let fits = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
-    fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
+    let aim = last.saturating_sub(first) / DEFAULT_BUCKET_COUNT;
+    let fits = BUCKET_LENGTHS_S.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
+    fits.unwrap_or_else(|| aim.next_multiple_of(BUCKET_LENGTHS_S[13] * SECOND))
 }
 
 /// Sums of the records of one thread.
@@ -130,7 +130,7 @@ impl TotalsCounter {
 
     fn count_chunk(&mut self, chunk: &RowChunk, rows: &[usize]) {
         // Looked up once for the chunk and not for each row.
-        let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
+        let columns = TOTAL_COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // Records are sorted by their start, so a bucket is looked up once for many of them.
         let mut current = (0, TotalsRow::default());
@@ -190,8 +190,8 @@ impl TotalsCounter {
 }
 
 impl FlowTotals {
-    /// Counts a record, from its values in the order of [`COLUMNS`], but for protocol and timeline. Returns its sum.
-    fn count_record(&mut self, values: [u64; COLUMNS.len()]) -> GroupTotals {
+    /// Counts a record, from its values in the order of [`TOTAL_COLUMNS`], but for protocol and timeline. Returns its sum.
+    fn count_record(&mut self, values: [u64; TOTAL_COLUMNS.len()]) -> GroupTotals {
         let [
             start,
             end,

@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Deepest nesting of directories: more than any partition has.
-const DEPTH: usize = 16;
+const MAX_DIRECTORY_DEPTH: usize = 16;
 
 /// All wanted files below a directory, sorted.
 pub(super) fn files_below(
@@ -20,7 +20,7 @@ pub(super) fn files_below(
     let mut files = Vec::new();
     // The directory that the caller named must exist; those below it may disappear during the walk.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
-    walk_directory(directory, DEPTH, is_wanted, &mut files)?;
+    walk_directory(directory, MAX_DIRECTORY_DEPTH, is_wanted, &mut files)?;
     // The order of `read_dir` is arbitrary; results must not depend on it.
     files.sort();
     Ok(files)

@@ -76,7 +76,9 @@ fn main() {
 }
 
 fn records() {
-    for (name, version, len) in [("IPv4", 4, unified::LENGTHS[0]), ("IPv6", 6, unified::LENGTHS[1])] {
+    for (name, version, len) in
+        [("IPv4", 4, unified::RECORD_LENGTHS[0]), ("IPv6", 6, unified::RECORD_LENGTHS[1])]
+    {
         let mut record = vec![1; len];
         record[0] = version;
         let records = vec![record; FRAMES.into()];

@@ -1,20 +1,20 @@
 //! The ledger as a list of numbered, named values: how it travels in options records of IPFIX and in SIM.
 //!
-//! Numbers are those of elements below [`ENTERPRISE`]; they are never given to another account. A new one is added at the end.
+//! Numbers are those of elements below [`ENTERPRISE_NUMBER`]; they are never given to another account. A new one is added at the end.
 
 use crate::ledger::MeterLedger;
 
 /// Enterprise number of the elements that IANA does not define. IANA keeps it for examples (RFC 5612); it is used until this
 /// project has its own. The meaning of these elements is sent along (RFC 5610).
-pub const ENTERPRISE: u32 = 32473;
+pub const ENTERPRISE_NUMBER: u32 = 32473;
 
 /// Placeholder for a value that is not known.
-pub const UNKNOWN: u64 = u64::MAX;
+pub const UNKNOWN_VALUE: u64 = u64::MAX;
 
 /// A value of the ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct LedgerValue {
-    /// Number of its element, of [`ENTERPRISE`].
+    /// Number of its element, of [`ENTERPRISE_NUMBER`].
     pub id: u16,
     /// Name of the element, in IANA's style.
     pub name: &'static str,
@@ -25,24 +25,24 @@ pub struct LedgerValue {
 
 /// Type of an account: a count, or a count that may be unknown.
 trait AccountValue {
-    fn to_known(self) -> Option<u64>;
-    fn from_known(value: Option<u64>) -> Self;
+    fn known_value(self) -> Option<u64>;
+    fn from_known_value(value: Option<u64>) -> Self;
 }
 
 impl AccountValue for u64 {
-    fn to_known(self) -> Option<u64> {
+    fn known_value(self) -> Option<u64> {
         Some(self)
     }
-    fn from_known(value: Option<u64>) -> Self {
+    fn from_known_value(value: Option<u64>) -> Self {
         value.unwrap_or(0)
     }
 }
 
 impl AccountValue for Option<u64> {
-    fn to_known(self) -> Self {
+    fn known_value(self) -> Self {
         self
     }
-    fn from_known(value: Self) -> Self {
+    fn from_known_value(value: Self) -> Self {
         value
     }
 }
@@ -52,14 +52,14 @@ macro_rules! accounts {
         &[$(LedgerValue {
             id: $id,
             name: $name,
-            get: |ledger| AccountValue::to_known(ledger.$($place).+$([$index])?),
-            set: |ledger, value| ledger.$($place).+$([$index])? = AccountValue::from_known(value),
+            get: |ledger| AccountValue::known_value(ledger.$($place).+$([$index])?),
+            set: |ledger, value| ledger.$($place).+$([$index])? = AccountValue::from_known_value(value),
         }),*]
     };
 }
 
 /// Every account, by number without a gap.
-pub const ACCOUNTS: &[LedgerValue] = accounts! {
+pub const LEDGER_ACCOUNTS: &[LedgerValue] = accounts! {
     100 "captureArrivedPacketTotalCount" capture.arrived;
     101 "captureDriverDroppedPacketTotalCount" capture.driver_dropped;
     102 "captureRingDroppedPacketTotalCount" capture.ring_dropped;
@@ -112,7 +112,7 @@ pub const ACCOUNTS: &[LedgerValue] = accounts! {
 /// The account of a number.
 pub(crate) fn account_by_id(id: u16) -> Option<&'static LedgerValue> {
     // Numbers have no gap, so the position follows from the number.
-    ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
+    LEDGER_ACCOUNTS.get(usize::from(id.checked_sub(LEDGER_ACCOUNTS[0].id)?))
 }
 
 #[cfg(test)]
@@ -122,22 +122,22 @@ mod tests {
 
     #[test]
     fn account_ids_are_consecutive_and_names_unique() {
-        for (at, account) in ACCOUNTS.iter().enumerate() {
+        for (at, account) in LEDGER_ACCOUNTS.iter().enumerate() {
             assert_eq!(usize::from(account.id), 100 + at);
             assert_eq!(account_by_id(account.id).unwrap().name, account.name);
         }
         assert!(account_by_id(99).is_none() && account_by_id(u16::MAX).is_none());
-        let names: BTreeSet<_> = ACCOUNTS.iter().map(|account| account.name).collect();
-        assert_eq!(names.len(), ACCOUNTS.len());
+        let names: BTreeSet<_> = LEDGER_ACCOUNTS.iter().map(|account| account.name).collect();
+        assert_eq!(names.len(), LEDGER_ACCOUNTS.len());
     }
 
     #[test]
     fn the_whole_ledger_is_in_accounts() {
         let mut ledger = MeterLedger::default();
-        for (account, value) in ACCOUNTS.iter().zip(1000..) {
+        for (account, value) in LEDGER_ACCOUNTS.iter().zip(1000..) {
             (account.set)(&mut ledger, Some(value));
         }
-        for (account, value) in ACCOUNTS.iter().zip(1000..) {
+        for (account, value) in LEDGER_ACCOUNTS.iter().zip(1000..) {
             assert_eq!((account.get)(&ledger), Some(value), "{}", account.name);
         }
         // Whatever is a number in the ledger was set through an account, so none of them is still zero.

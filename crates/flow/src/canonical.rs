@@ -21,7 +21,7 @@ impl CanonicalKey {
     /// Builds the same key for both directions.
     #[inline]
     pub(crate) fn from_key(key: &FlowKey) -> Self {
-        let [source, destination] = key_ends(key);
+        let [source, destination] = key_endpoints(key);
         let low = source.min(destination);
         let high = source.max(destination);
         // A reply is written as its request, so both directions of an echo have the same words.
@@ -32,7 +32,7 @@ impl CanonicalKey {
     /// Builds a key for this direction alone.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
-        let [source, destination] = key_ends(key);
+        let [source, destination] = key_endpoints(key);
         Self { words: pack_words(key, source, destination, key.destination_port), flipped: false }
     }
 
@@ -42,8 +42,8 @@ impl CanonicalKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
         let [v0, v1, i0, i1, t0, t1, t2, t3] = last.to_be_bytes();
-        let low = KeyEnd { address: join_address(low_a, low_b), port: u16::from_be_bytes([p0, p1]) };
-        let high = KeyEnd { address: join_address(high_a, high_b), port: u16::from_be_bytes([q0, q1]) };
+        let low = KeyEndpoint { address: join_address(low_a, low_b), port: u16::from_be_bytes([p0, p1]) };
+        let high = KeyEndpoint { address: join_address(high_a, high_b), port: u16::from_be_bytes([q0, q1]) };
         let source = if self.flipped { high } else { low };
         let destination = if self.flipped { low } else { high };
         let is_icmp = is_icmp(protocol);
@@ -79,7 +79,7 @@ const fn icmp_exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
 
 // Neighbour and router discovery are not in the list. Their answers go to groups or arrive unsolicited, so the addresses of
 // request and reply are not each other's reverse.
-const QUESTIONS: [IcmpExchange; 6] = [
+const ICMP_EXCHANGES: [IcmpExchange; 6] = [
     icmp_exchange(ICMP, 8, 0),       // echo
     icmp_exchange(ICMP, 13, 14),     // time stamp
     icmp_exchange(ICMP, 15, 16),     // information
@@ -92,8 +92,8 @@ const QUESTIONS: [IcmpExchange; 6] = [
 pub(crate) const fn question_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
-    while at < QUESTIONS.len() {
-        let known = &QUESTIONS[at];
+    while at < ICMP_EXCHANGES.len() {
+        let known = &ICMP_EXCHANGES[at];
         if known.protocol == protocol && known.answer == kind {
             return u16::from_be_bytes([known.question, code]);
         }
@@ -107,8 +107,8 @@ pub(crate) const fn question_type_code(protocol: u8, type_code: u16) -> u16 {
 pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
-    while at < QUESTIONS.len() {
-        let known = &QUESTIONS[at];
+    while at < ICMP_EXCHANGES.len() {
+        let known = &ICMP_EXCHANGES[at];
         if known.protocol == protocol && known.question == kind {
             return u16::from_be_bytes([known.answer, code]);
         }
@@ -119,24 +119,23 @@ pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
 
 /// One end of a flow. Ends are ordered by address, then by port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct KeyEnd {
+struct KeyEndpoint {
     address: u128,
     port: u16,
 }
 
 /// Returns the source and the destination end.
-fn key_ends(key: &FlowKey) -> [KeyEnd; 2] {
+fn key_endpoints(key: &FlowKey) -> [KeyEndpoint; 2] {
     // Type and code of ICMP stand in the place of the destination port, but belong to neither end: kept here, they would
     // change ends with every reply. `words` places them by itself.
     let has_ports = !is_icmp(key.protocol);
-    [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| KeyEnd {
-        address: u128::from_be_bytes(address),
-        port: if has_ports { port } else { 0 },
+    [(key.source, key.source_port), (key.destination, key.destination_port)].map(|(address, port)| {
+        KeyEndpoint { address: u128::from_be_bytes(address), port: if has_ports { port } else { 0 } }
     })
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
-fn pack_words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
+fn pack_words(key: &FlowKey, low: KeyEndpoint, high: KeyEndpoint, type_code: u16) -> [u64; 6] {
     let high_port = if is_icmp(key.protocol) { type_code } else { high.port };
     // Every field of the key has bits of its own: the table compares these words and nothing else, so two fields that
     // shared bits would merge flows without a trace.

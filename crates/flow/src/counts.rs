@@ -73,7 +73,7 @@ impl PacketCounts {
     }
 
     /// Counts several packets that are not metered.
-    pub fn count_several_ignored(&mut self, cause: IgnoredReason, packets: u64) {
+    pub fn count_ignored_packets(&mut self, cause: IgnoredReason, packets: u64) {
         self.ignored[cause as usize] += packets;
     }
 

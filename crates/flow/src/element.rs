@@ -86,7 +86,7 @@ fn foreign_field<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields)
     record.foreign.as_deref().map(field).unwrap_or_default()
 }
 
-pub const ELEMENTS: &[FlowElement] = elements! {
+pub const FLOW_ELEMENTS: &[FlowElement] = elements! {
     "flowStartNanoseconds" "start" 156 ElementKind::Time, "ns", record => ElementValue::Number(record.first_ns()),
         "first packet of either direction";
     "flowEndNanoseconds" "end" 157 ElementKind::Time, "ns", record => ElementValue::Number(record.last_ns()),
@@ -194,7 +194,7 @@ fn number_value(value: impl Into<u64>) -> ElementValue<'static> {
 }
 
 /// Returns the kind of tunnel with this word.
-pub fn tunnel_by_word(word: &str) -> Option<TunnelKind> {
+pub fn tunnel_by_name(word: &str) -> Option<TunnelKind> {
     TunnelKind::ALL.into_iter().find(|kind| tunnel_word(*kind) == word)
 }
 
@@ -217,11 +217,11 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_told_apart() {
-        let names: BTreeSet<_> = ELEMENTS.iter().map(|element| element.name).collect();
-        assert_eq!(names.len(), ELEMENTS.len());
-        let short: BTreeSet<_> = ELEMENTS.iter().map(|element| element.short).collect();
-        assert_eq!(short.len(), ELEMENTS.len());
-        let numbers: Vec<_> = ELEMENTS.iter().filter(|element| element.id > 0).collect();
+        let names: BTreeSet<_> = FLOW_ELEMENTS.iter().map(|element| element.name).collect();
+        assert_eq!(names.len(), FLOW_ELEMENTS.len());
+        let short: BTreeSet<_> = FLOW_ELEMENTS.iter().map(|element| element.short).collect();
+        assert_eq!(short.len(), FLOW_ELEMENTS.len());
+        let numbers: Vec<_> = FLOW_ELEMENTS.iter().filter(|element| element.id > 0).collect();
         let set: BTreeSet<_> = numbers.iter().map(|element| (element.id, element.reverse)).collect();
         assert_eq!(set.len(), numbers.len());
     }
@@ -229,7 +229,7 @@ mod tests {
     #[test]
     fn values_are_of_their_kind() {
         let record = FlowRecord::default();
-        for element in ELEMENTS {
+        for element in FLOW_ELEMENTS {
             let fits = match ((element.value)(&record), element.kind) {
                 (ElementValue::Number(value), ElementKind::Unsigned(bits)) => {
                     bits == 64 || value >> bits == 0

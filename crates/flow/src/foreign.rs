@@ -1,7 +1,7 @@
 //! Fields of a flow that other exporters report and our meter cannot see: the outgoing interface, the networks of both
 //! ends, the addresses behind NAT, and fields that have no column.
 
-use crate::account::ENTERPRISE;
+use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::iana::{self, DataKind};
 use crate::narrow::fitting_u16;
@@ -180,7 +180,7 @@ fn registered_element(enterprise: u32, id: u16) -> Option<&'static iana::Registe
 
 /// Returns the name of one of our own elements.
 fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
-    let mut all = own::ALL.iter().filter(|_| enterprise == ENTERPRISE);
+    let mut all = own::ALL.iter().filter(|_| enterprise == ENTERPRISE_NUMBER);
     all.find(|(own, ..)| *own == id).map(|(_, name, ..)| *name)
 }
 
@@ -188,9 +188,9 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     let own_kind = || match (enterprise, id) {
         // These are numbers, because the collector reads them back.
-        (ENTERPRISE, own::LOCAL_PREFERENCE) => DataKind::Unsigned,
-        (ENTERPRISE, id) if own::OF_GROUP.contains(&id) => DataKind::Unsigned,
-        (ENTERPRISE, own::AS_PATH) => DataKind::Text,
+        (ENTERPRISE_NUMBER, own::LOCAL_PREFERENCE) => DataKind::Unsigned,
+        (ENTERPRISE_NUMBER, id) if own::GROUP_ELEMENT_RANGE.contains(&id) => DataKind::Unsigned,
+        (ENTERPRISE_NUMBER, own::AS_PATH) => DataKind::Text,
         _ => DataKind::Bytes,
     };
     registered_element(enterprise, id).map_or_else(own_kind, |element| element.kind)

@@ -40,10 +40,10 @@ mod rank;
 
 pub use advertisement::{AdvertisedRole, Advertisement};
 pub use copies::PacketCount;
-pub use coverage::{MeterCoverage, NEVER_WHOLE};
-pub use election::{GroupElection, GroupStep};
+pub use coverage::{MeterCoverage, NO_WHOLE_RECORD};
+pub use election::{ElectionActions, GroupElection};
 pub use options::{ElectionOptions, ElectionOptionsError, RoleSource};
-pub use peers::{GroupPeer, HeardOutcome, MAX_PEERS};
+pub use peers::{AdvertisementOutcome, GroupPeer, MAX_PEERS};
 
 use std::fmt;
 
@@ -58,7 +58,7 @@ pub struct GroupTerm {
 
 impl GroupTerm {
     /// Highest valid count. A takeover each millisecond would need 285 000 years to come here.
-    pub const LAST_COUNT: u64 = 1 << 53;
+    pub const MAX_VALID_COUNT: u64 = 1 << 53;
 }
 
 impl fmt::Display for GroupTerm {

@@ -90,19 +90,19 @@ pub fn super_fast(bytes: &[u8]) -> u32 {
     let fours = bytes.chunks_exact(4);
     let rest = fours.remainder();
     let mut hash = fours.fold(length, |hash, four| {
-        let sum = hash.wrapping_add(little_16(four[0], four[1]));
-        let hash = (sum << 16) ^ (little_16(four[2], four[3]) << 11) ^ sum;
+        let sum = hash.wrapping_add(little_endian_16(four[0], four[1]));
+        let hash = (sum << 16) ^ (little_endian_16(four[2], four[3]) << 11) ^ sum;
         hash.wrapping_add(hash >> 11)
     });
     match *rest {
         [a, b, c] => {
-            hash = hash.wrapping_add(little_16(a, b));
+            hash = hash.wrapping_add(little_endian_16(a, b));
             hash ^= hash << 16;
             hash ^= sign_extended(c) << 18;
             hash = hash.wrapping_add(hash >> 11);
         }
         [a, b] => {
-            hash = hash.wrapping_add(little_16(a, b));
+            hash = hash.wrapping_add(little_endian_16(a, b));
             hash ^= hash << 11;
             hash = hash.wrapping_add(hash >> 17);
         }
@@ -120,7 +120,7 @@ pub fn super_fast(bytes: &[u8]) -> u32 {
     hash
 }
 
-fn little_16(low: u8, high: u8) -> u32 {
+fn little_endian_16(low: u8, high: u8) -> u32 {
     u32::from(low) | u32::from(high) << 8
 }
 

@@ -11,16 +11,16 @@
 
 mod coding;
 
-use crate::account::ENTERPRISE;
+use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::OtherFields;
 
 /// Landmarks of a direction that a record names, the latest. Clocks differ, so meters do not always choose the same one.
-pub const LANDMARKS: usize = 5;
+pub const MAX_RECORD_LANDMARKS: usize = 5;
 
 /// Identifies the group, the meter and the interface that made a record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupMark {
+pub struct RecordOriginMark {
     /// Number of the group: a hash of its name.
     pub group: u64,
     /// Number of the meter in the group.
@@ -70,13 +70,13 @@ pub struct DirectionHistory {
     /// Totals that the meter has seen of it without a gap, up to the end of the record.
     pub followed: CountTotals,
     /// Landmarks, the latest first.
-    pub landmarks: [Landmark; LANDMARKS],
+    pub landmarks: [Landmark; MAX_RECORD_LANDMARKS],
 }
 
 /// History of a flow; see the module documentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowHistory {
-    pub mark: GroupMark,
+    pub mark: RecordOriginMark,
     /// True if the source of the record is the end that comes second in the order of ends.
     pub flipped: bool,
     /// True if the meter started while the flow was running, or lost packets of it, a short time ago: other meters may know
@@ -89,7 +89,7 @@ pub struct FlowHistory {
     pub reverse: DirectionHistory,
 }
 
-impl GroupMark {
+impl RecordOriginMark {
     /// Returns the number of a group of this name (FNV-1a, 64 bits).
     pub fn group_number(name: &str) -> u64 {
         name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -170,12 +170,14 @@ impl FlowHistory {
     /// Adds the history to the fields that have no column, so that it is stored with its record.
     pub(crate) fn add_to(&self, fields: &mut OtherFields) {
         let Self { mark, .. } = self;
-        for (id, value) in
-            [(own::GROUP, mark.group), (own::METER, mark.meter.into()), (own::LANE, mark.lane.into())]
-        {
-            fields.add_field(ENTERPRISE, id, &value.to_be_bytes());
+        for (id, value) in [
+            (own::GROUP_ELEMENT, mark.group),
+            (own::METER_ELEMENT, mark.meter.into()),
+            (own::INTERFACE_INDEX_ELEMENT, mark.lane.into()),
+        ] {
+            fields.add_field(ENTERPRISE_NUMBER, id, &value.to_be_bytes());
         }
-        fields.add_field(ENTERPRISE, own::TRACK, &self.encode_track());
+        fields.add_field(ENTERPRISE_NUMBER, own::HISTORY_ELEMENT, &self.encode_track());
     }
 
     /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: the record is
@@ -184,12 +186,12 @@ impl FlowHistory {
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,
     ) -> Option<Self> {
-        let mark = GroupMark {
-            group: number(own_name(own::GROUP))?,
-            meter: number(own_name(own::METER))?.try_into().ok()?,
-            lane: number(own_name(own::LANE))?.try_into().ok()?,
+        let mark = RecordOriginMark {
+            group: number(own_name(own::GROUP_ELEMENT))?,
+            meter: number(own_name(own::METER_ELEMENT))?.try_into().ok()?,
+            lane: number(own_name(own::INTERFACE_INDEX_ELEMENT))?.try_into().ok()?,
         };
-        let digits = bytes(own_name(own::TRACK))?.strip_prefix("0x")?;
+        let digits = bytes(own_name(own::HISTORY_ELEMENT))?.strip_prefix("0x")?;
         let places = (0..digits.len()).step_by(2);
         let track: Option<Vec<u8>> =
             places.map(|at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok()).collect();
@@ -199,9 +201,9 @@ impl FlowHistory {
     /// Sets the value of one of our own elements. Numbers that do not fit become 0, which is the number of no meter.
     pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         match element {
-            own::GROUP => self.mark.group = value,
-            own::METER => self.mark.meter = u32::try_from(value).unwrap_or_default(),
-            own::LANE => self.mark.lane = u16::try_from(value).unwrap_or_default(),
+            own::GROUP_ELEMENT => self.mark.group = value,
+            own::METER_ELEMENT => self.mark.meter = u32::try_from(value).unwrap_or_default(),
+            own::INTERFACE_INDEX_ELEMENT => self.mark.lane = u16::try_from(value).unwrap_or_default(),
             _ => {}
         }
     }

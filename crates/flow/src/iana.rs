@@ -29,10 +29,10 @@ pub enum DataKind {
 }
 
 /// Number, name and type in a line, in order of the numbers.
-const REGISTRY: &str = include_str!("iana.csv");
+const IANA_REGISTRY_CSV: &str = include_str!("iana.csv");
 
-static ELEMENTS: LazyLock<Vec<RegisteredElement>> =
-    LazyLock::new(|| REGISTRY.lines().filter_map(parse_line).collect());
+static REGISTERED_ELEMENTS: LazyLock<Vec<RegisteredElement>> =
+    LazyLock::new(|| IANA_REGISTRY_CSV.lines().filter_map(parse_line).collect());
 
 fn parse_line(line: &'static str) -> Option<RegisteredElement> {
     let mut cells = line.split(',');
@@ -59,12 +59,15 @@ fn data_kind(word: &str) -> DataKind {
 
 /// Finds an element by name, ignoring case.
 pub fn element_named(name: &str) -> Option<&'static RegisteredElement> {
-    ELEMENTS.iter().find(|element| element.name.eq_ignore_ascii_case(name))
+    REGISTERED_ELEMENTS.iter().find(|element| element.name.eq_ignore_ascii_case(name))
 }
 
 /// Finds an element by number.
 pub fn element_by_id(id: u16) -> Option<&'static RegisteredElement> {
-    ELEMENTS.binary_search_by_key(&id, |element| element.id).ok().map(|at| &ELEMENTS[at])
+    REGISTERED_ELEMENTS
+        .binary_search_by_key(&id, |element| element.id)
+        .ok()
+        .map(|at| &REGISTERED_ELEMENTS[at])
 }
 
 #[cfg(test)]
@@ -73,8 +76,8 @@ mod tests {
 
     #[test]
     fn iana_registry_parses_completely_in_order() {
-        assert_eq!(ELEMENTS.len(), REGISTRY.lines().count());
-        assert!(ELEMENTS.is_sorted_by_key(|element| element.id));
+        assert_eq!(REGISTERED_ELEMENTS.len(), IANA_REGISTRY_CSV.lines().count());
+        assert!(REGISTERED_ELEMENTS.is_sorted_by_key(|element| element.id));
         assert_eq!(element_by_id(1).map(|element| element.name), Some("octetDeltaCount"));
         assert_eq!(element_by_id(95).map(|element| element.kind), Some(DataKind::Bytes));
         assert_eq!(element_by_id(0), None);
@@ -82,7 +85,7 @@ mod tests {
 
     #[test]
     fn columns_have_the_names_of_the_registry() {
-        for column in crate::element::ELEMENTS.iter().filter(|column| column.id > 0 && !column.reverse) {
+        for column in crate::element::FLOW_ELEMENTS.iter().filter(|column| column.id > 0 && !column.reverse) {
             assert_eq!(element_by_id(column.id).map(|element| element.name), Some(column.name));
         }
     }

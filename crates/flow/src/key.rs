@@ -1,7 +1,7 @@
 //! Key that identifies the flow of a packet.
 
 use crate::canonical::{CanonicalKey, counterpart_type_code, is_icmp, question_type_code};
-use crate::packet::{MAPPED, PacketInfo, TunnelKind};
+use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
 /// Identity of a flow, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
@@ -64,7 +64,7 @@ impl FlowKey {
 
     /// Returns whether both addresses are IPv4. Both must be, because an address that is not does not fit into four bytes.
     pub fn is_ipv4(&self) -> bool {
-        self.source.starts_with(&MAPPED) && self.destination.starts_with(&MAPPED)
+        self.source.starts_with(&IPV4_MAPPED_PREFIX) && self.destination.starts_with(&IPV4_MAPPED_PREFIX)
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn flow_key_is_ipv4_with_two_mapped_addresses() {
         let mut mapped = [7; 16];
-        mapped[..12].copy_from_slice(&MAPPED);
+        mapped[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         let key = |source, destination| FlowKey { source, destination, ..FlowKey::default() };
         assert!(key(mapped, mapped).is_ipv4());
         for (source, destination) in [(mapped, [7; 16]), ([7; 16], mapped), ([7; 16], [7; 16])] {

@@ -68,7 +68,7 @@ impl CarriedRecords {
 
     /// Subtracts `part` from `of`, if both are parts of this sum.
     #[must_use]
-    pub const fn subtract_part(self, of: Self, part: Self) -> Self {
+    pub const fn subtract_partial_counts(self, of: Self, part: Self) -> Self {
         // Saturates only below a sum that has: else the part was in it, and a bug must show in tests.
         const fn subtract_count(sum: u64, of: u64, part: u64) -> u64 {
             if sum == u64::MAX { of.saturating_sub(part) } else { of - part }

@@ -36,11 +36,14 @@ pub mod table;
 pub use counts::{CountImbalance, PacketCounts};
 pub use foreign::{ForeignFields, MAX_OTHER_BYTES, OtherFields, REVERSE_ENTERPRISE, field_kind, field_name};
 pub use hash::flow_id;
-pub use history::{CountTotals, DirectionHistory, FlowHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
+pub use history::{
+    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS,
+    RecordOriginMark,
+};
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, CarriedRecords, ExportCounts, MeterLedger};
 pub use losses::{LossCause, RecordLosses};
 pub use membership::GroupMembership;
-pub use packet::{IgnoredReason, MAPPED, PacketInfo, TunnelKind, flags};
+pub use packet::{IPV4_MAPPED_PREFIX, IgnoredReason, PacketInfo, TunnelKind, flags};
 pub use record::{EndReason, FlowHalf, FlowRecord};
 pub use table::{FlowOutlet, FlowTable, MemoryHints, TableOptions, WhenFull};

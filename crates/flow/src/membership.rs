@@ -26,14 +26,14 @@ impl GroupMembership {
     /// Sets the value of one of our own elements.
     pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         *match element {
-            own::GROUP => &mut self.group,
-            own::METER => return self.meter = u32::try_from(value).unwrap_or_default(),
-            own::TERM => &mut self.term,
-            own::SINCE => &mut self.since_ns,
-            own::SILENT => &mut self.silent_ns,
+            own::GROUP_ELEMENT => &mut self.group,
+            own::METER_ELEMENT => return self.meter = u32::try_from(value).unwrap_or_default(),
+            own::TERM_ELEMENT => &mut self.term,
+            own::ROLE_SINCE_ELEMENT => &mut self.since_ns,
+            own::SILENCE_TIME_ELEMENT => &mut self.silent_ns,
             own::REPLAY_FROM => &mut self.replay_from_ns,
-            own::REPLAYED => &mut self.replayed,
-            own::COPY => &mut self.packets,
+            own::REPLAYED_RECORDS_ELEMENT => &mut self.replayed,
+            own::COPY_PACKETS_ELEMENT => &mut self.packets,
             _ => return,
         } = value;
     }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// The first twelve bytes of an IPv4 address written as an IPv6 address.
-pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+pub const IPV4_MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Converts an IPv4 address to an IPv4-mapped IPv6 address.
 #[inline]
@@ -34,16 +34,16 @@ pub(crate) mod protocol {
 /// Bits of [`PacketInfo::flags`].
 pub mod flags {
     /// The frame was cut before the end of its headers or of their announced length.
-    pub const CUT: u8 = 1;
-    pub const FRAGMENT: u8 = 2;
+    pub const CUT_FLAG: u8 = 1;
+    pub const FRAGMENT_FLAG: u8 = 2;
     /// A fragment that is not the first: it carries no ports of its own.
-    pub const LATER_FRAGMENT: u8 = 4;
+    pub const LATER_FRAGMENT_FLAG: u8 = 4;
     /// The version of IP is 6.
-    pub const IPV6: u8 = 8;
+    pub const IPV6_FLAG: u8 = 8;
     /// The packet stands for several packets, see [`PacketInfo::segments`](super::PacketInfo::segments).
-    pub const MERGED: u8 = 16;
+    pub const MERGED_FLAG: u8 = 16;
     /// The packet was longer than any packet on the wire, and its segments are not known: its counts may be too small.
-    pub const UNSPLIT: u8 = 32;
+    pub const UNSPLIT_FLAG: u8 = 32;
 }
 
 /// A packet's unified header. It has three cache lines: every packet is metered by the first, the second is read only when the
@@ -93,7 +93,7 @@ pub struct PacketInfo {
     pub outer_destination: [u8; 16],
     /// Hash of its content: the same at every meter that sees a copy of it.
     pub content: u32,
-    /// Number of packets on the wire that it stands for, if it is [merged](flags::MERGED).
+    /// Number of packets on the wire that it stands for, if it is [merged](flags::MERGED_FLAG).
     pub segments: u16,
     /// Length of each of them but the last, which may be shorter.
     pub segment_bytes: u16,
@@ -103,7 +103,7 @@ impl PacketInfo {
     /// Returns the number of packets on the wire that it stands for.
     #[inline]
     pub const fn packet_count(&self) -> u16 {
-        if self.flags & flags::MERGED == 0 { 1 } else { self.segments }
+        if self.flags & flags::MERGED_FLAG == 0 { 1 } else { self.segments }
     }
 
     /// The first of several packets that it stands for, and the others; `None` if it is one.
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn merged_packet_splits_into_first_and_rest() {
         let (segments, segment_bytes) = (3, 100);
-        let (bytes, frame_bytes, flags) = (240, 240 + 3 * 14, flags::MERGED);
+        let (bytes, frame_bytes, flags) = (240, 240 + 3 * 14, flags::MERGED_FLAG);
         let merged =
             PacketInfo { bytes, frame_bytes, flags, segments, segment_bytes, ..PacketInfo::default() };
         let (first, others) = merged.split_first().unwrap();

@@ -1,6 +1,6 @@
 //! Record of a flow, made when the flow is reported.
 
-use crate::account::ENTERPRISE;
+use crate::account::ENTERPRISE_NUMBER;
 use crate::canonical::{counterpart_type_code, is_icmp};
 use crate::export::section::own;
 use crate::foreign::ForeignFields;
@@ -111,7 +111,10 @@ impl FlowRecord {
     /// Returns whether a meter of a group made it, also after the collector has moved the history to the other fields.
     pub fn is_of_group(&self) -> bool {
         self.history.is_some()
-            || self.foreign.as_deref().is_some_and(|fields| fields.others.has_element(ENTERPRISE, own::GROUP))
+            || self
+                .foreign
+                .as_deref()
+                .is_some_and(|fields| fields.others.has_element(ENTERPRISE_NUMBER, own::GROUP_ELEMENT))
     }
 
     /// Bytes of IP of both directions.

@@ -66,17 +66,17 @@ pub enum SimEvent {
 const _: () = assert!(size_of::<SimEvent>() == 64, "one line of cache");
 
 /// First bytes of a datagram.
-pub const MAGIC: [u8; 3] = *b"SIM";
+pub const SIM_DATAGRAM_MAGIC: [u8; 3] = *b"SIM";
 /// The version of the layout.
 pub const VERSION: u8 = 1;
 /// The usual UDP port.
-pub const PORT: u16 = 4738;
+pub const SIM_PORT: u16 = 4738;
 /// Length of the header.
 pub const HEADER: usize = 32;
 /// UDP payload of a datagram of 1500 bytes of IP, over IPv4 and over IPv6.
-pub const PAYLOAD_V4: usize = 1500 - 20 - 8;
-/// See [`PAYLOAD_V4`].
-pub const PAYLOAD_V6: usize = 1500 - 40 - 8;
+pub const MAX_PAYLOAD_V4: usize = 1500 - 20 - 8;
+/// See [`MAX_PAYLOAD_V4`].
+pub const MAX_PAYLOAD_V6: usize = 1500 - 40 - 8;
 
 /// Kinds of items and their lengths in bytes.
 pub mod item {
@@ -87,15 +87,15 @@ pub mod item {
     }
 
     /// A packet, the short form.
-    pub const PACKET: ItemLayout = ItemLayout { kind: 1, length: 16 };
+    pub const PACKET_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 1, length: 16 };
     /// A packet, the long form.
-    pub const LONG_PACKET: ItemLayout = ItemLayout { kind: 2, length: 24 };
+    pub const LONG_PACKET_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 2, length: 24 };
     /// A new flow of IPv4.
-    pub const FLOW_V4: ItemLayout = ItemLayout { kind: 3, length: 40 };
+    pub const FLOW_V4_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 3, length: 40 };
     /// A new flow of IPv6.
-    pub const FLOW_V6: ItemLayout = ItemLayout { kind: 4, length: 64 };
+    pub const FLOW_V6_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 4, length: 64 };
     /// A ledger; the length is that of the part before its values.
-    pub const LEDGER: ItemLayout = ItemLayout { kind: 5, length: 16 };
+    pub const LEDGER_ITEM_LAYOUT: ItemLayout = ItemLayout { kind: 5, length: 16 };
 }
 
 #[cfg(test)]

@@ -35,16 +35,16 @@ use crate::record::EndReason;
 use history::FlowHistories;
 use index::{FlowIndex, NONE};
 use look::{KeyLookup, KeyMaker};
-use slot::{CLOSING, ColdSlot, ENDED, HotSlot, RareCounts};
+use slot::{ColdSlot, ENDED_STATE, HotSlot, RarelyUsedCounts, TCP_CLOSING_FLAGS};
 use std::marker::PhantomData;
 use wheel::{TimerReason, TimerSetting, TimerWheel};
 
 /// Packets that are prefetched and metered together.
-const BATCH: usize = 32;
+const PACKETS_PER_BATCH: usize = 32;
 /// Slots that are made together: a few pages, which are in the cache when the next flows open.
-const MADE: usize = 64;
+const SLOTS_PER_ALLOCATION: usize = 64;
 /// Timers looked at per batch, beyond two for each packet.
-const RINGS: usize = 64;
+const TIMERS_PER_BATCH: usize = 64;
 
 #[derive(Debug)]
 pub struct FlowTable<H> {
@@ -56,7 +56,7 @@ pub struct FlowTable<H> {
     capacity: usize,
     hot: Vec<HotSlot>,
     cold: Vec<ColdSlot>,
-    rare: Vec<RareCounts>,
+    rare: Vec<RarelyUsedCounts>,
     /// Histories of the flows; present only for a group of meters.
     histories: Option<FlowHistories>,
     wheel: TimerWheel,
@@ -85,7 +85,7 @@ struct TableLimits {
 
 impl TableLimits {
     fn flow_deadline(&self, hot: &HotSlot) -> FlowDeadline {
-        let reason = if hot.has_state(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+        let reason = if hot.has_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
         let end = self.end_ns(hot);
         let part = hot.start.saturating_add(self.active);
         // A part without packets gives no record, so it cannot end by the active timeout.
@@ -98,12 +98,12 @@ impl TableLimits {
 
     /// Returns the time at which a flow ends if no more packets come.
     fn end_ns(&self, hot: &HotSlot) -> u64 {
-        hot.last_ns().saturating_add(if hot.has_state(ENDED) { self.grace } else { self.idle })
+        hot.last_ns().saturating_add(if hot.has_state(ENDED_STATE) { self.grace } else { self.idle })
     }
 
     /// Returns whether a flow has been silent so long that another meter may have ended it.
     fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
-        let pause = if hot.has_state(ENDED) { self.grace / 2 } else { self.pause };
+        let pause = if hot.has_state(ENDED_STATE) { self.grace / 2 } else { self.pause };
         at_ns.saturating_sub(hot.last_ns()) >= pause
     }
 
@@ -117,7 +117,7 @@ impl TableLimits {
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.flow_deadline(hot) {
             due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
-            _ if hot.has_state(ENDED) => EndReason::EndOfFlow,
+            _ if hot.has_state(ENDED_STATE) => EndReason::EndOfFlow,
             _ => EndReason::Forced,
         }
     }
@@ -167,7 +167,7 @@ impl<H: MemoryHints> FlowTable<H> {
             hot: memory::reserve_values::<H, _>(slots),
             cold: memory::reserve_values::<H, _>(slots),
             // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
-            rare: vec![RareCounts::default(); slots],
+            rare: vec![RarelyUsedCounts::default(); slots],
             histories: options.group.map(|mark| FlowHistories::new::<H>(mark, options, slots)),
             wheel: TimerWheel::new::<H>(slots, limits.idle),
             free: Vec::with_capacity(slots),
@@ -195,22 +195,22 @@ impl<H: MemoryHints> FlowTable<H> {
         if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
             histories.close_open_loss(first.at_ns);
         }
-        for batch in packets.chunks(BATCH) {
+        for batch in packets.chunks(PACKETS_PER_BATCH) {
             self.meter_batch(batch, outlet);
             let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
             self.set_time(done_ns, outlet);
-            self.run_timers(done_ns, 2 * batch.len() + RINGS, outlet);
+            self.run_timers(done_ns, 2 * batch.len() + TIMERS_PER_BATCH, outlet);
         }
     }
 
     /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
     pub fn advance_to(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        self.advance_some(now_ns, usize::MAX, outlet);
+        self.advance_up_to(now_ns, usize::MAX, outlet);
     }
 
     /// Handles what is due by `now_ns`, for about `most` flows at most. It is for a caller that has other work. Returns whether
     /// that was all.
-    pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
+    pub fn advance_up_to(&mut self, now_ns: u64, most: usize, outlet: &mut impl FlowOutlet) -> bool {
         // The time is not known yet: a wheel that began at 0 would have to turn for billions of ticks.
         if now_ns == 0 && self.now_ns.is_none() {
             return true;
@@ -300,7 +300,7 @@ impl<H: MemoryHints> FlowTable<H> {
     fn meter_batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
         // The batch is processed in passes: each prefetches the memory that the next one needs, so that the cache misses of
         // many packets overlap. A packet alone would wait for its bucket, then for its slot.
-        let mut looks = [KeyLookup::NOTHING; BATCH];
+        let mut looks = [KeyLookup::EMPTY_LOOKUP; PACKETS_PER_BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
             *look = self.keys.make_lookup(packet);
@@ -379,7 +379,12 @@ impl<H: MemoryHints> FlowTable<H> {
             || at_ns.saturating_sub(hot.start) >= self.limits.active
             || self.limits.is_set_back(hot, at_ns);
         let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot));
-        if due || has_lost || hot.is_empty() || hot.has_state(ENDED) || packet.tcp_flags & CLOSING != 0 {
+        if due
+            || has_lost
+            || hot.is_empty()
+            || hot.has_state(ENDED_STATE)
+            || packet.tcp_flags & TCP_CLOSING_FLAGS != 0
+        {
             self.add_at_boundary(slot, look, packet, outlet);
         } else {
             self.count_packet(slot, look.flipped, packet);
@@ -397,19 +402,19 @@ impl<H: MemoryHints> FlowTable<H> {
         outlet: &mut impl FlowOutlet,
     ) {
         if self.limits.is_set_back(&self.hot[slot], packet.at_ns) {
-            self.set_flow_back(slot, packet.at_ns, outlet);
+            self.record_flow_clock_set_back(slot, packet.at_ns, outlet);
         }
         let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
         let mut goes_on = self.report_due(slot, packet.at_ns, outlet);
         if !goes_on {
             self.report_end(slot, outlet);
         }
-        if goes_on && self.hot[slot].has_state(ENDED) && slot::opens_connection(packet) {
+        if goes_on && self.hot[slot].has_state(ENDED_STATE) && slot::opens_connection(packet) {
             // A SYN after the end of a connection opens a new one with the same ports.
             self.report_part(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
         }
-        self.note_continuation(slot, is_pause || !goes_on, packet.at_ns, outlet);
+        self.continue_flow_history(slot, is_pause || !goes_on, packet.at_ns, outlet);
         if !goes_on {
             self.begin_flow(slot, look, packet, outlet);
         } else if self.hot[slot].is_empty() {
@@ -417,14 +422,14 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         self.count_packet(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
-        hot.note_end_flags(hot.direction_index(look.flipped), packet, self.limits.biflow);
+        hot.record_end_flags(hot.direction_index(look.flipped), packet, self.limits.biflow);
         // A FIN or RST brings the end forward. Any other packet moves it back, which is found when the timer expires.
         let timer = self.limits.timer_setting(hot);
         self.wheel.bring_forward(slot_number(slot), timer.tick, timer.wait);
     }
 
     /// Updates the history before a packet of a known flow that comes after a silence, or after a loss.
-    fn note_continuation(
+    fn continue_flow_history(
         &mut self,
         slot: usize,
         is_after_silence: bool,
@@ -435,7 +440,7 @@ impl<H: MemoryHints> FlowTable<H> {
             self.report_part(slot, EndReason::Active, outlet);
             self.histories.as_mut().into_iter().for_each(|histories| histories.restart_flow(slot, at_ns));
         } else if let Some(histories) = self.histories.as_mut().filter(|_| is_after_silence) {
-            histories.note_silence(slot);
+            histories.record_silence(slot);
         }
     }
 
@@ -443,19 +448,19 @@ impl<H: MemoryHints> FlowTable<H> {
     fn count_packet(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
         // Another meter may have received the packets of a merged one apart. Only the first of them is identified by its
         // content, and the totals up to it do not include the others.
-        if packet.flags & flags::MERGED != 0
+        if packet.flags & flags::MERGED_FLAG != 0
             && self.histories.is_some()
             && let Some((first, others)) = packet.split_first()
         {
-            self.count_known(slot, flipped, &first, true);
-            return self.count_known(slot, flipped, &others, false);
+            self.count_history_packet(slot, flipped, &first, true);
+            return self.count_history_packet(slot, flipped, &others, false);
         }
-        self.count_known(slot, flipped, packet, true);
+        self.count_history_packet(slot, flipped, packet, true);
     }
 
     /// Counts a packet. `is_known`: its content identifies it.
     #[inline]
-    fn count_known(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
+    fn count_history_packet(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
         let hot = &mut self.hot[slot];
         let direction = hot.direction_index(flipped);
         if hot.is_direction_empty(direction) {
@@ -478,7 +483,7 @@ impl<H: MemoryHints> FlowTable<H> {
             let rare = &self.rare[slot];
             histories.note_packet(slot, flipped, packet, || hot.unreported_totals(direction, rare));
         }
-        hot.note_merge(packet);
+        hot.record_possible_merge(packet);
         let packets = u64::from(packet.packet_count());
         self.counts.metered += packets;
         self.counts.live += packets;

@@ -11,7 +11,8 @@ use packetrig_flow::export::{
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{
     CountTotals, DirectionHistory, EndReason, FlowHalf, FlowHistory, FlowKey, FlowRecord, ForeignFields,
-    GroupMark, GroupMembership, Landmark, LandmarkKind, MAPPED, MeterLedger, PacketCounts, TunnelKind,
+    GroupMembership, IPV4_MAPPED_PREFIX, Landmark, LandmarkKind, MeterLedger, PacketCounts, RecordOriginMark,
+    TunnelKind,
 };
 use packetrig_units::Nanos;
 use proptest::prelude::*;
@@ -79,7 +80,7 @@ fn address(v6: bool) -> impl Strategy<Value = [u8; 16]> {
         if v6 {
             return bytes;
         }
-        bytes[..12].copy_from_slice(&MAPPED);
+        bytes[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         bytes[12] = 198;
         bytes
     })
@@ -183,7 +184,7 @@ proptest! {
         numbers in any::<[u32; 4]>(),
         hops in any::<[u8; 8]>(),
     ) {
-        let hop = |at: usize| [&MAPPED[..], &[198, 18, hops[at], hops[at + 1] | 1]].concat().try_into().unwrap();
+        let hop = |at: usize| [&IPV4_MAPPED_PREFIX[..], &[198, 18, hops[at], hops[at + 1] | 1]].concat().try_into().unwrap();
         let [output, source_as, destination_as, small] = numbers;
         let [high, low] = [small >> 16, small & 0xffff].map(|half| u16::try_from(half).unwrap());
         let foreign = ForeignFields {
@@ -239,7 +240,7 @@ proptest! {
         let mut forward = DirectionHistory { followed: counts(0), ..DirectionHistory::default() };
         let reverse = DirectionHistory { followed: counts(3), ..forward };
         forward.landmarks[..3].copy_from_slice(&[landmark(6), landmark(10), landmark(14)]);
-        let mark = GroupMark { group: numbers[21], meter: flags.2, lane: flags.3 };
+        let mark = RecordOriginMark { group: numbers[21], meter: flags.2, lane: flags.3 };
         let since_ns = numbers[20];
         let history = FlowHistory { mark, flipped: flags.0, is_strange: flags.1, since_ns, forward, reverse };
         let of_group = |record: FlowRecord| FlowRecord { history: Some(Box::new(history)), ..record };

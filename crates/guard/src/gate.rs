@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Maximum length of the work that a sender may have begun when the gate shuts.
 pub const MAX_AHEAD: Nanos = Nanos::from_millis(10);
 
-const OPEN: u64 = u64::MAX;
+const OPEN_GATE: u64 = u64::MAX;
 
 /// Lead of `CLOCK_BOOTTIME` over the node's monotonic clock: the time that the machine has been suspended. Never overestimated.
 pub fn suspended_time() -> Nanos {
@@ -41,7 +41,7 @@ impl Default for SendGate {
 impl SendGate {
     /// Makes the gate of senders that need no lease: it never shuts.
     pub fn without_lease() -> Self {
-        Self { deadline: Arc::new(AtomicU64::new(OPEN)) }
+        Self { deadline: Arc::new(AtomicU64::new(OPEN_GATE)) }
     }
 
     /// Makes the gate of senders under a lease that has not begun: it is shut until a deadline is set.
@@ -54,7 +54,7 @@ impl SendGate {
     pub fn set_deadline(&self, boottime_ns: u64) {
         if self.is_leased() {
             // Below OPEN: no deadline, however far away, may turn a leased gate into one without a lease.
-            self.deadline.store(boottime_ns.min(OPEN - 1), Ordering::Release);
+            self.deadline.store(boottime_ns.min(OPEN_GATE - 1), Ordering::Release);
         }
     }
 
@@ -74,12 +74,12 @@ impl SendGate {
 
     /// Returns whether the senders are under a lease.
     pub fn is_leased(&self) -> bool {
-        self.deadline.load(Ordering::Relaxed) != OPEN
+        self.deadline.load(Ordering::Relaxed) != OPEN_GATE
     }
 
     /// The deadline, if there is a lease.
     pub fn deadline(&self) -> Option<u64> {
-        Some(self.deadline.load(Ordering::Acquire)).filter(|deadline| *deadline != OPEN)
+        Some(self.deadline.load(Ordering::Acquire)).filter(|deadline| *deadline != OPEN_GATE)
     }
 
     /// Time until the lease ends; `None` without one.

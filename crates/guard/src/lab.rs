@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::stack::{
-    StackLink, StackNamespace, StackReach, find_stacked, leads_out_of_sight, read_namespaces,
+    InterfaceReach, StackLink, StackNamespace, find_stacked, leads_to_unknown_namespace, read_namespaces,
 };
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error
 fn find_relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = find_stacked(all, index);
     // The far end of a cable that leads nowhere else is the device under test.
-    let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
+    let found = found.iter().filter(|(_, reach)| **reach != InterfaceReach::CableEnd);
     found
         .filter_map(|((namespace, number), reach)| {
             describe_interface(all, *namespace, *number, *reach, index)
@@ -55,7 +55,7 @@ fn describe_interface(
     all: &[StackNamespace],
     namespace: usize,
     number: u32,
-    reach: StackReach,
+    reach: InterfaceReach,
     index: u32,
 ) -> Option<StackedInterface> {
     let of = all[namespace].links.iter().find(|of| of.link.index == number)?;
@@ -65,7 +65,7 @@ fn describe_interface(
         name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
         kinship: match reach {
             _ if namespace == 0 && number == index => InterfaceKinship::Itself,
-            StackReach::BeyondCable => InterfaceKinship::BeyondCable,
+            InterfaceReach::BeyondCable => InterfaceKinship::BeyondCable,
             _ => InterfaceKinship::Stacked,
         },
         loopback: of.link.loopback,
@@ -75,16 +75,16 @@ fn describe_interface(
     })
 }
 
-fn find_unknown_part(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
-    if leads_out_of_sight(all, namespace, &of.link) {
-        return Some(UnknownPart::FarEnd);
+fn find_unknown_part(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<HiddenSurroundings> {
+    if leads_to_unknown_namespace(all, namespace, &of.link) {
+        return Some(HiddenSurroundings::FarEnd);
     }
-    all[namespace].has_unknown_routes.then_some(UnknownPart::Routes)
+    all[namespace].has_unknown_routes.then_some(HiddenSurroundings::Routes)
 }
 
 /// The part of an interface's surroundings that is hidden, because this process cannot enter the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UnknownPart {
+pub enum HiddenSurroundings {
     /// The routes that leave through it.
     Routes,
     /// The interface below it, or at the far end of its cable.
@@ -113,7 +113,7 @@ pub struct StackedInterface {
     /// A default route leaves through it.
     pub default_route: bool,
     /// The part of it that this process cannot see.
-    pub unknown: Option<UnknownPart>,
+    pub unknown: Option<HiddenSurroundings>,
     pub addresses: Vec<IpAddr>,
 }
 
@@ -170,9 +170,11 @@ fn find_objection(relative: &StackedInterface) -> Option<String> {
 fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
     let has_address = relative.addresses.iter().any(|address| !is_link_local(*address));
     match relative.unknown? {
-        UnknownPart::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
-        UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => None,
-        UnknownPart::Routes => {
+        HiddenSurroundings::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
+        HiddenSurroundings::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => {
+            None
+        }
+        HiddenSurroundings::Routes => {
             Some("is in a network namespace that this process cannot enter, so its routes are unknown")
         }
     }
@@ -283,12 +285,12 @@ mod tests {
             judge_port("eth1", &[relative], false).err().map(|refusal| refusal.reason)
         };
         for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
-            let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();
+            let reason = refusal(unseen(HiddenSurroundings::FarEnd, kinship)).unwrap();
             assert!(reason.contains("cannot inspect"), "{reason}");
         }
-        let below = refusal(unseen(UnknownPart::Routes, InterfaceKinship::Stacked)).unwrap();
+        let below = refusal(unseen(HiddenSurroundings::Routes, InterfaceKinship::Stacked)).unwrap();
         assert!(below.contains("routes are unknown"), "{below}");
-        let bridge = unseen(UnknownPart::Routes, InterfaceKinship::BeyondCable);
+        let bridge = unseen(HiddenSurroundings::Routes, InterfaceKinship::BeyondCable);
         assert_eq!(refusal(bridge.clone()), None);
         let link_only = StackedInterface { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
         assert_eq!(refusal(link_only), None);

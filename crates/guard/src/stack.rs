@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 /// Kinds that are a cable with two ends: `peer` is the other one.
-const CABLES: [&str; 2] = ["veth", "netkit"];
+const CABLE_KINDS: [&str; 2] = ["veth", "netkit"];
 /// Kinds whose members do not exchange frames.
-const APART: [&str; 2] = ["vrf", "dsa"];
+const ISOLATING_KINDS: [&str; 2] = ["vrf", "dsa"];
 /// All interfaces of this kind in a namespace are one switch.
-const SWITCH: &str = "openvswitch";
+const SWITCH_KIND: &str = "openvswitch";
 /// Kinds that send by the routes of their namespace, if they are not bound to an interface.
-const TUNNELS: [&str; 17] = [
+const TUNNEL_KINDS: [&str; 17] = [
     "gre",
     "gretap",
     "erspan",
@@ -61,7 +61,7 @@ pub(crate) struct StackNamespace {
 
 /// The way by which frames get to an interface of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum StackReach {
+pub(crate) enum InterfaceReach {
     /// It shares a wire with the interface.
     Stacked,
     /// A bridge, bond or switch at the far end of a cable leads to it.
@@ -74,28 +74,28 @@ pub(crate) enum StackReach {
 type StackNode = (usize, u32);
 
 /// Everything stacked with interface `index` of the first namespace, and how it is reached.
-pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, StackReach> {
+pub(crate) fn find_stacked(all: &[StackNamespace], index: u32) -> BTreeMap<StackNode, InterfaceReach> {
     let mut found = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    let mut open = VecDeque::from([((0, index), StackReach::Stacked)]);
+    let mut open = VecDeque::from([((0, index), InterfaceReach::Stacked)]);
     while let Some((node, reach)) = open.pop_front() {
         // An interface can be reached in several ways, and they lead on differently: the far end of a cable goes only
         // to what it is plugged into. So each pair is followed once, and the closest way is the one that is reported.
         if !seen.insert((node, reach)) {
             continue;
         }
-        // `StackReach` is ordered so that the smallest is the one that the lab guard objects to most.
+        // `InterfaceReach` is ordered so that the smallest is the one that the lab guard objects to most.
         let best = found.entry(node).or_insert(reach);
         *best = reach.min(*best);
         let Some(own) = find_link(all, node) else { continue };
-        if reach == StackReach::CableEnd {
-            open.extend(find_masters(all, node, own).map(|next| (next, StackReach::BeyondCable)));
+        if reach == InterfaceReach::CableEnd {
+            open.extend(find_masters(all, node, own).map(|next| (next, InterfaceReach::BeyondCable)));
             continue;
         }
         open.extend(find_neighbours(all, node, own).into_iter().map(|next| (next, reach)));
         let far_end = own.link.peer.filter(|_| is_cable(&own.link));
         let far_end = far_end.and_then(|peer| Some((find_peer_namespace(all, node.0, &own.link)?, peer)));
-        open.extend(far_end.map(|next| (next, StackReach::CableEnd)));
+        open.extend(far_end.map(|next| (next, InterfaceReach::CableEnd)));
     }
     found
 }
@@ -109,7 +109,7 @@ fn is_kind(link: &Link, kinds: &[&str]) -> bool {
 }
 
 fn is_cable(link: &Link) -> bool {
-    is_kind(link, &CABLES)
+    is_kind(link, &CABLE_KINDS)
 }
 
 /// The namespace in which a link's `peer` is a valid number; `None` if it cannot be found from here.
@@ -121,13 +121,13 @@ fn find_peer_namespace(all: &[StackNamespace], own: usize, link: &Link) -> Optio
 }
 
 /// Returns whether an interface leads into a namespace that cannot be found from here.
-pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link) -> bool {
-    !is_kind(link, &APART) && find_peer_namespace(all, own, link).is_none()
+pub(crate) fn leads_to_unknown_namespace(all: &[StackNamespace], own: usize, link: &Link) -> bool {
+    !is_kind(link, &ISOLATING_KINDS) && find_peer_namespace(all, own, link).is_none()
 }
 
 /// The interface below this one.
 fn find_interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
-    let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
+    let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &ISOLATING_KINDS))?;
     Some((find_peer_namespace(all, own, link)?, below))
 }
 
@@ -138,7 +138,8 @@ fn find_masters<'a>(
     own: &'a StackLink,
 ) -> impl Iterator<Item = StackNode> + 'a {
     let master = own.link.master.map(|master| (namespace, master));
-    let master = master.filter(|node| find_link(all, *node).is_none_or(|of| !is_kind(&of.link, &APART)));
+    let master =
+        master.filter(|node| find_link(all, *node).is_none_or(|of| !is_kind(&of.link, &ISOLATING_KINDS)));
     master.into_iter()
 }
 
@@ -152,16 +153,16 @@ fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> 
         next.extend(above.map(|of| (other, of.link.index)));
     }
     let here = &all[namespace].links;
-    if !is_kind(&own.link, &APART) {
+    if !is_kind(&own.link, &ISOLATING_KINDS) {
         let members = here.iter().filter(|of| of.link.master == Some(node.1));
         next.extend(members.map(|of| (namespace, of.link.index)));
     }
-    if is_kind(&own.link, &[SWITCH]) {
-        let ports = here.iter().filter(|of| is_kind(&of.link, &[SWITCH]));
+    if is_kind(&own.link, &[SWITCH_KIND]) {
+        let ports = here.iter().filter(|of| is_kind(&of.link, &[SWITCH_KIND]));
         next.extend(ports.map(|of| (namespace, of.link.index)));
     }
     // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
-    if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
+    if is_kind(&own.link, &TUNNEL_KINDS) && own.link.peer.is_none() {
         let underlay = find_peer_namespace(all, namespace, &own.link);
         next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
     }

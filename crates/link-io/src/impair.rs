@@ -3,5 +3,5 @@
 mod chronicle;
 mod treated;
 
-pub use chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
+pub use chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
 pub use treated::{ImpairAccount, ImpairTreatment, ImpairWatch};

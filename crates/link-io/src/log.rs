@@ -25,9 +25,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// File name of the index.
-pub const INDEX: &str = "index.jsonl";
+pub const INDEX_FILE_NAME: &str = "index.jsonl";
 /// Prefix of the capture files' names.
-pub const NAME: &str = "log";
+pub const CAPTURE_FILE_PREFIX: &str = "log";
 
 /// Errors of a log.
 #[derive(Debug, thiserror::Error)]
@@ -43,7 +43,7 @@ pub enum Error {
     #[error("{}: {why}", path.display())]
     Damaged { path: PathBuf, why: String },
     /// The directory has no index.
-    #[error("{} is not the directory of a log: it has no {INDEX}", .0.display())]
+    #[error("{} is not the directory of a log: it has no {INDEX_FILE_NAME}", .0.display())]
     NoIndex(PathBuf),
     /// The disk has too little free space to start.
     #[error("{} has only {free} bytes free, but one file of the log needs {wanted}; free some space, or lower \
@@ -74,7 +74,7 @@ pub fn list_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
 /// Returns the number in a file name: 12 for `log-00012.pcapng` and `log-00012.pcapng.zst`.
 fn file_number(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
-    let (number, extensions) = name.strip_prefix(NAME)?.strip_prefix('-')?.split_once('.')?;
+    let (number, extensions) = name.strip_prefix(CAPTURE_FILE_PREFIX)?.strip_prefix('-')?.split_once('.')?;
     // The recorder pads numbers to five digits, so a file with fewer digits is not from a log.
     let is_ours = matches!(extensions, "pcapng" | "pcapng.zst") && number.len() >= 5;
     if is_ours { number.parse().ok() } else { None }

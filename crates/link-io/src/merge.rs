@@ -29,9 +29,9 @@ use survey::CaptureSurvey;
 
 /// Limit for the disorder of a capture. Captures of several queues are out of order by the time between two visits to a
 /// ring.
-const DISORDER_NS: u64 = 200_000_000;
+const MAX_CAPTURE_DISORDER_NS: u64 = 200_000_000;
 /// The least tolerance. Only equal packets within the tolerance can count as one packet.
-const LEAST_TOLERANCE: Nanos = Nanos::from_millis(1);
+const MIN_TOLERANCE: Nanos = Nanos::from_millis(1);
 
 /// Errors of a merge.
 #[derive(Debug, thiserror::Error)]
@@ -142,14 +142,14 @@ pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let (captures, compared) = survey_captures(options)?;
     let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
     // Four times the greatest distance in the samples, because they have only a part of the packets.
-    let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
-    let usual = usual.max(LEAST_TOLERANCE);
+    let usual = jitters.max().map_or(MIN_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
+    let usual = usual.max(MIN_TOLERANCE);
     let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
     report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
     // Created only when all captures are known to fit together.
     let mut file = MergedFile::create_partial(&options.into, &report)?;
-    let mut merging = Merging {
+    let mut merging = MergeRun {
         inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
         merger: PacketMerger::new(tolerance),
         compared,
@@ -280,7 +280,7 @@ impl<'a> MergeInlet<'a> {
     }
 }
 
-struct Merging<'a> {
+struct MergeRun<'a> {
     inlets: Vec<MergeInlet<'a>>,
     merger: PacketMerger,
     compared: Option<usize>,
@@ -290,12 +290,12 @@ struct Merging<'a> {
     early: u64,
 }
 
-impl Merging<'_> {
+impl MergeRun<'_> {
     /// Returns the next packet of the result.
     fn next_packet(&mut self) -> Result<Option<MergedPacket>, Error> {
         while let Some((next_ns, capture)) = self.find_earliest_capture() {
             // An unread capture may still bring a packet that is this much older.
-            let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS);
+            let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + MAX_CAPTURE_DISORDER_NS);
             if let Some(packet) = self.merger.take_before(settled_ns) {
                 return Ok(Some(packet));
             }

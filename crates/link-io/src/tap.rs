@@ -35,7 +35,7 @@ use crate::Error;
 use guard::TapGuard;
 use kernel::KernelTap;
 use lanes::{OwnLosses, TapLanes};
-use link_state::{LinkWatch, SeenLinks};
+use link_state::{LinkWatch, PresentInterfaces};
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::port::WorkerClock;
 use packetrig_engine::tap_losses::TapLossLog;
@@ -47,9 +47,9 @@ use record::RecordThread;
 use std::path::PathBuf;
 
 /// Bytes of a frame that copies keep by default.
-pub const WHOLE: u32 = 9600;
+pub const DEFAULT_COPY_BYTES: u32 = 9600;
 /// Interval between two publications of the accounts.
-const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
+const ACCOUNT_PUBLICATION_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// An interface that receives copies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,7 +150,7 @@ enum TapPlane {
 
 /// Result of a tap that has ended.
 #[derive(Debug)]
-pub struct TapEnd {
+pub struct EndedTapResult {
     /// Final accounts of all frames.
     pub accounts: TapAccounts,
     /// Accounting rules that the accounts break.
@@ -180,13 +180,13 @@ impl RunningTap {
     pub fn poll_once(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
         if let Some(seen) = self.watch.poll_links(&self.guard.held) {
-            if self.watch.pass_on_carrier(now, &seen, &mut self.guard.held.sides)? {
+            if self.watch.forward_link_state(now, &seen, &mut self.guard.held.sides)? {
                 self.guard.save_state(&mut self.state)?;
             }
             self.update_link_states(&seen);
         }
         // Each publication reads all counters and replaces a file, so not every poll makes one.
-        if now >= self.published + PUBLISH_EVERY {
+        if now >= self.published + ACCOUNT_PUBLICATION_INTERVAL {
             self.published = now;
             let accounts = self.read_accounts()?;
             self.guard.files.save_accounts(&accounts)?;
@@ -218,7 +218,7 @@ impl RunningTap {
         &self.gone
     }
 
-    fn update_link_states(&mut self, seen: &SeenLinks) {
+    fn update_link_states(&mut self, seen: &PresentInterfaces) {
         let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();
@@ -233,7 +233,7 @@ impl RunningTap {
 
     /// Ends the tap: it forwards no more frames, and the interfaces are as they were before. If an interface cannot be
     /// restored, returns an error, and `tap stop` can try again.
-    pub fn end_tap(mut self) -> Result<TapEnd, Error> {
+    pub fn end_tap(mut self) -> Result<EndedTapResult, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
             TapPlane::Kernel(kernel) => {
@@ -263,7 +263,7 @@ impl RunningTap {
         // The last step that can fail: by now the recording is complete, whatever happens to the interfaces.
         self.guard.restore_interfaces()?;
         let imbalances = accounts.find_imbalances();
-        Ok(TapEnd { accounts, imbalances, recorded })
+        Ok(EndedTapResult { accounts, imbalances, recorded })
     }
 
     /// Leaves the tap to the kernel. Only for a tap that can go on without a process.

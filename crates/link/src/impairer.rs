@@ -5,7 +5,7 @@
 
 use super::draw::draw_up_to;
 use super::queue::RateQueueState;
-use super::{FaultPlan, FrameFault, KeyCourse};
+use super::{FaultPlan, FrameFault, KeyFrameRules};
 use packetrig_units::{clamp_to_u32, remainder_as_usize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 /// Bytes of the Ethernet header, which damage anywhere leaves alone: the frame still goes where it was sent.
 const ETHERNET: usize = 14;
 /// Maximum number of free buffers that are kept for later frames.
-const SPARE: usize = 4096;
+const MAX_SPARE_BUFFERS: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FramePosition {
@@ -24,7 +24,7 @@ pub struct FramePosition {
 
 /// Actions applied to a frame, known as soon as it has arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameDeeds {
+pub struct FrameActions {
     pub at_ns: u64,
     /// The frame is dropped.
     pub dropped: bool,
@@ -45,7 +45,7 @@ pub struct FrameDeeds {
 /// Observer that is notified of every frame.
 pub trait FrameWitness {
     /// Called when a frame arrives, with the actions applied to it. `bytes` are the bytes that arrived.
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]);
     /// Called when the frame or a copy of it leaves.
     fn on_departure(&mut self, place: FramePosition);
 }
@@ -80,7 +80,7 @@ struct DelayedFrame {
 
 #[derive(Debug)]
 struct KeyLane {
-    course: KeyCourse,
+    course: KeyFrameRules,
     received: u64,
     held: VecDeque<ReorderedFrame>,
 }
@@ -143,7 +143,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         if self.plan.is_faultless() {
             self.witness.on_arrival(
                 place,
-                &FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..FrameDeeds::default() },
+                &FrameActions { at_ns: now_ns, due_ns: now_ns, ..FrameActions::default() },
                 frame,
             );
             self.witness.on_departure(place);
@@ -154,8 +154,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        let fate = decide_fate(&self.plan, &lane.course, place, &mut bytes);
-        let mut deeds = FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
+        let fate = decide_frame_fate(&self.plan, &lane.course, place, &mut bytes);
+        let mut deeds = FrameActions { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
         if deeds.dropped {
             self.witness.on_arrival(place, &deeds, frame);
             return self.recycle_buffer(bytes);
@@ -170,7 +170,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         &mut self,
         delay_ns: u64,
         whole: FrameInside,
-        deeds: &mut FrameDeeds,
+        deeds: &mut FrameActions,
         arrived: &[u8],
         out: &mut dyn FnMut(&[u8], u64),
     ) {
@@ -179,7 +179,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         if self.queue.is_none() {
             deeds.due_ns = self.schedule_departure(now_ns.saturating_add(delay_ns));
             self.witness.on_arrival(place, deeds, arrived);
-            return self.hold_until_due(now_ns, deeds.due_ns, whole, out);
+            return self.hold_frame_until_due(now_ns, deeds.due_ns, whole, out);
         }
         let mut is_copy = false;
         for _ in 0..whole.copies {
@@ -210,7 +210,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         due_ns
     }
 
-    fn hold_until_due(
+    fn hold_frame_until_due(
         &mut self,
         now_ns: u64,
         due_ns: u64,
@@ -221,7 +221,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             self.delay_frame(due_ns, frame);
         } else {
             self.inside += u64::from(frame.copies);
-            self.depart_or_hold(now_ns, due_ns, frame, out);
+            self.send_or_hold_frame(now_ns, due_ns, frame, out);
         }
     }
 
@@ -288,12 +288,12 @@ impl<W: FrameWitness> FrameImpairer<W> {
 
     fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
-            self.depart_or_hold(now_ns, due_ns, frame, out);
+            self.send_or_hold_frame(now_ns, due_ns, frame, out);
         }
     }
 
     /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins to wait for others.
-    fn depart_or_hold(
+    fn send_or_hold_frame(
         &mut self,
         now_ns: u64,
         due_ns: u64,
@@ -335,7 +335,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
 
 fn store_spare_buffer(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
     // A burst must not keep its memory for good.
-    if spare.len() < SPARE {
+    if spare.len() < MAX_SPARE_BUFFERS {
         spare.push(bytes);
     }
 }
@@ -356,11 +356,16 @@ fn emit_copies(
 /// Result of all rules for one frame.
 #[derive(Debug, Default)]
 struct FrameFate {
-    deeds: FrameDeeds,
+    deeds: FrameActions,
     delay_ns: u64,
 }
 
-fn decide_fate(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mut Vec<u8>) -> FrameFate {
+fn decide_frame_fate(
+    plan: &FaultPlan,
+    course: &KeyFrameRules,
+    place: FramePosition,
+    bytes: &mut Vec<u8>,
+) -> FrameFate {
     let mut fate = FrameFate::default();
     let deeds = &mut fate.deeds;
     // First, whatever the order of the rules: a dropped frame must not be counted as damaged or copied, too.
@@ -403,7 +408,7 @@ fn decide_fate(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes
     fate
 }
 
-fn flip_bits(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameDeeds) {
+fn flip_bits(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameActions) {
     bytes[at] ^= mask;
     deeds.corrupted = Some((clamp_to_u32(at), mask));
 }

@@ -25,15 +25,15 @@ mod treatment;
 mod truth;
 
 pub use edit::HeaderEdit;
-pub use impairer::{FrameDeeds, FrameImpairer, FramePosition, FrameWitness};
+pub use impairer::{FrameActions, FrameImpairer, FramePosition, FrameWitness};
 pub use plan::{
     DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameClassifier, FrameFault, GilbertElliott,
-    KeyCourse, RulePositions,
+    KeyFrameRules, RulePositions,
 };
 pub use queue::{QueueLimit, RateQueue};
-pub use spec::{BadSpec, DirectionSpec, ImpairSpecs};
+pub use spec::{DirectionSpec, ImpairSpecs, InvalidImpairmentSpec};
 pub use treatment::{DepartureLateness, FrameTreatment};
-pub use truth::{ExpectedCounts, KeyTruth, KeyTruths};
+pub use truth::{ExpectedCounts, KeyFrameTruth, KeyTruths};
 
 /// Names of the two directions of a line, as messages and the truth log write them.
-pub const DIRECTIONS: [&str; 2] = ["a->b", "b->a"];
+pub const DIRECTION_NAMES: [&str; 2] = ["a->b", "b->a"];

@@ -229,7 +229,7 @@ impl FaultPlan {
     }
 
     /// Returns a state that says, for each frame with this key that arrives on `port`, from the first one on, which rules apply to it.
-    pub fn course_of_key(&self, port: usize, key: u32) -> KeyCourse {
+    pub fn course_of_key(&self, port: usize, key: u32) -> KeyFrameRules {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
             // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
@@ -237,7 +237,7 @@ impl FaultPlan {
             let seed = keyed_mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
             RuleTurn { index, seed, memory: 0, takes: false }
         });
-        KeyCourse { rules: rules.collect(), position: 0 }
+        KeyFrameRules { rules: rules.collect(), position: 0 }
     }
 }
 
@@ -252,12 +252,12 @@ struct RuleTurn {
 
 /// Frames of one key on one port, one after another, and the rules that take each.
 #[derive(Clone, Debug)]
-pub struct KeyCourse {
+pub struct KeyFrameRules {
     rules: Vec<RuleTurn>,
     position: u64,
 }
 
-impl KeyCourse {
+impl KeyFrameRules {
     /// Goes on to the next frame and returns its faults, in the order of the rules. `plan` must be the plan that the course was made from.
     pub fn next_faults<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
         self.step_to_next(plan);

@@ -25,7 +25,7 @@ pub struct RateQueue {
 
 /// Time at which the line becomes free: whole nanoseconds, and a remainder in fractions of 1 / (bits per second) ns.
 #[derive(Clone, Copy, Debug, Default)]
-struct LineFree {
+struct RateQueueFreeTime {
     at_ns: u64,
     part: u128,
 }
@@ -38,12 +38,12 @@ pub(super) struct RateQueueState {
     inside: VecDeque<(u64, u64)>,
     bytes: u64,
     /// Time at which the last one has left.
-    free: LineFree,
+    free: RateQueueFreeTime,
 }
 
 impl RateQueueState {
     pub(super) fn new(queue: RateQueue) -> Self {
-        Self { queue, inside: VecDeque::new(), bytes: 0, free: LineFree::default() }
+        Self { queue, inside: VecDeque::new(), bytes: 0, free: RateQueueFreeTime::default() }
     }
 
     /// Returns the departure time of a frame that comes now and has this many bytes without FCS; `None` if the queue is full.
@@ -66,12 +66,13 @@ impl RateQueueState {
         // A rate of zero is not allowed; here it must not become a division by zero.
         let rate = u128::from(self.queue.rate.bits_per_second().max(1));
         // A line that was idle starts afresh, without the remainder of earlier frames.
-        let start = if now_ns > self.free.at_ns { LineFree { at_ns: now_ns, part: 0 } } else { self.free };
+        let start =
+            if now_ns > self.free.at_ns { RateQueueFreeTime { at_ns: now_ns, part: 0 } } else { self.free };
         // The remainder is carried to the next frame. Rounding each frame to a whole nanosecond would add up: at 10
         // Gbit/s a short frame takes some 50 ns, and half a nanosecond of it is a percent of the rate.
         let parts = start.part + u128::from(bytes) * 8 * SECOND;
         let left = start.at_ns.saturating_add(clamp_to_u64(parts / rate));
-        self.free = LineFree { at_ns: left, part: parts % rate };
+        self.free = RateQueueFreeTime { at_ns: left, part: parts % rate };
         self.inside.push_back((left, bytes));
         self.bytes += bytes;
         Some(left)

@@ -3,8 +3,8 @@
 //! It decides nothing about frames. A spec becomes a [`FaultPlan`], or an error that names the mistake and the valid keys.
 
 use super::{
-    DIRECTIONS, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott, QueueLimit,
-    RateQueue, RulePositions,
+    DIRECTION_NAMES, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott,
+    QueueLimit, RateQueue, RulePositions,
 };
 use packetrig_plan::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use packetrig_units::{BitRate, Blame, Nanos};
@@ -12,21 +12,21 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Default for the number of frames that one held back waits for.
-const BEHIND: u32 = 3;
+const DEFAULT_REORDER_FRAMES: u32 = 3;
 /// Default size of the queue before a limited rate, in frames.
-const ROOM: u64 = 1000;
+const DEFAULT_QUEUE_FRAMES: u64 = 1000;
 /// A frame held back waits no longer than this for later ones.
-const LONGEST_HOLD: Nanos = Nanos::from_millis(200);
-const GILBERT: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]";
-const KNOWN: &str =
+const MAX_REORDER_HOLD: Nanos = Nanos::from_millis(200);
+const GILBERT_SYNTAX: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]";
+const KNOWN_IMPAIRMENTS: &str =
     "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
 
 /// Error in the text of a spec. User's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("impairment {0}")]
-pub struct BadSpec(String);
+pub struct InvalidImpairmentSpec(String);
 
-impl BadSpec {
+impl InvalidImpairmentSpec {
     pub const fn blame(&self) -> Blame {
         Blame::Usage
     }
@@ -68,7 +68,7 @@ impl DirectionSpec {
         let corrupt = self
             .corrupt_at
             .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
-        let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
+        let hold = FrameFault::HoldBack { frames: self.reorder_by.unwrap_or(DEFAULT_REORDER_FRAMES) };
         // The order of the rules is fixed, so that each rule draws the same random numbers with or without the others.
         let rules = [
             self.loss.clone().map(|select| (select, FrameFault::Drop)),
@@ -85,23 +85,25 @@ impl DirectionSpec {
             None => FaultRule::new(RulePositions::At([].into()), FrameFault::Drop),
         });
         let rules = rules.collect();
-        let room = self.queue.unwrap_or(QueueLimit::Frames(ROOM));
+        let room = self.queue.unwrap_or(QueueLimit::Frames(DEFAULT_QUEUE_FRAMES));
         FaultPlan {
             seed,
             rules: if any { rules } else { Vec::new() },
             queue: self.rate.map(|rate| RateQueue { rate, room }),
             in_order: !self.overtake,
             // The last frames of a series have no later ones to wait for.
-            held_at_most: Some(LONGEST_HOLD),
+            held_at_most: Some(MAX_REORDER_HOLD),
             ..FaultPlan::without_faults()
         }
     }
 
-    fn with_value(mut self, key: &str, value: &str) -> Result<Self, BadSpec> {
+    fn with_value(mut self, key: &str, value: &str) -> Result<Self, InvalidImpairmentSpec> {
         match self.set_value(key, value) {
             Ok(true) => Ok(self),
-            Ok(false) => Err(BadSpec(format!("`{key}` is unknown; use one of {KNOWN}"))),
-            Err(why) => Err(BadSpec(format!("`{key}={value}`: {why}"))),
+            Ok(false) => {
+                Err(InvalidImpairmentSpec(format!("`{key}` is unknown; use one of {KNOWN_IMPAIRMENTS}")))
+            }
+            Err(why) => Err(InvalidImpairmentSpec(format!("`{key}={value}`: {why}"))),
         }
     }
 
@@ -125,15 +127,17 @@ impl DirectionSpec {
     }
 
     /// Adds one `key=value` or a bare `overtake`.
-    fn with_item(self, item: &str) -> Result<Self, BadSpec> {
+    fn with_item(self, item: &str) -> Result<Self, InvalidImpairmentSpec> {
         match item.split_once('=') {
             Some((key, value)) => self.with_value(key.trim(), value.trim()),
             None if item == "overtake" => self.with_value("overtake", "yes"),
-            None => Err(BadSpec(format!("`{item}` has no value; write it like delay=10ms or loss=1%"))),
+            None => Err(InvalidImpairmentSpec(format!(
+                "`{item}` has no value; write it like delay=10ms or loss=1%"
+            ))),
         }
     }
 
-    fn check_combination(self) -> Result<Self, BadSpec> {
+    fn check_combination(self) -> Result<Self, InvalidImpairmentSpec> {
         let pairs = [
             ("jitter", self.jitter.is_some(), "delay", self.delay.is_some()),
             ("overtake", self.overtake, "jitter", self.jitter.is_some()),
@@ -142,24 +146,28 @@ impl DirectionSpec {
             ("queue", self.queue.is_some(), "rate", self.rate.is_some()),
         ];
         match pairs.iter().find(|(_, is_given, _, has_base)| *is_given && !has_base) {
-            Some((what, _, needs, _)) => Err(BadSpec(format!("`{what}` has no effect without `{needs}`"))),
+            Some((what, _, needs, _)) => {
+                Err(InvalidImpairmentSpec(format!("`{what}` has no effect without `{needs}`")))
+            }
             None => Ok(self),
         }
     }
 
     /// Reads a direction like [`Self::from_node`]; an error names the key.
-    fn from_entry(key: &str, node: &DocumentNode<'_>) -> Result<Self, BadSpec> {
-        Self::from_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
+    fn from_entry(key: &str, node: &DocumentNode<'_>) -> Result<Self, InvalidImpairmentSpec> {
+        Self::from_node(node).map_err(|error| InvalidImpairmentSpec(format!("of `{key}`: {}", error.0)))
     }
 
-    fn from_node(node: &DocumentNode<'_>) -> Result<Self, BadSpec> {
+    fn from_node(node: &DocumentNode<'_>) -> Result<Self, InvalidImpairmentSpec> {
         match &node.value {
             DocumentValue::Scalar(text) => text.parse(),
             DocumentValue::Object(entries) => {
                 let mut spec = Self::default();
                 for DocumentMember { name: key, node, .. } in entries {
                     let DocumentValue::Scalar(value) = &node.value else {
-                        return Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%")));
+                        return Err(InvalidImpairmentSpec(format!(
+                            "`{key}` must be a single value, such as 10ms or 1%"
+                        )));
                     };
                     spec = spec.with_value(key, value)?;
                 }
@@ -167,7 +175,7 @@ impl DirectionSpec {
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
-                Err(BadSpec("of a direction must be a text or a mapping, not a list".into()))
+                Err(InvalidImpairmentSpec("of a direction must be a text or a mapping, not a list".into()))
             }
         }
     }
@@ -196,9 +204,9 @@ impl fmt::Display for DirectionSpec {
 }
 
 impl FromStr for DirectionSpec {
-    type Err = BadSpec;
+    type Err = InvalidImpairmentSpec;
 
-    fn from_str(text: &str) -> Result<Self, BadSpec> {
+    fn from_str(text: &str) -> Result<Self, InvalidImpairmentSpec> {
         let mut items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         items.try_fold(Self::default(), Self::with_item)?.check_combination()
     }
@@ -209,7 +217,7 @@ impl FromStr for DirectionSpec {
 pub struct ImpairSpecs {
     /// The seed, if the document names one.
     pub seed: Option<u64>,
-    /// Specs in the order of [`DIRECTIONS`].
+    /// Specs in the order of [`DIRECTION_NAMES`].
     pub ways: [DirectionSpec; 2],
 }
 
@@ -220,23 +228,29 @@ impl ImpairSpecs {
     }
 
     /// Reads a document: `seed`, `both`, `a->b` and `b->a`, each direction as a mapping or as a text.
-    pub fn parse_document(text: &str) -> Result<Self, BadSpec> {
+    pub fn parse_document(text: &str) -> Result<Self, InvalidImpairmentSpec> {
         let node = document::parse_document(text)
-            .map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;
+            .map_err(|problem| InvalidImpairmentSpec(format!("document: {}", problem.message)))?;
         let DocumentValue::Object(entries) = node.value else {
-            return Err(BadSpec("document must be a mapping with both, a->b or b->a".into()));
+            return Err(InvalidImpairmentSpec("document must be a mapping with both, a->b or b->a".into()));
         };
         let mut specs = Self::default();
         for DocumentMember { name: key, node, .. } in &entries {
             match (&**key, &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => {
-                    specs.seed = Some(parse_number(value).map_err(BadSpec)?);
+                    specs.seed = Some(parse_number(value).map_err(InvalidImpairmentSpec)?);
                 }
                 ("both", _) => specs.ways = Self::same_both_ways(&DirectionSpec::from_entry(key, node)?).ways,
-                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = DirectionSpec::from_entry(key, node)?,
-                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = DirectionSpec::from_entry(key, node)?,
+                (key, _) if key == DIRECTION_NAMES[0] => {
+                    specs.ways[0] = DirectionSpec::from_entry(key, node)?
+                }
+                (key, _) if key == DIRECTION_NAMES[1] => {
+                    specs.ways[1] = DirectionSpec::from_entry(key, node)?
+                }
                 (key, _) => {
-                    return Err(BadSpec(format!("key `{key}` is unknown; use seed, both, a->b or b->a")));
+                    return Err(InvalidImpairmentSpec(format!(
+                        "key `{key}` is unknown; use seed, both, a->b or b->a"
+                    )));
                 }
             }
         }
@@ -381,13 +395,13 @@ fn format_positions(select: &RulePositions) -> String {
 fn parse_gilbert(text: &str) -> Result<RulePositions, String> {
     let parts = text.split('/').map(parse_percent).collect::<Result<Vec<_>, _>>()?;
     let [into_bad, out_of_bad, ref rest @ ..] = parts[..] else {
-        return Err(GILBERT.into());
+        return Err(GILBERT_SYNTAX.into());
     };
     let model = match rest {
         [] => GilbertElliott { into_bad, out_of_bad, in_bad: 1_000_000, in_good: 0 },
         [in_bad] => GilbertElliott { into_bad, out_of_bad, in_bad: *in_bad, in_good: 0 },
         [in_bad, in_good] => GilbertElliott { into_bad, out_of_bad, in_bad: *in_bad, in_good: *in_good },
-        _ => return Err(GILBERT.into()),
+        _ => return Err(GILBERT_SYNTAX.into()),
     };
     Ok(RulePositions::GilbertElliott(model))
 }

@@ -1,11 +1,11 @@
 //! Record of what the device did, frame for frame, and the plain arithmetic that derives the counts of a correct receiver.
 
-use super::{FrameDeeds, FramePosition, FrameWitness};
+use super::{FrameActions, FramePosition, FrameWitness};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Fate of the frames of one key that arrived on one port. Positions count from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyTruth {
+pub struct KeyFrameTruth {
     pub received: u64,
     /// Positions of the frames that left on each other port, in the order they left, copies included.
     pub departures: Vec<u64>,
@@ -48,10 +48,10 @@ pub struct ExpectedCounts {
 
 /// Truth about the frames of each key, kept whole in memory. It is meant for tests, which have few frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyTruths(pub BTreeMap<u32, KeyTruth>);
+pub struct KeyTruths(pub BTreeMap<u32, KeyFrameTruth>);
 
 impl FrameWitness for KeyTruths {
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, _: &[u8]) {
         let FramePosition { key, position } = place;
         let truth = self.0.entry(key).or_default();
         truth.received += 1;
@@ -80,7 +80,7 @@ impl FrameWitness for KeyTruths {
     }
 }
 
-impl KeyTruth {
+impl KeyFrameTruth {
     /// Derives the counts that a receiver must find. Written plainly, because it judges cleverer code.
     pub fn expected_counts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
@@ -142,7 +142,8 @@ mod tests {
     use super::*;
 
     fn truth(received: u64, departures: &[u64]) -> ExpectedCounts {
-        KeyTruth { received, departures: departures.to_vec(), ..KeyTruth::default() }.expected_counts()
+        KeyFrameTruth { received, departures: departures.to_vec(), ..KeyFrameTruth::default() }
+            .expected_counts()
     }
 
     #[test]

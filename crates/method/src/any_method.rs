@@ -11,7 +11,7 @@ use crate::rfc2544::{Rfc2544, Rfc2544Options, Rfc2544Result};
 use crate::search_options::{
     BisectOptions, MlrsearchOptions, MlrsearchResult, judge_bisection, judge_mlrsearch,
 };
-use crate::{Load, MethodJudgement, TestMethod, TrialOrder, TrialResult, TrialWaits};
+use crate::{Load, MethodJudgement, TestMethod, TrialRequest, TrialResult, TrialWaits};
 use serde::{Deserialize, Serialize};
 
 /// The version of [`MethodReport`] and of all that it holds.
@@ -116,7 +116,7 @@ impl MethodOptions {
     }
 
     /// Returns the waits before and after a trial. The caller that makes the trial must observe them.
-    pub fn trial_waits(&self, order: &TrialOrder) -> TrialWaits {
+    pub fn trial_waits(&self, order: &TrialRequest) -> TrialWaits {
         match self {
             Self::Rfc2544(options) => options.trial_waits(order),
             Self::Convergence(options) => options.waits,
@@ -179,16 +179,16 @@ pub(crate) fn find_first_problem(checks: &[(bool, &'static str, &'static str)]) 
 
 impl StartedMethod {
     /// Returns the result so far.
-    pub fn result_so_far(&self) -> MethodResult {
+    pub fn current_result(&self) -> MethodResult {
         match self {
-            Self::Rfc2544(method) => MethodResult::Rfc2544(method.result_so_far().clone()),
-            Self::Convergence(method) => MethodResult::Convergence(method.result_so_far()),
-            Self::Compare(method) => MethodResult::Compare(method.result_so_far()),
-            Self::LossShare(method) => MethodResult::LossShare(method.result_so_far()),
+            Self::Rfc2544(method) => MethodResult::Rfc2544(method.current_result().clone()),
+            Self::Convergence(method) => MethodResult::Convergence(method.current_result()),
+            Self::Compare(method) => MethodResult::Compare(method.current_result()),
+            Self::LossShare(method) => MethodResult::LossShare(method.current_result()),
             Self::Mlrsearch { search, .. } => {
-                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results_so_far() })
+                MethodResult::Mlrsearch(MlrsearchResult { goals: search.current_results() })
             }
-            Self::Bisect { search, .. } => MethodResult::Bisect(search.result_so_far()),
+            Self::Bisect { search, .. } => MethodResult::Bisect(search.current_result()),
         }
     }
 
@@ -209,8 +209,8 @@ impl StartedMethod {
         MethodReport {
             schema_version: SCHEMA_VERSION,
             options: options.clone(),
-            is_complete: self.next_order().is_none(),
-            result: self.result_so_far(),
+            is_complete: self.next_trial_request().is_none(),
+            result: self.current_result(),
             // The method does not know the rig's senders; the caller adds them with `with_senders`.
             judgement: self.judge_result(),
             senders: Vec::new(),
@@ -230,8 +230,8 @@ impl StartedMethod {
 }
 
 impl TestMethod for StartedMethod {
-    fn next_order(&self) -> Option<TrialOrder> {
-        self.as_test_method().next_order()
+    fn next_trial_request(&self) -> Option<TrialRequest> {
+        self.as_test_method().next_trial_request()
     }
 
     fn on_result(&mut self, result: &TrialResult) {

@@ -133,13 +133,13 @@ pub struct Bisection<V> {
 }
 
 /// Margin above the load that the rig has sent, which a search still tries: an overloaded sender may send less than it can.
-const HEADROOM: f64 = 1.1;
+const LOAD_HEADROOM_FACTOR: f64 = 1.1;
 
 impl Bisection<f64> {
     /// Takes the result of a trial at a load. If the rig could send only a part of that load, the search stays below the
     /// load that the rig could send, and its resolution becomes finer in proportion.
     pub fn on_load_result(&mut self, result: &TrialResult) {
-        let ceiling = result.rig_ceiling();
+        let ceiling = result.highest_load_of_rig();
         self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
         if let Some(ceiling) = ceiling {
             self.lower_ceiling(ceiling);
@@ -148,7 +148,7 @@ impl Bisection<f64> {
 
     /// Keeps the search below the load that the rig has sent, with a margin.
     pub(crate) fn lower_ceiling(&mut self, sent: Load) {
-        let ceiling = sent.frames_per_second() * HEADROOM;
+        let ceiling = sent.frames_per_second() * LOAD_HEADROOM_FACTOR;
         let known = self.ceiling.unwrap_or(self.options.max);
         if ceiling < known {
             // The resolution was chosen for the range up to `known`. Unchanged, it would be too coarse
@@ -159,14 +159,14 @@ impl Bisection<f64> {
     }
 
     /// Returns the highest useful load and the useful resolution of the search.
-    pub(crate) fn search_reach(&self) -> SearchReach {
-        SearchReach { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
+    pub(crate) fn search_reach(&self) -> LoadSearchRange {
+        LoadSearchRange { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
     }
 }
 
 /// Range and resolution of the loads that a search may try.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SearchReach {
+pub(crate) struct LoadSearchRange {
     pub top: f64,
     pub resolution: f64,
 }

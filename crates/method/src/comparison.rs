@@ -6,7 +6,7 @@
 //! narrow for the ten or twenty pairs of a usual comparison.
 
 use crate::any_method::{OptionProblem, find_first_problem};
-use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult, TrialWaits};
+use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult, TrialWaits};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub use result::{
 };
 
 /// Minimum number of pairs for a finding. With fewer, a single outlier would decide.
-pub const LEAST_PAIRS: u32 = 5;
+pub const MIN_COMPARISON_PAIRS: u32 = 5;
 
 /// Options of the method `compare`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ impl ComparisonOptions {
             (self.loads.iter().any(is_empty), "loads", "must have rates and times above 0"),
             (self.pairs == 0, "pairs", "must be at least 1"),
             (
-                !self.maximum_worsening.is_empty() && self.pairs < LEAST_PAIRS,
+                !self.maximum_worsening.is_empty() && self.pairs < MIN_COMPARISON_PAIRS,
                 "pairs",
                 "must be at least 5 where a limit (--max-worse) is to decide: fewer pairs decide nothing",
             ),
@@ -102,24 +102,24 @@ impl Comparison {
     }
 
     /// Returns the result so far.
-    pub fn result_so_far(&self) -> ComparisonResult {
+    pub fn current_result(&self) -> ComparisonResult {
         result::summarise_comparison(self)
     }
 }
 
 impl TestMethod for Comparison {
-    fn next_order(&self) -> Option<TrialOrder> {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         let place = self.locate_trial(self.trials.len())?;
         let load = self.options.loads[place.load];
         let length = TrialLength::Time(load.trial_ns);
         let purpose = TrialPurpose::Repetition;
         let order =
-            TrialOrder::with_constant_load(purpose, load.frame_size_bytes, load.frames_per_second, length);
-        Some(TrialOrder { device: place.device, ..order })
+            TrialRequest::with_constant_load(purpose, load.frame_size_bytes, load.frames_per_second, length);
+        Some(TrialRequest { device: place.device, ..order })
     }
 
     fn on_result(&mut self, result: &TrialResult) {
-        if self.next_order().is_some() {
+        if self.next_trial_request().is_some() {
             self.trials.push(TrialMeasures::from_result(result));
         }
     }

@@ -16,10 +16,10 @@ impl ConfidenceInterval {
 }
 
 /// The quantile 0.975 of the normal distribution.
-const NORMAL: f64 = 1.959_963_984_540_054;
+const NORMAL_QUANTILE: f64 = 1.959_963_984_540_054;
 
 /// The quantiles 0.975 of Student's t with 1 to 30 degrees of freedom.
-const STUDENT: [f64; 30] = [
+const STUDENT_QUANTILES: [f64; 30] = [
     12.706_205, 4.302_653, 3.182_446, 2.776_445, 2.570_582, 2.446_912, 2.364_624, 2.306_004, 2.262_157,
     2.228_139, 2.200_985, 2.178_813, 2.160_369, 2.144_787, 2.131_450, 2.119_905, 2.109_816, 2.100_922,
     2.093_024, 2.085_963, 2.079_614, 2.073_873, 2.068_658, 2.063_899, 2.059_539, 2.055_529, 2.051_831,
@@ -29,11 +29,11 @@ const STUDENT: [f64; 30] = [
 /// The quantile 0.975 of Student's t: a table, and beyond it the expansion in powers of `1 / degrees`.
 fn student_quantile(degrees: u32) -> f64 {
     // The table begins with one degree of freedom.
-    if let Some(quantile) = STUDENT.get(degrees.saturating_sub(1) as usize) {
+    if let Some(quantile) = STUDENT_QUANTILES.get(degrees.saturating_sub(1) as usize) {
         return *quantile;
     }
     let n = f64::from(degrees);
-    let z = NORMAL;
+    let z = NORMAL_QUANTILE;
     // The first terms of the expansion in Abramowitz and Stegun, 26.7.5. The table ends at 30 degrees,
     // because the expansion is good enough only for many of them.
     let first = (z.powi(3) + z) / 4.0;
@@ -84,13 +84,13 @@ pub fn wilson_interval(part: u32, whole: u32) -> Option<ConfidenceInterval> {
         return None;
     }
     let n = f64::from(whole);
-    let square = NORMAL.powi(2);
+    let square = NORMAL_QUANTILE.powi(2);
     let share = f64::from(part) / n;
     // Wilson's centre is nearer to one half than the share itself. So the interval does not shrink to
     // a point when no trial, or every trial, had the event.
     let middle = (share + square / (2.0 * n)) / (1.0 + square / n);
     let root = (share * (1.0 - share) / n + square / (4.0 * n * n)).sqrt();
-    let half = NORMAL * root / (1.0 + square / n);
+    let half = NORMAL_QUANTILE * root / (1.0 + square / n);
     // Rounding must not change the interval's ends 0 and 1, which are exact.
     let low = if part == 0 { 0.0 } else { middle - half };
     let high = if part >= whole { 1.0 } else { middle + half };

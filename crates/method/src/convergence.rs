@@ -9,11 +9,11 @@
 
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::rounding::time_of_frames;
-use crate::session::REPEATS;
-use crate::trial::EVENT_MAY_BE_LATE;
+use crate::session::MAX_TRIAL_REPEATS;
+use crate::trial::LATE_EVENT_REASON;
 use crate::{
-    Load, SampleStatistics, StreamTrial, TestMethod, TimeRange, TrialEvent, TrialLength, TrialOrder,
-    TrialPurpose, TrialResult, TrialWaits,
+    Load, SampleStatistics, StreamTrial, TestMethod, TimeRange, TrialEvent, TrialLength, TrialPurpose,
+    TrialRequest, TrialResult, TrialWaits,
 };
 use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use serde::{Deserialize, Serialize};
@@ -132,7 +132,7 @@ impl Convergence {
     }
 
     /// Returns the result so far.
-    pub fn result_so_far(&self) -> ConvergenceResult {
+    pub fn current_result(&self) -> ConvergenceResult {
         let streams = summarise_streams(&self.trials);
         let unaffected = streams.iter().filter(|stream| stream.affected_trials == 0);
         ConvergenceResult {
@@ -167,25 +167,25 @@ impl ConvergenceTrial {
 }
 
 impl TestMethod for Convergence {
-    fn next_order(&self) -> Option<TrialOrder> {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         let options = &self.options;
         let length = TrialLength::Time(options.trial_ns);
         let purpose = TrialPurpose::Convergence;
-        let order = TrialOrder::with_constant_load(
+        let order = TrialRequest::with_constant_load(
             purpose,
             options.frame_size_bytes,
             options.frames_per_second,
             length,
         );
-        let order = TrialOrder { event: Some(TrialEvent { at: options.event_at_ns }), ..order };
+        let order = TrialRequest { event: Some(TrialEvent { at: options.event_at_ns }), ..order };
         (self.trials.len() < options.repetitions as usize).then_some(order)
     }
 
     fn on_result(&mut self, result: &TrialResult) {
-        let Some(order) = self.next_order() else { return };
+        let Some(order) = self.next_trial_request() else { return };
         let trial = evaluate_trial(result, order.load, self.options.trial_ns);
         // The number of repeats is limited, so that the method ends even if the rig is always this uncertain.
-        if self.leaves_limit_open(&trial) && self.repeated < REPEATS {
+        if self.leaves_limit_open(&trial) && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
             return;
         }
@@ -207,7 +207,7 @@ fn evaluate_trial(result: &TrialResult, load: Load, sending: Nanos) -> Convergen
         // This arm comes first: without the event there is no convergence to measure, whatever the rig did.
         (_, None) => (ConvergenceOutcome::EventDidNotHappen, Some("the event did not happen".to_owned())),
         _ if result.may_have_missed_event(sending) => {
-            (ConvergenceOutcome::EventDidNotHappen, Some(EVENT_MAY_BE_LATE.to_owned()))
+            (ConvergenceOutcome::EventDidNotHappen, Some(LATE_EVENT_REASON.to_owned()))
         }
         // A trial without loss counts although this machine reports a fault: a fault of ours may add losses, but hides none.
         (Some(fault), _) if !result.is_without_loss() => (ConvergenceOutcome::RigFault, Some(fault.clone())),

@@ -3,9 +3,9 @@
 //! The number of trials of a search depends on the device. Devices that never lose frames, that lose them at every load, and
 //! some in between bound the number from both sides. A device with stalls may still need more trials than any of them.
 
-use crate::session::REPEATS;
+use crate::session::MAX_TRIAL_REPEATS;
 use crate::sim::SimulatedDevice;
-use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialOrder};
+use crate::{MethodOptions, MethodOptionsError, StartedMethod, TestMethod, TrialRequest};
 use packetrig_units::Nanos;
 
 /// Maximum number of trials of a rehearsal. A real test with more trials would take weeks.
@@ -13,7 +13,7 @@ const MAX_TRIALS: usize = 100_000;
 
 /// Limits of the simulated devices, as shares of the highest load that the method orders. That load is of the smallest
 /// frames. The least shares are devices that carry no size at the line rate, not even jumbo frames.
-const LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
+const ASSUMED_DEVICE_LIMITS: [f64; 8] = [2.0, 0.999, 0.809, 0.5, 0.1, 0.03, 0.005, 0.0];
 
 /// Trials and time of a rehearsed method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl RehearsedCost {
     }
 
     /// Computes the cost of these orders.
-    pub fn from_orders(options: &MethodOptions, orders: &[TrialOrder]) -> Self {
+    pub fn from_orders(options: &MethodOptions, orders: &[TrialRequest]) -> Self {
         let mut cost = Self { trials: u32::try_from(orders.len()).unwrap_or(u32::MAX), ..Self::default() };
         for order in orders {
             cost.sending += order.sending_time();
@@ -55,17 +55,17 @@ pub struct CostRange {
 }
 
 /// The most time that a busy rig needs between two trials.
-const BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
+const MAX_PAUSE_BETWEEN_TRIALS: Nanos = Nanos::from_secs(1);
 
 impl CostRange {
     /// Returns the range if the rig can sustain no trial at the first try, with the time that it needs between trials.
     #[must_use]
     pub fn with_repeats(self) -> Self {
-        // The session makes a trial once and repeats it up to `REPEATS` times.
-        let times = u64::from(REPEATS) + 1;
+        // The session makes a trial once and repeats it up to `MAX_TRIAL_REPEATS` times.
+        let times = u64::from(MAX_TRIAL_REPEATS) + 1;
         let often = |time: Nanos| Nanos::new(time.as_u64().saturating_mul(times));
-        let trials = self.most.trials.saturating_mul(REPEATS + 1);
-        let between = Nanos::new(BETWEEN_TRIALS.as_u64().saturating_mul(u64::from(trials)));
+        let trials = self.most.trials.saturating_mul(MAX_TRIAL_REPEATS + 1);
+        let between = Nanos::new(MAX_PAUSE_BETWEEN_TRIALS.as_u64().saturating_mul(u64::from(trials)));
         let most = RehearsedCost {
             trials,
             sending: often(self.most.sending),
@@ -78,12 +78,12 @@ impl CostRange {
 
 impl MethodOptions {
     /// Returns the trials that the method orders for this device: the plan of a dry run.
-    pub fn rehearse_trials(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+    pub fn rehearse_trials(&self, device: &SimulatedDevice) -> Result<Vec<TrialRequest>, MethodOptionsError> {
         Ok(rehearse_method(self.start_method()?, device.clone()))
     }
 
     /// Returns the trials with a device that never loses a frame: each search tries its highest load.
-    pub fn rehearse_longest(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+    pub fn rehearse_longest(&self) -> Result<Vec<TrialRequest>, MethodOptionsError> {
         self.rehearse_trials(&simulate_device(f64::INFINITY))
     }
 
@@ -103,7 +103,7 @@ impl MethodOptions {
     pub fn remaining_cost(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         // The highest load comes from a new method, because a started one may now order only lower loads.
         let highest = self.highest_load()?;
-        let costs = LIMITS.map(|share| {
+        let costs = ASSUMED_DEVICE_LIMITS.map(|share| {
             // The rehearsal uses a copy, so that the running method does not change.
             let orders = rehearse_method(method.clone(), simulate_device(highest * share));
             RehearsedCost::from_orders(self, &orders)
@@ -136,9 +136,9 @@ impl MethodOptions {
 }
 
 /// Returns the trials that a method still orders.
-fn rehearse_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+fn rehearse_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialRequest> {
     let mut orders = Vec::new();
-    while let Some(order) = method.next_order().filter(|_| orders.len() < MAX_TRIALS) {
+    while let Some(order) = method.next_trial_request().filter(|_| orders.len() < MAX_TRIALS) {
         method.on_result(&device.perform_trial(&order));
         orders.push(order);
     }
@@ -197,7 +197,7 @@ mod tests {
         let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
         let (mut method, mut device) = (options.start_method().unwrap(), options.typical_device().unwrap());
         let mut done = 0;
-        while let Some(order) = method.next_order() {
+        while let Some(order) = method.next_trial_request() {
             let to_go = options.remaining_cost(&method).unwrap();
             let total = u32::try_from(options.rehearse_trials(&device).unwrap().len()).unwrap();
             assert!(
@@ -258,7 +258,7 @@ mod tests {
         let mut method = options.start_method().unwrap();
         let most = options.remaining_cost(&method).unwrap().most.trials;
         let (mut device, mut trials) = (device, 0);
-        while let Some(order) = method.next_order() {
+        while let Some(order) = method.next_trial_request() {
             method.on_result(&device.perform_trial(&order));
             trials += 1;
         }

@@ -11,8 +11,8 @@ use crate::rfc2544::{
 use crate::{BoundCause, Load, MethodResult, SampleStatistics};
 use packetrig_stats::figure::{BetterDirection, ReportFigure};
 
-const RATE: &str = "frames/s";
-const TIME: &str = "ns";
+const RATE_UNIT: &str = "frames/s";
+const TIME_UNIT: &str = "ns";
 
 impl MethodResult {
     /// Returns the figures of this result.
@@ -38,7 +38,7 @@ fn build_reset_figure(reset: &ResetTime) -> ReportFigure {
     let [least, most] = [reset.least_outage_ns, reset.outage_ns].map(|time| time.as_u64() as f64);
     // An outage without an end lasted at least this long, so its value is unknown.
     let value = Some(most).filter(|_| reset.is_back);
-    lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME)
+    lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME_UNIT)
         .with_uncertainty(value.map(|most| most - least))
 }
 
@@ -47,7 +47,7 @@ fn list_size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     let throughput = size.throughput.as_ref().map(|bounds| build_throughput_figure(bounds, subject.clone()));
     let latency = size.latency.as_ref().and_then(|part| part.measured_value()).map(|latency| {
         let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
-        lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME)
+        lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME_UNIT)
             .with_uncertainty(bound)
     });
     // The first point of the curve is at the maximum load.
@@ -74,7 +74,7 @@ fn build_maximum_loss_figure(point: &FrameLossPoint, subject: String) -> ReportF
 fn build_recovery_figure(recovery: &RecoveryBenchmark, subject: String) -> ReportFigure {
     // A trial without recovery has only a least time, so the mean has no upper bound.
     let value = mean_value(recovery.recovery_ns).filter(|_| recovery.all_recovered());
-    lower_is_better("recovery", subject, value, TIME)
+    lower_is_better("recovery", subject, value, TIME_UNIT)
 }
 
 fn build_throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
@@ -102,7 +102,7 @@ fn build_bounds_figure(
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
     // The true value is between the two bounds, so it may be this much above the value.
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
-    higher_is_better(name, subject, value, RATE).with_uncertainty(doubt)
+    higher_is_better(name, subject, value, RATE_UNIT).with_uncertainty(doubt)
 }
 
 fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
@@ -117,7 +117,7 @@ fn list_goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
-    let conditional = higher_is_better("conditional-throughput", subject, known, RATE);
+    let conditional = higher_is_better("conditional-throughput", subject, known, RATE_UNIT);
     vec![with_value_if(result.is_reached, bound), with_value_if(result.is_reached, conditional)]
 }
 
@@ -135,7 +135,7 @@ fn build_bisection_figure(result: &BisectionResult) -> ReportFigure {
 fn list_convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
     let spread = result.convergence_ns.map(|times| times.standard_deviation);
     vec![
-        lower_is_better("convergence", String::new(), mean_value(result.convergence_ns), TIME)
+        lower_is_better("convergence", String::new(), mean_value(result.convergence_ns), TIME_UNIT)
             .with_uncertainty(spread),
     ]
 }
@@ -170,7 +170,7 @@ fn list_loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
     // If the lowest rate lost frames, the device carries no rate without loss, and 0 is a value.
     let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
     let known = Some(highest).filter(|_| result.is_highest_lossless_known());
-    figures.push(higher_is_better("highest-rate-without-loss", String::new(), known, RATE));
+    figures.push(higher_is_better("highest-rate-without-loss", String::new(), known, RATE_UNIT));
     figures
 }
 

@@ -3,7 +3,7 @@
 //! A method that was interrupted, by Ctrl-C or a crash, resumes from its replayed journal. A partial last line is ignored;
 //! an unreadable line in the middle is an error.
 
-use crate::{TrialOrder, TrialResult};
+use crate::{TrialRequest, TrialResult};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// A trial in the journal.
@@ -13,7 +13,7 @@ pub struct JournalEntry {
     pub number: u32,
     /// Start time, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
-    pub order: TrialOrder,
+    pub order: TrialRequest,
     pub result: TrialResult,
 }
 
@@ -72,7 +72,7 @@ mod tests {
     use packetrig_units::Nanos;
 
     fn entry(number: u32) -> JournalEntry {
-        let order = TrialOrder::with_constant_load(
+        let order = TrialRequest::with_constant_load(
             TrialPurpose::Search,
             None,
             Load::new(1000.5),

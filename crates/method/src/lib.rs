@@ -41,8 +41,8 @@ pub use sample_statistics::SampleStatistics;
 pub use search_options::{BisectOptions, MlrsearchOptions, MlrsearchResult};
 pub use session::{MethodSession, SessionError};
 pub use trial::{
-    LoadStep, LostFrames, StreamTrial, TimeRange, TrialEvent, TrialLatency, TrialLength, TrialOrder,
-    TrialPurpose, TrialResult,
+    LoadStep, LostFrames, StreamTrial, TimeRange, TrialEvent, TrialLatency, TrialLength, TrialPurpose,
+    TrialRequest, TrialResult,
 };
 pub use verdict::{JudgedCriterion, MethodJudgement, MethodVerdict};
 pub use waits::TrialWaits;
@@ -53,9 +53,9 @@ use serde::{Deserialize, Serialize};
 pub trait TestMethod {
     /// Returns the trial to make next, or `None` if the method is over. Calling it again without [`on_result`](Self::on_result)
     /// returns the same order.
-    fn next_order(&self) -> Option<TrialOrder>;
+    fn next_trial_request(&self) -> Option<TrialRequest>;
 
-    /// Takes the result of the trial that [`next_order`](Self::next_order) returned.
+    /// Takes the result of the trial that [`next_trial_request`](Self::next_trial_request) returned.
     fn on_result(&mut self, result: &TrialResult);
 
     /// Describes the result so far in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.

@@ -6,8 +6,8 @@
 use crate::any_method::{OptionProblem, find_first_problem};
 use crate::confidence::{ConfidenceInterval, wilson_interval};
 use crate::{
-    JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialLength, TrialOrder, TrialPurpose,
-    TrialResult, TrialWaits,
+    JudgedCriterion, Load, MethodJudgement, MethodVerdict, TestMethod, TrialLength, TrialPurpose,
+    TrialRequest, TrialResult, TrialWaits,
 };
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ impl LossShareOptions {
         find_first_problem(&[
             (rates.is_empty(), "rates_frames_per_second", "must name at least one rate"),
             (rates.contains(&Load::ZERO), "rates_frames_per_second", "must be above 0"),
-            (has_repeated(rates), "rates_frames_per_second", "must name each rate once"),
+            (has_repeated_loads(rates), "rates_frames_per_second", "must name each rate once"),
             (self.frames_per_run == 0, "frames_per_run", "must be at least 1"),
             (self.runs_per_rate == 0, "runs_per_rate", "must be at least 1"),
         ])
@@ -43,7 +43,7 @@ impl LossShareOptions {
 }
 
 /// Returns whether a rate is named twice: the runs of both would count for the first one.
-fn has_repeated(rates: &[Load]) -> bool {
+fn has_repeated_loads(rates: &[Load]) -> bool {
     rates.iter().enumerate().any(|(at, rate)| rates[..at].contains(rate))
 }
 
@@ -133,7 +133,7 @@ impl LossShare {
     }
 
     /// Returns the result so far.
-    pub fn result_so_far(&self) -> LossShareResult {
+    pub fn current_result(&self) -> LossShareResult {
         LossShareResult {
             frames_per_run: self.options.frames_per_run,
             runs_per_rate: self.options.runs_per_rate,
@@ -210,10 +210,10 @@ impl LossShare {
 }
 
 impl TestMethod for LossShare {
-    fn next_order(&self) -> Option<TrialOrder> {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         let rate = self.rates[self.next_rate()?].frames_per_second;
         let length = TrialLength::Frames(self.options.frames_per_run);
-        Some(TrialOrder::with_constant_load(
+        Some(TrialRequest::with_constant_load(
             TrialPurpose::Repetition,
             self.options.frame_size_bytes,
             rate,

@@ -3,7 +3,7 @@
 //! The tests run one after the other, each with all sizes. Tests at the throughput use the result of the throughput search.
 //! If the rig kept the search from going higher, they use the highest load that was carried, and their results are marked.
 
-use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 use std::collections::VecDeque;
 
@@ -50,11 +50,11 @@ struct PlannedPart {
 #[derive(Clone, Debug)]
 struct BenchmarkPart {
     size: usize,
-    work: PartWork,
+    work: SizeTestProgress,
 }
 
 #[derive(Clone, Debug)]
-enum PartWork {
+enum SizeTestProgress {
     Throughput(throughput::ThroughputSearch),
     Latency(latency::LatencyTrials),
     FrameLoss(frame_loss::FrameLossTrials),
@@ -69,13 +69,13 @@ impl Rfc2544 {
             options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
         let result = Rfc2544Result { shortfalls: options.find_shortfalls(), sizes, reset: None };
         let mut method = Self { queue: plan_parts(&options), part: None, result, options };
-        // Parts without trials are skipped at once, so that `next_order` always returns a real trial.
+        // Parts without trials are skipped at once, so that `next_trial_request` always returns a real trial.
         method.start_next_part();
         method
     }
 
     /// Returns the result so far.
-    pub const fn result_so_far(&self) -> &Rfc2544Result {
+    pub const fn current_result(&self) -> &Rfc2544Result {
         &self.result
     }
 
@@ -87,7 +87,7 @@ impl Rfc2544 {
             if let Some(work) = work {
                 // Stored before the first trial, so that a part without trials has a result, too.
                 work.store_outcome(&mut self.result, planned.size);
-                if work.next_order().is_some() {
+                if work.next_trial_request().is_some() {
                     self.part = Some(BenchmarkPart { size: planned.size, work });
                     return;
                 }
@@ -96,32 +96,32 @@ impl Rfc2544 {
     }
 
     /// Starts a part. `None` if the test has no trials with this size; the reason is then in the result.
-    fn start_work(&mut self, planned: PlannedPart) -> Option<PartWork> {
+    fn start_work(&mut self, planned: PlannedPart) -> Option<SizeTestProgress> {
         let row = &mut self.result.sizes[planned.size];
         let options = &self.options;
         match planned.test {
             Rfc2544Test::Throughput => {
-                Some(PartWork::Throughput(throughput::ThroughputSearch::new(options, row)))
+                Some(SizeTestProgress::Throughput(throughput::ThroughputSearch::new(options, row)))
             }
             Rfc2544Test::FrameLoss => {
-                Some(PartWork::FrameLoss(frame_loss::FrameLossTrials::new(options, row)))
+                Some(SizeTestProgress::FrameLoss(frame_loss::FrameLossTrials::new(options, row)))
             }
             Rfc2544Test::Latency => {
                 let trials =
                     row.throughput_basis().map(|basis| latency::LatencyTrials::new(options, row, basis));
-                store_skip_reason(trials, &mut row.latency).map(PartWork::Latency)
+                store_skip_reason(trials, &mut row.latency).map(SizeTestProgress::Latency)
             }
             Rfc2544Test::BackToBack => {
                 let searches = back_to_back::BurstSearches::start_searches(options, row);
-                store_skip_reason(searches, &mut row.back_to_back).map(PartWork::BackToBack)
+                store_skip_reason(searches, &mut row.back_to_back).map(SizeTestProgress::BackToBack)
             }
             Rfc2544Test::Recovery => {
                 let trials = recovery::RecoveryTrials::start_trials(options, row);
-                store_skip_reason(trials, &mut row.recovery).map(PartWork::Recovery)
+                store_skip_reason(trials, &mut row.recovery).map(SizeTestProgress::Recovery)
             }
             Rfc2544Test::Reset => {
                 let trial = row.throughput_basis().map(|basis| reset::ResetTrial::new(options, row, basis));
-                store_skip_reason(trial, &mut self.result.reset).map(PartWork::Reset)
+                store_skip_reason(trial, &mut self.result.reset).map(SizeTestProgress::Reset)
             }
         }
     }
@@ -129,16 +129,21 @@ impl Rfc2544 {
 
 /// Reason why a part has no trials.
 #[derive(Clone, Debug)]
-enum SkippedPart {
+enum SkippedSizeReason {
     NotApplicable(String),
     NotMeasured(String),
 }
 
-fn store_skip_reason<P, T>(part: Result<P, SkippedPart>, outcome: &mut Option<PartOutcome<T>>) -> Option<P> {
+fn store_skip_reason<P, T>(
+    part: Result<P, SkippedSizeReason>,
+    outcome: &mut Option<PartOutcome<T>>,
+) -> Option<P> {
     match part {
         Ok(part) => return Some(part),
-        Err(SkippedPart::NotApplicable(reason)) => *outcome = Some(PartOutcome::NotApplicable { reason }),
-        Err(SkippedPart::NotMeasured(reason)) => *outcome = Some(PartOutcome::NotMeasured { reason }),
+        Err(SkippedSizeReason::NotApplicable(reason)) => {
+            *outcome = Some(PartOutcome::NotApplicable { reason })
+        }
+        Err(SkippedSizeReason::NotMeasured(reason)) => *outcome = Some(PartOutcome::NotMeasured { reason }),
     }
     None
 }
@@ -159,8 +164,8 @@ fn plan_parts(options: &Rfc2544Options) -> VecDeque<PlannedPart> {
 }
 
 impl TestMethod for Rfc2544 {
-    fn next_order(&self) -> Option<TrialOrder> {
-        self.part.as_ref()?.work.next_order()
+    fn next_trial_request(&self) -> Option<TrialRequest> {
+        self.part.as_ref()?.work.next_trial_request()
     }
 
     fn on_result(&mut self, result: &TrialResult) {
@@ -168,7 +173,7 @@ impl TestMethod for Rfc2544 {
         part.work.on_result(result);
         // After every trial, so that a benchmark that is interrupted still has the result so far.
         part.work.store_outcome(&mut self.result, part.size);
-        if part.work.next_order().is_none() {
+        if part.work.next_trial_request().is_none() {
             self.start_next_part();
         }
     }
@@ -187,15 +192,15 @@ impl TestMethod for Rfc2544 {
     }
 }
 
-impl PartWork {
-    fn next_order(&self) -> Option<TrialOrder> {
+impl SizeTestProgress {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         match self {
-            Self::Throughput(work) => work.next_order(),
-            Self::Latency(work) => work.next_order(),
-            Self::FrameLoss(work) => work.next_order(),
-            Self::BackToBack(work) => work.next_order(),
-            Self::Recovery(work) => work.next_order(),
-            Self::Reset(work) => work.next_order(),
+            Self::Throughput(work) => work.next_trial_request(),
+            Self::Latency(work) => work.next_trial_request(),
+            Self::FrameLoss(work) => work.next_trial_request(),
+            Self::BackToBack(work) => work.next_trial_request(),
+            Self::Recovery(work) => work.next_trial_request(),
+            Self::Reset(work) => work.next_trial_request(),
         }
     }
 
@@ -219,7 +224,7 @@ impl PartWork {
             Self::FrameLoss(work) => row.frame_loss = Some(work.to_curve()),
             Self::BackToBack(work) => row.back_to_back = Some(PartOutcome::Measured(work.to_benchmark())),
             Self::Recovery(work) => row.recovery = Some(PartOutcome::Measured(work.to_benchmark())),
-            Self::Reset(work) => result.reset = Some(work.outcome_so_far()),
+            Self::Reset(work) => result.reset = Some(work.current_outcome()),
         }
     }
 
@@ -250,20 +255,20 @@ impl SizeBenchmark {
     }
 
     /// Returns the load for tests at the throughput.
-    fn throughput_basis(&self) -> Result<ThroughputBasis, SkippedPart> {
+    fn throughput_basis(&self) -> Result<ThroughputBasis, SkippedSizeReason> {
         let throughput = self.throughput.as_ref();
         // A bound of the rig is a load that can be sent, but it is not the throughput. Results at it are marked.
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
             Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
-            None => Err(SkippedPart::NotMeasured(
+            None => Err(SkippedSizeReason::NotMeasured(
                 "no load was carried without loss, so there is no throughput".to_owned(),
             )),
         }
     }
 }
 
-fn build_timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialOrder {
-    TrialOrder::with_constant_load(purpose, Some(size), load, TrialLength::Time(time))
+fn build_timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialRequest {
+    TrialRequest::with_constant_load(purpose, Some(size), load, TrialLength::Time(time))
 }
 
 /// Returns why the trial says nothing about the device; `None` if it is valid.

@@ -48,7 +48,7 @@ struct SearchedLoad {
 }
 
 pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> MethodJudgement {
-    let goals = method.results_so_far().into_iter().map(|goal| SearchedLoad {
+    let goals = method.current_results().into_iter().map(|goal| SearchedLoad {
         name: goal.goal.to_string(),
         // The goal may allow loss at the lower bound; this is the part that the device forwards.
         carried: goal.conditional_throughput,
@@ -60,13 +60,13 @@ pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> Method
 }
 
 pub(crate) fn judge_bisection(method: &BisectionMethod, least: Option<Load>) -> MethodJudgement {
-    let result = method.result_so_far();
+    let result = method.current_result();
     let load = SearchedLoad {
         name: "throughput".to_owned(),
         carried: result.lower_bound,
         failed: result.upper_bound,
         cause: result.cause,
-        is_over: method.next_order().is_none(),
+        is_over: method.next_trial_request().is_none(),
     };
     judge_loads(&[load], least)
 }

@@ -1,9 +1,9 @@
 //! A running method: numbers its trials, compares them with its journal, and repeats trials that the rig could not sustain.
 
-use crate::{TestMethod, TrialOrder, TrialResult};
+use crate::{TestMethod, TrialRequest, TrialResult};
 
 /// Number of repeats of a trial that the rig could not sustain, before the method receives its result.
-pub(crate) const REPEATS: u32 = 2;
+pub(crate) const MAX_TRIAL_REPEATS: u32 = 2;
 
 /// A method and its progress.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub enum SessionError {
         "trial {number} of the journal does not fit this test: it is {found:?}, and the test needs {expected:?}; the journal belongs to another \
          test or is damaged"
     )]
-    OtherOrder { number: u32, expected: Box<TrialOrder>, found: Box<TrialOrder> },
+    OtherOrder { number: u32, expected: Box<TrialRequest>, found: Box<TrialRequest> },
     #[error(
         "the journal has trial {number} after the end of the method; it belongs to another test or is damaged"
     )]
@@ -35,8 +35,8 @@ impl<M: TestMethod> MethodSession<M> {
     }
 
     /// Returns the trial to make next; `None` if the method is over.
-    pub fn next_order(&self) -> Option<TrialOrder> {
-        self.method.next_order()
+    pub fn next_trial_request(&self) -> Option<TrialRequest> {
+        self.method.next_trial_request()
     }
 
     /// Takes the result of that trial.
@@ -45,8 +45,8 @@ impl<M: TestMethod> MethodSession<M> {
         self.trials += 1;
         // A trial without loss is a fact, even if the rig reports a fault. An order far beyond the rig fails again, however
         // often it is repeated.
-        let may_be_held = !result.is_without_loss() && result.rig_ceiling().is_none();
-        if result.rig_fault.is_some() && may_be_held && self.repeated < REPEATS {
+        let may_be_held = !result.is_without_loss() && result.highest_load_of_rig().is_none();
+        if result.rig_fault.is_some() && may_be_held && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
             return;
         }
@@ -55,9 +55,9 @@ impl<M: TestMethod> MethodSession<M> {
     }
 
     /// Takes a trial of a journal. It must be the one that the method orders now.
-    pub fn replay_trial(&mut self, order: &TrialOrder, result: &TrialResult) -> Result<(), SessionError> {
+    pub fn replay_trial(&mut self, order: &TrialRequest, result: &TrialResult) -> Result<(), SessionError> {
         let number = self.trials + 1;
-        match self.next_order() {
+        match self.next_trial_request() {
             None => Err(SessionError::BeyondEnd { number }),
             // The loads are equal to the last bit only if the same method made them from the same results.
             Some(expected) if expected == *order => {

@@ -6,7 +6,7 @@
 //! greatest `B` below `(b + 1) / (1 - m / L)`.
 
 use crate::rounding::{nearest_nanos, whole_part};
-use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialOrder, TrialResult};
+use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialRequest, TrialResult};
 use packetrig_units::Nanos;
 
 /// A device that forwards up to `limit` frames per second from a buffer, and loses frames now and then; and the rig around
@@ -58,7 +58,7 @@ impl SimulatedDevice {
     }
 
     /// Sends the ordered load through the device, in virtual time.
-    pub fn perform_trial(&mut self, order: &TrialOrder) -> TrialResult {
+    pub fn perform_trial(&mut self, order: &TrialRequest) -> TrialResult {
         let sending = order.sending_time();
         self.elapsed += sending;
         let first = self.send_first_load(order);
@@ -89,7 +89,7 @@ impl SimulatedDevice {
         }
     }
 
-    fn send_first_load(&mut self, order: &TrialOrder) -> SentLoad {
+    fn send_first_load(&mut self, order: &TrialRequest) -> SentLoad {
         let time = order.sending_time().saturating_sub(order.then.map_or(Nanos::ZERO, |step| step.time));
         let seconds = time.as_secs_f64();
         let intended_rate = order.load.frames_per_second();

@@ -4,8 +4,8 @@
 
 use crate::journal::JournalEntry;
 use crate::{
-    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost, TrialLength, TrialOrder,
-    TrialPurpose,
+    Load, MethodJudgement, MethodOptions, MethodReport, MethodResult, RehearsedCost, TrialLength,
+    TrialPurpose, TrialRequest,
 };
 use packetrig_units::{FrameSize, Nanos};
 use std::fmt;
@@ -138,7 +138,7 @@ pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
 }
 
 /// Lists the trials of a dry run: equal ones that follow each other are one row.
-pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTable {
+pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialRequest]) -> ResultTable {
     let mut table = ResultTable::new(
         "plan",
         "Planned trials",
@@ -157,7 +157,7 @@ pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTa
         let order = &equal[0];
         table.push_row(vec![
             equal.len().to_string(),
-            purpose_word(order.purpose).to_owned(),
+            trial_purpose_name(order.purpose).to_owned(),
             order.device.to_string(),
             format_optional_cell(order.size, format_size_cell),
             format_rate_cell(order.load),
@@ -196,7 +196,7 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
     };
     vec![
         entry.number.to_string(),
-        purpose_word(order.purpose).to_owned(),
+        trial_purpose_name(order.purpose).to_owned(),
         order.device.to_string(),
         format_optional_cell(order.size, format_size_cell),
         format_rate_cell(order.load),
@@ -210,7 +210,7 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
     ]
 }
 
-const fn purpose_word(purpose: TrialPurpose) -> &'static str {
+const fn trial_purpose_name(purpose: TrialPurpose) -> &'static str {
     match purpose {
         TrialPurpose::Search => "search",
         TrialPurpose::Latency => "latency",

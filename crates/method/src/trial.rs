@@ -7,7 +7,7 @@ use std::fmt;
 
 /// A trial to make.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TrialOrder {
+pub struct TrialRequest {
     pub purpose: TrialPurpose,
     /// Size of all frames, FCS included; `None` for the sizes of the plan.
     pub size: Option<FrameSize>,
@@ -24,7 +24,7 @@ pub struct TrialOrder {
     pub device: u8,
 }
 
-impl TrialOrder {
+impl TrialRequest {
     /// Orders a trial with one constant load on the only device.
     pub const fn with_constant_load(
         purpose: TrialPurpose,
@@ -156,7 +156,7 @@ pub struct TrialResult {
     pub sending: Nanos,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latency: Option<TrialLatency>,
-    /// Rows of the streams of the plan, in its order. With a second load (`TrialOrder::then`), a row per stream at the first load,
+    /// Rows of the streams of the plan, in its order. With a second load (`TrialRequest::then`), a row per stream at the first load,
     /// then as many at the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamTrial>,
@@ -179,7 +179,7 @@ pub struct TrialResult {
 }
 
 /// Reason why a trial in which nothing was lost says nothing about its event.
-pub(crate) const EVENT_MAY_BE_LATE: &str = "nothing was lost, and the command of the event ended after the last frame: the event may have come too late";
+pub(crate) const LATE_EVENT_REASON: &str = "nothing was lost, and the command of the event ended after the last frame: the event may have come too late";
 
 impl TrialResult {
     /// Returns whether the event may have come after all frames: nothing was lost, and its command ended after the sending time.
@@ -204,7 +204,7 @@ impl TrialResult {
 
     /// The load that the rig sent, if the order was so far beyond the rig that repeating the trial is of no use: less than
     /// half of the frames left.
-    pub fn rig_ceiling(&self) -> Option<Load> {
+    pub fn highest_load_of_rig(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
         // Without a sent frame there is no load to search below.
         let is_far_beyond =

@@ -13,12 +13,12 @@ use admission::KeptNode;
 pub use admission::{EnrolledNode, NodeAdmission, NodeKeys};
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{JoinSecret, SecretAllowance};
+pub(crate) use server_accounts::{ACCOUNT_REMOVAL_SUBJECT, ACCOUNT_REMOVAL_USER, SERVER_FACTS_SUBJECT};
 pub use server_accounts::{AccountClaims, ServerAccounts};
-pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SERVER_FACTS, SYSTEM_USER};
 
 use crate::broker::ServerSecurity;
 use crate::connection::FleetCredentials;
-use crate::seal::{MAC_KEY, SealKeys};
+use crate::seal::{MAC_KEY_BYTES, SealKeys};
 use crate::{subject, user_key};
 use files::AuthorityFiles;
 use packetrig_fleet::labels::TooManyLabels;
@@ -48,7 +48,7 @@ pub enum Error {
     #[error("cannot make a certificate: {0}")]
     Certificate(String),
     /// The text is not a valid node name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::NAME_RULE)]
     Name(String),
     /// The name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
@@ -96,14 +96,14 @@ pub struct FleetAuthority {
 }
 
 /// Days for which a certificate of a node, of the server or of the controller is valid.
-const VALID_DAYS: u64 = 90;
+const CERTIFICATE_VALID_DAYS: u64 = 90;
 /// Days for which the certificate of the authority is valid.
-const AUTHORITY_DAYS: u64 = 20 * 365;
+const AUTHORITY_VALID_DAYS: u64 = 20 * 365;
 /// Maximum number of seconds by which a node's clock may be behind.
-const SLACK: u64 = 24 * 3600;
+const MAX_CLOCK_LAG_S: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
 /// Two changes of the directory that are this far apart have different modification times on every file system.
-const SETTLED: Duration = Duration::from_secs(2);
+const MODIFICATION_TIME_RESOLUTION: Duration = Duration::from_secs(2);
 
 /// Serialises changes of the directory, in this process and in others.
 struct DirectoryLock<'a> {
@@ -149,20 +149,20 @@ pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
 }
 
-const AUTHORITY: &str = "authority";
-const CONTROLLER: &str = "controller";
-const SERVER: &str = "server";
-const SIGNING: &str = "signing.key";
+const AUTHORITY_FILE_STEM: &str = "authority";
+const CONTROLLER_FILE_STEM: &str = "controller";
+const SERVER_FILE_STEM: &str = "server";
+const SIGNING_KEY_FILE: &str = "signing.key";
 /// The secret of the server's accounts.
-const ACCOUNTS: &str = "accounts.key";
+const ACCOUNTS_KEY_FILE: &str = "accounts.key";
 /// Time at which the controller's certificate is renewed, in seconds since 1970.
-const CONTROLLER_DUE: &str = "controller.due";
+const CONTROLLER_RENEWAL_FILE: &str = "controller.due";
 
 impl FleetAuthority {
     /// Opens the authority in `directory`, or creates it there.
     pub fn open_or_create(directory: &Path) -> Result<Self, Error> {
         let authority = Self { files: AuthorityFiles::open_directory(directory)?, lock: Mutex::default() };
-        if !authority.files.has_file(SIGNING) || !authority.files.has_file(ACCOUNTS) {
+        if !authority.files.has_file(SIGNING_KEY_FILE) || !authority.files.has_file(ACCOUNTS_KEY_FILE) {
             authority.create_missing()?;
         }
         Ok(authority)
@@ -172,11 +172,11 @@ impl FleetAuthority {
     fn create_missing(&self) -> Result<(), Error> {
         // Checked again under the lock: another process may have created the keys meanwhile.
         let _lock = self.lock_directory()?;
-        if !self.files.has_file(SIGNING) {
+        if !self.files.has_file(SIGNING_KEY_FILE) {
             self.create_keys()?;
         }
-        if !self.files.has_file(ACCOUNTS) {
-            self.files.write_file(ACCOUNTS, &to_hex(&random_bytes::<32>()?))?;
+        if !self.files.has_file(ACCOUNTS_KEY_FILE) {
+            self.files.write_file(ACCOUNTS_KEY_FILE, &to_hex(&random_bytes::<32>()?))?;
         }
         Ok(())
     }
@@ -184,15 +184,15 @@ impl FleetAuthority {
     /// The signing key is written last: with it the authority is complete.
     fn create_keys(&self) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate_error)?;
-        let parameters = with_validity(unix_seconds(), AUTHORITY_DAYS, authority_parameters());
+        let parameters = with_validity(unix_seconds(), AUTHORITY_VALID_DAYS, authority_parameters());
         let own = parameters.self_signed(&key).map_err(certificate_error)?;
-        self.files.write_file(&format!("{AUTHORITY}.key"), &key.serialize_pem())?;
-        self.files.write_file(&format!("{AUTHORITY}.pem"), &own.pem())?;
+        self.files.write_file(&format!("{AUTHORITY_FILE_STEM}.key"), &key.serialize_pem())?;
+        self.files.write_file(&format!("{AUTHORITY_FILE_STEM}.pem"), &own.pem())?;
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let signing =
             signing.map_err(|_| Error::Certificate("the signing key cannot be generated".to_owned()))?;
         // Last: `open_or_create` takes this file as the sign that the authority is complete.
-        self.files.write_file(SIGNING, &to_hex(signing.as_ref()))
+        self.files.write_file(SIGNING_KEY_FILE, &to_hex(signing.as_ref()))
     }
 
     fn lock_directory(&self) -> Result<DirectoryLock<'_>, Error> {
@@ -201,8 +201,9 @@ impl FleetAuthority {
     }
 
     fn load_issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
-        let key = self.files.read_file(&format!("{AUTHORITY}.key"))?;
-        let key = KeyPair::from_pem(&key).map_err(|_| Error::Damaged(format!("{AUTHORITY}.key")))?;
+        let key = self.files.read_file(&format!("{AUTHORITY_FILE_STEM}.key"))?;
+        let key =
+            KeyPair::from_pem(&key).map_err(|_| Error::Damaged(format!("{AUTHORITY_FILE_STEM}.key")))?;
         Ok(Issuer::new(authority_parameters(), key))
     }
 
@@ -214,7 +215,7 @@ impl FleetAuthority {
         parameters: CertificateParams,
         now: u64,
     ) -> Result<(), Error> {
-        let parameters = with_validity(now, VALID_DAYS, with_common_name(name, parameters));
+        let parameters = with_validity(now, CERTIFICATE_VALID_DAYS, with_common_name(name, parameters));
         let issued = parameters.signed_by(key, &self.load_issuer()?).map_err(certificate_error)?;
         // A crash between these two writes is repaired at the next call: the controller's due time is written after
         // both, and the server's certificate is issued at every start.
@@ -224,7 +225,7 @@ impl FleetAuthority {
 
     /// Certificate of the authority, PEM.
     pub fn certificate_pem(&self) -> Result<String, Error> {
-        self.files.read_file(&format!("{AUTHORITY}.pem"))
+        self.files.read_file(&format!("{AUTHORITY_FILE_STEM}.pem"))
     }
 
     /// Issues a new server certificate for these addresses and names, for [`crate::broker::BrokerSetup`] and enrolment.
@@ -238,24 +239,24 @@ impl FleetAuthority {
         let mut parameters = CertificateParams::new(names).map_err(certificate_error)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue_and_store_certificate(
-            SERVER,
+            SERVER_FILE_STEM,
             &KeyPair::generate().map_err(certificate_error)?,
             parameters,
             now,
         )?;
         drop(lock);
         Ok(ServerSecurity {
-            certificate: self.files.path(&format!("{SERVER}.pem")),
-            key: self.files.path(&format!("{SERVER}.key")),
-            authority: self.files.path(&format!("{AUTHORITY}.pem")),
+            certificate: self.files.path(&format!("{SERVER_FILE_STEM}.pem")),
+            key: self.files.path(&format!("{SERVER_FILE_STEM}.key")),
+            authority: self.files.path(&format!("{AUTHORITY_FILE_STEM}.pem")),
             accounts: self.server_accounts()?,
         })
     }
 
     /// Reads the stored secret, from which the accounts of the message server are derived.
     fn server_accounts(&self) -> Result<ServerAccounts, Error> {
-        let secret = from_hex(self.files.read_file(ACCOUNTS)?.trim());
-        Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
+        let secret = from_hex(self.files.read_file(ACCOUNTS_KEY_FILE)?.trim());
+        Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS_KEY_FILE.to_owned()))?))
     }
 
     /// Credentials of the system user, which removes accounts of nodes and asks when the server read its configuration.
@@ -274,11 +275,11 @@ impl FleetAuthority {
     pub fn controller_credentials_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
         let lock = self.lock_directory()?;
         self.renew_controller_certificate_if_due(now)?;
-        let key = self.files.read_file(&format!("{CONTROLLER}.key"))?;
+        let key = self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.key"))?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
             authority: self.certificate_pem()?,
-            certificate: self.files.read_file(&format!("{CONTROLLER}.pem"))?,
+            certificate: self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.pem"))?,
             user: Some(self.server_accounts()?.controller_user_claims(&derive_public_user_key(&key)?)?),
             key,
         };
@@ -289,25 +290,30 @@ impl FleetAuthority {
     }
 
     fn signing_key(&self) -> Result<Vec<u8>, Error> {
-        from_hex(self.files.read_file(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
+        from_hex(self.files.read_file(SIGNING_KEY_FILE)?.trim())
+            .ok_or_else(|| Error::Damaged(SIGNING_KEY_FILE.to_owned()))
     }
 
     /// Renews the controller's certificate if it is due. The caller holds the lock.
     fn renew_controller_certificate_if_due(&self, now: u64) -> Result<(), Error> {
         // A time that cannot be read makes the certificate due, which costs only a renewal.
-        let due =
-            self.files.read_file(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let due = self
+            .files
+            .read_file(CONTROLLER_RENEWAL_FILE)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0);
         if now < due {
             return Ok(());
         }
         // The key stays the same at a renewal, because the key of the controller's user is derived from it.
-        let kept = self.files.read_file(&format!("{CONTROLLER}.key")).ok();
+        let kept = self.files.read_file(&format!("{CONTROLLER_FILE_STEM}.key")).ok();
         let key = match kept.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
             Some(key) => key,
             None => KeyPair::generate().map_err(certificate_error)?,
         };
-        self.issue_and_store_certificate(CONTROLLER, &key, CertificateParams::default(), now)?;
-        self.files.write_file(CONTROLLER_DUE, &renewal_due(now).to_string())
+        self.issue_and_store_certificate(CONTROLLER_FILE_STEM, &key, CertificateParams::default(), now)?;
+        self.files.write_file(CONTROLLER_RENEWAL_FILE, &renewal_due(now).to_string())
     }
 
     /// Names of the admitted nodes, in order.
@@ -327,7 +333,7 @@ impl FleetAuthority {
     pub fn unambiguous_change_time(&self) -> Option<SystemTime> {
         let changed = self.files.modified_at()?;
         // A modification time in the future comes from a clock that was set back since then, so it proves nothing.
-        changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
+        changed.elapsed().ok().filter(|age| *age > MODIFICATION_TIME_RESOLUTION).and(Some(changed))
     }
 
     /// One admitted node; `None` if it is not in the fleet.
@@ -341,14 +347,14 @@ impl FleetAuthority {
 }
 
 fn derive_public_user_key(private_key: &str) -> Result<String, Error> {
-    let key =
-        user_key::derive_user_key(private_key).map_err(|_| Error::Damaged(format!("{CONTROLLER}.key")))?;
+    let key = user_key::derive_user_key(private_key)
+        .map_err(|_| Error::Damaged(format!("{CONTROLLER_FILE_STEM}.key")))?;
     Ok(key.public_key())
 }
 
 /// The grant key of a node, read anew each time, so that nodes can join while the controller runs. `None` if the node
 /// is not in the fleet.
-fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
+fn read_grant_key(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> {
     match KeptNode::read_record(files, node) {
         Ok(found) => {
             found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
@@ -368,14 +374,14 @@ fn unix_seconds() -> u64 {
 /// Due time of the renewal of a certificate that was issued at `issued`, in seconds since 1970: after two
 /// thirds of its lifetime.
 pub(crate) const fn renewal_due(issued: u64) -> u64 {
-    issued + VALID_DAYS * DAY / 3 * 2
+    issued + CERTIFICATE_VALID_DAYS * DAY / 3 * 2
 }
 
 /// Makes the certificate valid for `days`, from a little before `now`.
 fn with_validity(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    // A node whose clock is behind by less than `SLACK` must not see a certificate from the future.
-    parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(SLACK));
+    // A node whose clock is behind by less than `MAX_CLOCK_LAG_S` must not see a certificate from the future.
+    parameters.not_before = epoch + Duration::from_secs(now.saturating_sub(MAX_CLOCK_LAG_S));
     parameters.not_after = epoch + Duration::from_secs(now + days * DAY);
     parameters
 }

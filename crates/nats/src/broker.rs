@@ -16,7 +16,7 @@ mod walls;
 pub use configuration::{ServerSecurity, configuration};
 pub use health::{BrokerHealth, HealthWatch};
 pub use isolation::{ServerIsolation, ServerUser};
-pub use program::{INSTALL, MAJOR, OLDEST, find_program};
+pub use program::{INSTALL_COMMAND, MIN_NATS_SERVER_VERSION, NATS_SERVER_MAJOR_VERSION, find_program};
 
 use crate::authority::AdmittedNode;
 use crate::connection::FleetCredentials;
@@ -31,12 +31,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Words in the server's error message for a port that another program uses.
-const PORT_TAKEN: &str = "address already in use";
+const PORT_TAKEN_TEXT: &str = "address already in use";
 /// Number of times the server is asked whether it has read its configuration, and the pause between them.
-const RELOAD_LOOKS: u32 = 100;
-const RELOAD_LOOK: Duration = Duration::from_millis(100);
+const MAX_RELOAD_CHECKS: u32 = 100;
+const RELOAD_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of ports that are tried if any will do.
-const PORT_CHOICES: u32 = 5;
+const MAX_PORT_ATTEMPTS: u32 = 5;
 
 /// Reasons why the message server cannot be started or used.
 #[derive(Debug, thiserror::Error)]
@@ -45,14 +45,14 @@ pub enum Error {
     /// The program is not installed.
     #[error(
         "nats-server is not installed: it is neither in PATH nor in packetrig/bin of $XDG_DATA_HOME or ~/.local/share; install it \
-         with `{INSTALL}`, or name it with --server"
+         with `{INSTALL_COMMAND}`, or name it with --server"
     )]
     Missing,
     /// The program is too old or too new.
-    #[error("{program} is nats-server {found}, but {OLDEST} or newer (below {}) is needed; install it with `{INSTALL}`", MAJOR + 1)]
+    #[error("{program} is nats-server {found}, but {MIN_NATS_SERVER_VERSION} or newer (below {}) is needed; install it with `{INSTALL_COMMAND}`", NATS_SERVER_MAJOR_VERSION + 1)]
     Version { program: String, found: String },
     /// The text is not a valid node name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]
     Name(String),
     /// A file or the process failed.
     #[error("{what}: {source}")]
@@ -115,10 +115,10 @@ impl MessageServer {
             return Self::start_at(&isolation, setup);
         }
         // The last attempt is made below, so that its error is returned whatever it is.
-        for _ in 1..PORT_CHOICES {
+        for _ in 1..MAX_PORT_ATTEMPTS {
             match Self::start_at(&isolation, with_free_port(&setup)?) {
                 // Another program has taken the port since it was found free.
-                Err(Error::NotReady(why)) if why.contains(PORT_TAKEN) => {}
+                Err(Error::NotReady(why)) if why.contains(PORT_TAKEN_TEXT) => {}
                 started => return started,
             }
         }
@@ -168,7 +168,7 @@ impl MessageServer {
     }
 
     /// Returns the failures of the server since the last call.
-    pub fn take_troubles(&self) -> Vec<String> {
+    pub fn take_problems(&self) -> Vec<String> {
         std::mem::take(&mut lock_notes(&self.notes).troubles)
     }
 
@@ -209,13 +209,13 @@ impl MessageServer {
         self.orders.send(KeeperOrder::Reload(done)).map_err(|_| keeper_ended_error())?;
         is_done.recv().map_err(|_| keeper_ended_error())??;
         let mut answer = Ok(String::new());
-        for _ in 0..RELOAD_LOOKS {
+        for _ in 0..MAX_RELOAD_CHECKS {
             answer = system::query_configuration_time(&self.setup, asker);
             // The order is only a signal: the server reads its configuration some time after it.
             if answer.as_ref().is_ok_and(|now| before.as_ref() != Some(now)) {
                 return Ok(());
             }
-            std::thread::sleep(RELOAD_LOOK);
+            std::thread::sleep(RELOAD_CHECK_INTERVAL);
         }
         Err(answer.err().unwrap_or_else(|| Error::NotReady("it did not reload its configuration".to_owned())))
     }

@@ -6,7 +6,7 @@
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and answers each
 //! question once. An answer counts only with the seal of its node.
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, down_error, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, interface_down_error, open_client};
 use crate::runtime::SharedRuntime;
 use crate::seal::{MacKeys, SealKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 use crate::subject;
@@ -17,7 +17,7 @@ use packetrig_fleet::captures::{
     CaptureAnswer, CaptureAnswers, CaptureName, CaptureQuestion, CaptureQuestions, CaptureRequest,
 };
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::hello::LONGEST_TEXT;
+use packetrig_fleet::hello::MAX_TEXT_CHARACTERS;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
@@ -28,14 +28,14 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// Header with the question or the answer, as JSON.
-const ABOUT: &str = "Packetrig-Capture";
-const SEAL: &str = "Packetrig-Seal";
+const CAPTURE_HEADER: &str = "Packetrig-Capture";
+const SEAL_HEADER: &str = "Packetrig-Seal";
 /// Maximum time to write a message to the socket.
-const LEAVING: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which the server must accept the connection.
-const OPENING: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of askers whose last number is remembered. A replayed older question only causes a useless answer.
-const ASKERS: usize = 64;
+const MAX_REMEMBERED_ASKERS: usize = 64;
 
 /// One end of the exchange, with its own connection.
 struct CaptureConnection {
@@ -51,8 +51,8 @@ impl CaptureConnection {
         name: NodeName,
         subject_heard: String,
     ) -> Result<Self, Error> {
-        let opened = runtime.wait_for(OPENING, connect_and_subscribe(access, name, subject_heard));
-        let Subscription { client, incoming } =
+        let opened = runtime.wait_for(CONNECT_TIMEOUT, connect_and_subscribe(access, name, subject_heard));
+        let CaptureSubscription { client, incoming } =
             opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         Ok(Self { runtime, client, incoming: Arc::new(Mutex::new(incoming)) })
     }
@@ -72,22 +72,25 @@ impl CaptureConnection {
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
-        headers.insert(ABOUT, about);
+        headers.insert(CAPTURE_HEADER, about);
         if let Some(seal) = seal {
-            headers.insert(SEAL, seal);
+            headers.insert(SEAL_HEADER, seal);
         }
         let client = self.client.clone();
-        let sent = self.runtime.wait_for(LEAVING, async move {
-            client.publish_with_headers(at, headers, Bytes::from(bytes)).await.map_err(down_error)?;
+        let sent = self.runtime.wait_for(SEND_TIMEOUT, async move {
+            client
+                .publish_with_headers(at, headers, Bytes::from(bytes))
+                .await
+                .map_err(interface_down_error)?;
             // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
-            client.flush().await.map_err(down_error)
+            client.flush().await.map_err(interface_down_error)
         });
         sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not accept the message".to_owned())))
     }
 }
 
 /// A connection with one subscription.
-struct Subscription {
+struct CaptureSubscription {
     client: Client,
     incoming: Subscriber,
 }
@@ -96,12 +99,12 @@ async fn connect_and_subscribe(
     access: ServerAccess,
     name: NodeName,
     subject: String,
-) -> Result<Subscription, Error> {
-    let client = open_client(access, name.0, ConnectionTroubles::default()).await?;
-    let incoming = client.subscribe(subject).await.map_err(down_error)?;
+) -> Result<CaptureSubscription, Error> {
+    let client = open_client(access, name.0, ConnectionFailures::default()).await?;
+    let incoming = client.subscribe(subject).await.map_err(interface_down_error)?;
     // Sends the subscription before this function returns, so that no answer to a later question is missed.
-    client.flush().await.map_err(down_error)?;
-    Ok(Subscription { client, incoming })
+    client.flush().await.map_err(interface_down_error)?;
+    Ok(CaptureSubscription { client, incoming })
 }
 
 fn header_value<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
@@ -132,16 +135,16 @@ impl NatsCaptureQuestions {
         access: ServerAccess,
         node: &NodeName,
     ) -> Result<Self, Error> {
-        let subject_heard = subject::capture_question_subject(subject::node_word(node)?);
+        let subject_heard = subject::capture_question_subject(subject::node_subject_token(node)?);
         let keys = access.keys.clone();
         let connection = CaptureConnection::open_connection(runtime, access, node.clone(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, askers: VecDeque::new() })
     }
 
     fn read_question(&mut self, message: &Message) -> Option<CaptureQuestion> {
-        let about = header_value(message, ABOUT)?;
+        let about = header_value(message, CAPTURE_HEADER)?;
         if let Some(SealKeys::Node { controller, .. }) = &self.keys
-            && !is_question_genuine(controller, &message.subject, about, header_value(message, SEAL)?)
+            && !is_question_genuine(controller, &message.subject, about, header_value(message, SEAL_HEADER)?)
         {
             return None;
         }
@@ -156,7 +159,7 @@ impl NatsCaptureQuestions {
             *last = question.number.max(*last);
             return is_new;
         }
-        if self.askers.len() == ASKERS {
+        if self.askers.len() == MAX_REMEMBERED_ASKERS {
             self.askers.pop_front();
         }
         self.askers.push_back((question.asker, question.number));
@@ -207,7 +210,7 @@ impl NatsCaptureAnswers {
         access: ServerAccess,
         node: &NodeName,
     ) -> Result<Self, Error> {
-        let subject_heard = subject::capture_answer_subject(subject::node_word(node)?);
+        let subject_heard = subject::capture_answer_subject(subject::node_subject_token(node)?);
         let keys = access.keys.clone();
         // Random for each process, because a node refuses question numbers that the same asker has used before.
         let asker = crate::endpoint::random_u64()?;
@@ -217,18 +220,18 @@ impl NatsCaptureAnswers {
     }
 
     fn read_answer(&self, message: &Message) -> Option<CaptureAnswer> {
-        let about = header_value(message, ABOUT)?;
+        let about = header_value(message, CAPTURE_HEADER)?;
         if let Some(SealKeys::Controller { grants, .. }) = &self.keys {
             // Without a readable key of the node, none of its answers counts.
             let key = MacKeys::as_ref(grants)(&self.node).ok()??;
-            let seal = header_value(message, SEAL)?;
+            let seal = header_value(message, SEAL_HEADER)?;
             if !is_capture_genuine(&key, &message.subject, about, &message.payload, seal) {
                 return None;
             }
         }
         let mut answer: CaptureAnswer = serde_json::from_str(about).ok()?;
         // The text comes from the node and is shown in a terminal.
-        answer.outcome = answer.outcome.map_err(|why| one_line(&why, LONGEST_TEXT));
+        answer.outcome = answer.outcome.map_err(|why| one_line(&why, MAX_TEXT_CHARACTERS));
         // Several processes may fetch from one node, and each of them receives the answers to all.
         (answer.asker == self.asker).then_some(answer)
     }

@@ -5,7 +5,7 @@
 
 mod troubles;
 
-pub(crate) use troubles::ConnectionTroubles;
+pub(crate) use troubles::ConnectionFailures;
 
 use crate::seal::SealKeys;
 use crate::{subject, user_key};
@@ -22,15 +22,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// Ping interval: a dead server is noticed after two missed pings.
-const PING_EVERY: Duration = Duration::from_secs(2);
+const PING_INTERVAL: Duration = Duration::from_secs(2);
 /// Time within which a connection must be established.
-const CONNECTING: Duration = Duration::from_secs(5);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest pause before the next attempt.
-const PAUSE: Duration = Duration::from_millis(500);
+const MAX_RECONNECT_PAUSE: Duration = Duration::from_millis(500);
 /// Number of refused log-ins that are retried: a server refuses all users while it reloads its configuration.
-const DISBELIEF: u32 = 2;
+const MAX_REFUSED_LOGINS: u32 = 2;
 /// Maximum number of messages of one subscription that wait for the task that reads it.
-const SUBSCRIPTION_ROOM: usize = 65_536;
+const MAX_WAITING_MESSAGES: usize = 65_536;
 
 /// Parameters for reaching the server and for its stores.
 #[derive(Clone, Debug)]
@@ -116,7 +116,7 @@ impl std::fmt::Debug for FleetCredentials {
     }
 }
 
-pub(crate) fn down_error(error: impl std::fmt::Display) -> Error {
+pub(crate) fn interface_down_error(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn no_answer_error() -> Error {
 pub(crate) async fn open_client(
     access: ServerAccess,
     name: String,
-    troubles: ConnectionTroubles,
+    troubles: ConnectionFailures,
 ) -> Result<Client, Error> {
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
@@ -138,12 +138,14 @@ pub(crate) async fn open_client(
         .name(&name)
         // Each endpoint has its own inbox prefix: with a shared one, every node could read the answers to other nodes.
         .custom_inbox_prefix(subject::inbox_prefix(&name))
-        .ping_interval(PING_EVERY)
-        .connection_timeout(CONNECTING)
+        .ping_interval(PING_INTERVAL)
+        .connection_timeout(CONNECT_TIMEOUT)
         // async-nats drops messages beyond this number and reports that only by an event.
-        .subscription_capacity(SUBSCRIPTION_ROOM)
+        .subscription_capacity(MAX_WAITING_MESSAGES)
         // The pauses are short, because a lease lasts for two seconds only.
-        .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
+        .reconnect_delay_callback(|attempts| {
+            MAX_RECONNECT_PAUSE.min(Duration::from_millis(50 * attempts as u64))
+        })
         .event_callback(move |event| {
             let (troubles, refused) = (troubles.clone(), Arc::clone(&refused));
             async move {
@@ -163,9 +165,9 @@ pub(crate) async fn open_client(
     loop {
         match options.clone().connect(servers.clone()).await {
             // nats-server refuses users that log in while it reads its configuration again (decision 0003).
-            Err(error) if is_unknown_user(&error) && refusals < DISBELIEF => {
+            Err(error) if is_unknown_user(&error) && refusals < MAX_REFUSED_LOGINS => {
                 refusals += 1;
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(MAX_RECONNECT_PAUSE).await;
             }
             outcome => return outcome.map_err(|error| connect_error(&error, &access.servers)),
         }

@@ -18,15 +18,15 @@ mod renewals;
 mod sending;
 mod trust;
 
-use self::heard_nodes::{HeardNodes, NodeSubscriptions};
-use self::listening::{EndpointListener, ListeningTasks, NodeToCall, QueueFeeds};
+use self::heard_nodes::{AcceptedNodes, NodeSubscriptions};
+use self::listening::{EndpointListener, ListeningTasks, MessageQueueSenders, NodeToCall};
 pub(crate) use self::place::random_u64;
-use self::place::{EndpointState, PROOF};
+use self::place::{EndpointState, SUBSCRIPTION_TIMEOUT};
 use self::quota::NodeQuota;
-use self::renewals::{RenewalLine, RenewalQueue};
-use self::sending::{LetterDestination, PostedCounts, ROOM};
+use self::renewals::{RenewalQueue, RenewalSubscriptions};
+use self::sending::{LetterDestination, PostedCounts, SEND_QUEUE_TIMEOUT};
 pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
-use crate::connection::{self, ConnectionTroubles, ServerAccess, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
 use crate::subject;
 use async_nats::connection::State;
@@ -41,13 +41,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Interval at which a receiver handles nodes that have not received a message of this controller.
-const LOOK: Nanos = Nanos::from_millis(100);
+const RECEIVER_CHECK_INTERVAL: Nanos = Nanos::from_millis(100);
 /// Maximum number of telemetry messages that wait for a slow reader.
-const TELEMETRY_ROOM: usize = 4096;
+const MAX_WAITING_TELEMETRY: usize = 4096;
 /// Maximum number of nodes that wait for a first message of this controller.
-const CALL_ROOM: usize = 4096;
+const MAX_UNCALLED_NODES: usize = 4096;
 /// Interval between roll calls to a node that seals for another controller.
-const CALL_EVERY: Nanos = Nanos::from_secs(1);
+const ROLL_CALL_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// An endpoint of the networked fabric. Dropping it leaves the fabric.
 #[derive(Debug)]
@@ -58,7 +58,7 @@ pub struct NatsEndpoint {
     runtime: SharedRuntime,
     renewals: Receiver<Message>,
     renewal_quota: NodeQuota,
-    renewal_line: RenewalLine,
+    renewal_line: RenewalSubscriptions,
     /// Used by one controller among several.
     node_subscriptions: NodeSubscriptions,
     nodes_to_call: Receiver<NodeToCall>,
@@ -69,7 +69,7 @@ pub struct NatsEndpoint {
     telemetry_quota: NodeQuota,
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes, even if nothing subscribes to it.
-    _feeds: QueueFeeds,
+    _feeds: MessageQueueSenders,
     /// Held because dropping it ends the tasks.
     _tasks: ListeningTasks,
 }
@@ -97,27 +97,27 @@ impl NatsEndpoint {
         access: ServerAccess,
         name: NodeName,
     ) -> Result<Self, Error> {
-        subject::node_word(&name)?;
+        subject::node_subject_token(&name)?;
         let incarnation = random_u64()?;
         let seals = EndpointSeals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
         // The quota of each node bounds this queue, so the channel itself needs no limit.
         let (letters_in, letters) = unbounded();
-        let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
+        let (telemetry_in, telemetry) = bounded(MAX_WAITING_TELEMETRY);
         let (renewals_in, renewals) = unbounded();
-        let (nodes_to_call_in, nodes_to_call) = bounded(CALL_ROOM);
+        let (nodes_to_call_in, nodes_to_call) = bounded(MAX_UNCALLED_NODES);
         let quota = NodeQuota::for_letters();
         let telemetry_quota = NodeQuota::for_telemetry();
         let renewal_quota = NodeQuota::for_renewals();
-        let feeds = QueueFeeds {
+        let feeds = MessageQueueSenders {
             letters: letters_in,
             quota: quota.clone(),
             telemetry: telemetry_in,
             telemetry_quota: telemetry_quota.clone(),
         };
-        let heard = HeardNodes::for_endpoint(&name);
+        let heard = AcceptedNodes::for_endpoint(&name);
         let fed = feeds.clone();
-        let joined = runtime.wait_for(PROOF * 4, async move {
+        let joined = runtime.wait_for(SUBSCRIPTION_TIMEOUT * 4, async move {
             let own = open_connections(access, name, incarnation).await?;
             let listener = EndpointListener { own, gate, heard, nodes_to_call: nodes_to_call_in };
             let tasks = ListeningTasks::start_listening(&listener, &fed).await?;
@@ -135,7 +135,7 @@ impl NatsEndpoint {
             renewals,
             renewal_quota,
             node_subscriptions: NodeSubscriptions::new(listener.clone(), feeds.clone()),
-            renewal_line: RenewalLine::new(listener, queue),
+            renewal_line: RenewalSubscriptions::new(listener, queue),
             nodes_to_call,
             called_at: BTreeMap::new(),
             letters,
@@ -187,13 +187,13 @@ impl NatsEndpoint {
     }
 
     /// Sends a roll call to nodes that seal for another controller. After it, they seal their messages for this one.
-    fn send_roll_calls(&mut self) {
+    fn send_roll_call_messages(&mut self) {
         while let Ok((node, life)) = self.nodes_to_call.try_recv() {
             let now = monotonic_ns();
             // Each call is signed. A node that keeps sealing for the other controller must not cost a
             // signature for each letter.
             let before = self.called_at.get(&node).copied();
-            if before.is_some_and(|at| now < at.saturating_add(CALL_EVERY.as_u64())) {
+            if before.is_some_and(|at| now < at.saturating_add(ROLL_CALL_INTERVAL.as_u64())) {
                 continue;
             }
             self.called_at.insert(node.clone(), now);
@@ -201,7 +201,7 @@ impl NatsEndpoint {
             if let Err(error) =
                 self.publish_message(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now)))
             {
-                self.own.troubles.add_trouble(error);
+                self.own.troubles.add_failure(error);
             }
         }
     }
@@ -228,7 +228,7 @@ async fn open_connections(
     name: NodeName,
     incarnation: u64,
 ) -> Result<EndpointState, Error> {
-    let troubles = ConnectionTroubles::default();
+    let troubles = ConnectionFailures::default();
     let client = open_client(access.clone(), name.0.clone(), troubles.clone()).await?;
     // A node has only its own lease to renew, so one connection is enough for it.
     let leases = if name.is_controller() {
@@ -263,7 +263,7 @@ impl Endpoint for NatsEndpoint {
     }
 
     fn post_to_all_nodes(&mut self, body: MessageBody) -> Result<(), Error> {
-        self.publish_message(subject::TO_ALL.to_owned(), None, &body)
+        self.publish_message(subject::ALL_NODES_SUBJECT.to_owned(), None, &body)
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
@@ -285,10 +285,10 @@ impl Endpoint for NatsEndpoint {
     fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            self.send_roll_calls();
+            self.send_roll_call_messages();
             let left = until.saturating_sub(monotonic_ns());
-            let Some(message) = self.next_message(Nanos::new(left).min(LOOK)) else {
-                // The wait was cut to `LOOK`, so an empty queue alone does not end it.
+            let Some(message) = self.next_message(Nanos::new(left).min(RECEIVER_CHECK_INTERVAL)) else {
+                // The wait was cut to `RECEIVER_CHECK_INTERVAL`, so an empty queue alone does not end it.
                 if monotonic_ns() >= until {
                     return None;
                 }
@@ -308,8 +308,8 @@ impl Endpoint for NatsEndpoint {
         self.own.dropped.load(Ordering::Relaxed)
     }
 
-    fn take_troubles(&mut self) -> Vec<Error> {
-        self.own.troubles.take_troubles()
+    fn take_problems(&mut self) -> Vec<Error> {
+        self.own.troubles.take_problems()
     }
 }
 
@@ -319,6 +319,6 @@ impl Drop for NatsEndpoint {
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
         // Sends the messages that were posted last. If the server is down, they are lost.
-        drop(self.runtime.wait_for(ROOM, async move { client.flush().await }));
+        drop(self.runtime.wait_for(SEND_QUEUE_TIMEOUT, async move { client.flush().await }));
     }
 }

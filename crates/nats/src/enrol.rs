@@ -12,7 +12,7 @@ mod slots;
 
 pub use client::{FleetMembership, NodeKey, enrol_node, renew_membership};
 pub use retries::enrol_with_retries;
-pub use server::{EnrolServer, OnJoin, join_line};
+pub use server::{EnrolServer, JoinCallback, join_line};
 
 use crate::authority::{self, JoinSecret, NodeAdmission};
 use base64::Engine as _;
@@ -26,13 +26,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Prefix of a line; the number is the version of the format.
-const PREFIX: &str = "prig1:";
+const JOIN_LINE_PREFIX: &str = "prig1:";
 /// Time limit of one step of the exchange.
-const STEP: Duration = Duration::from_secs(10);
+const ENROL_STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit of the authority's answer: the server has to be informed of the node first.
-const ANSWER: Duration = Duration::from_secs(30);
+const ENROL_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest question or answer, in bytes.
-const MOST: u32 = 64 * 1024;
+const MAX_ENROL_MESSAGE_BYTES: u32 = 64 * 1024;
 
 /// Reasons why a node was not enrolled.
 #[derive(Debug, thiserror::Error)]
@@ -40,11 +40,11 @@ const MOST: u32 = 64 * 1024;
 pub enum Error {
     /// The text is not a join line.
     #[error(
-        "this is not a join line ({PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed"
+        "this is not a join line ({JOIN_LINE_PREFIX}…): copy the whole line that `packetrig fleet up` or `fleet invite` printed"
     )]
     Line,
     /// The text is not a valid node name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = packetrig_fleet::message::NodeName::NAME_RULE)]
     Name(String),
     /// Another server answers at that address, or the line belongs to another fleet.
     #[error("the server at {0} does not belong to the fleet of this join line")]
@@ -111,7 +111,7 @@ impl std::fmt::Display for JoinLine {
             s: self.secret.0.clone(),
         };
         let json = serde_json::to_string(&written).map_err(|_| std::fmt::Error)?;
-        write!(f, "{PREFIX}{}", BASE64.encode(json))
+        write!(f, "{JOIN_LINE_PREFIX}{}", BASE64.encode(json))
     }
 }
 
@@ -119,7 +119,7 @@ impl FromStr for JoinLine {
     type Err = Error;
 
     fn from_str(line: &str) -> Result<Self, Error> {
-        let code = line.trim().strip_prefix(PREFIX).ok_or(Error::Line)?;
+        let code = line.trim().strip_prefix(JOIN_LINE_PREFIX).ok_or(Error::Line)?;
         let json = BASE64.decode(code).map_err(|_| Error::Line)?;
         let WrittenRequest { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
         Ok(Self { address: a, enrol: e, authority: f, secret: JoinSecret(s) })
@@ -188,7 +188,7 @@ fn read_message<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Re
     from.read_exact(&mut length)?;
     let length = u32::from_be_bytes(length);
     // Checked before anything is allocated: nobody has proven an identity yet.
-    if length > MOST {
+    if length > MAX_ENROL_MESSAGE_BYTES {
         return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
     }
     // The buffer grows with the received bytes, not with the announced length.

@@ -54,7 +54,7 @@ impl NatsFabric {
     }
 
     /// Opens the answering side for captures of `node`.
-    pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
+    pub fn open_capture_questions(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
         NatsCaptureQuestions::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 

@@ -10,11 +10,11 @@ mod keys;
 mod listing;
 mod reading;
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open_client};
-use crate::results::{ATTEMPT, stream_config};
+use crate::connection::{ConnectionFailures, ServerAccess, open_client};
+use crate::results::{ATTEMPT_TIMEOUT, stream_config};
 use crate::runtime::SharedRuntime;
 use crate::seal::SealKeys;
-use crate::subject::{self, RESULTS};
+use crate::subject::{self, RESULTS_STREAM};
 use async_nats::jetstream::message::AckKind;
 use async_nats::jetstream::stream::{Config, ConsumerError, ConsumerErrorKind, Stream};
 use async_nats::jetstream::{self, ErrorCode, Message};
@@ -35,13 +35,13 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::task::JoinHandle;
 
 /// Time to confirm a delivery; then it is delivered again.
-const CONFIRMING: Duration = Duration::from_secs(30);
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a segment with an unreadable key is delivered again.
 const KEY_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of deliveries, of all runs, that wait for the caller.
-const WAITING: usize = 32;
+const MAX_WAITING_DELIVERIES: usize = 32;
 /// Maximum number of deliveries that are refused in one call.
-const REFUSED_AT_ONCE: usize = 256;
+const MAX_REFUSALS_PER_CALL: usize = 256;
 
 /// Controller side of result delivery. Dropping it stops reading all its runs.
 #[derive(Debug)]
@@ -57,8 +57,8 @@ pub struct NatsIncoming {
     refused: BTreeMap<NodeName, u64>,
     unreadable_keys: BTreeMap<NodeName, String>,
     /// Reasons why a run cannot be read.
-    failures: ConnectionTroubles,
-    troubles_of_connection: ConnectionTroubles,
+    failures: ConnectionFailures,
+    troubles_of_connection: ConnectionFailures,
     is_nearly_full: bool,
 }
 
@@ -106,7 +106,7 @@ impl NatsIncoming {
             return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
         let timeout = access.timeout;
-        let troubles = ConnectionTroubles::default();
+        let troubles = ConnectionFailures::default();
         let seen = troubles.clone();
         let keys = match &access.keys {
             Some(SealKeys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
@@ -126,9 +126,9 @@ impl NatsIncoming {
         let opened =
             runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
-        let connection = opened.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
+        let connection = opened.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         // Bounded, so that the tasks fetch no more than is taken here.
-        let (arrivals, arrived) = channel(WAITING);
+        let (arrivals, arrived) = channel(MAX_WAITING_DELIVERIES);
         Ok(Self {
             runtime,
             timeout,
@@ -140,7 +140,7 @@ impl NatsIncoming {
             refused: BTreeMap::new(),
             unreadable_keys: BTreeMap::new(),
             troubles_of_connection: troubles,
-            failures: ConnectionTroubles::default(),
+            failures: ConnectionFailures::default(),
             is_nearly_full: false,
         })
     }
@@ -181,7 +181,7 @@ async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Err
     // A request, so that it fails if the consumer is gone: then the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     // async-nats queues a request while its connection is down, so the wait has a limit of its own.
-    let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
+    let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, asked).await;
     answer.map_err(|_| unanswered_error("a confirmation"))?.map_err(unanswered_error).map(|_| ())
 }
 
@@ -195,12 +195,12 @@ fn is_consumer_conflict(error: &ConsumerError) -> bool {
 impl ReaderConnection {
     async fn create_stream(&self) -> Result<Stream, Error> {
         self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered_error)?;
-        self.context.get_stream(RESULTS).await.map_err(unanswered_error)
+        self.context.get_stream(RESULTS_STREAM).await.map_err(unanswered_error)
     }
 
     /// The stream; a lost one is created again.
     async fn get_or_create_stream(&self) -> Result<Stream, Error> {
-        match self.context.get_stream(RESULTS).await {
+        match self.context.get_stream(RESULTS_STREAM).await {
             Ok(stream) => Ok(stream),
             // The nodes still have the segments of a lost stream in their spools.
             Err(_) => self.create_stream().await,
@@ -235,7 +235,7 @@ impl ReaderConnection {
     }
 
     async fn delete_own_consumer(&self, run: &str) -> Result<(), Error> {
-        let stream = self.context.get_stream(RESULTS).await.map_err(unanswered_error)?;
+        let stream = self.context.get_stream(RESULTS_STREAM).await.map_err(unanswered_error)?;
         let name = consumer_name(run, &self.reader);
         stream.delete_consumer(&name).await.map_err(unanswered_error).map(|_| ())
     }
@@ -272,7 +272,10 @@ impl ResultInlet for NatsIncoming {
         task.abort();
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.
-        drop(self.runtime.wait_for(ATTEMPT, async move { connection.delete_own_consumer(&word).await }));
+        drop(
+            self.runtime
+                .wait_for(ATTEMPT_TIMEOUT, async move { connection.delete_own_consumer(&word).await }),
+        );
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
@@ -298,7 +301,7 @@ impl ResultInlet for NatsIncoming {
     fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         // Bounded: a node that fills the stream with refused segments must not keep the caller here.
-        for _ in 0..REFUSED_AT_ONCE {
+        for _ in 0..MAX_REFUSALS_PER_CALL {
             let message = self.next_message(until)?;
             let run = message.subject.split('.').nth(1);
             if !run.is_some_and(|run| self.reading.contains_key(run)) {
@@ -331,7 +334,7 @@ impl ResultInlet for NatsIncoming {
                 }
             };
             let answering = async move { acker.ack_with(answer).await };
-            drop(self.runtime.wait_for(ATTEMPT, answering));
+            drop(self.runtime.wait_for(ATTEMPT_TIMEOUT, answering));
         }
         None
     }
@@ -340,7 +343,7 @@ impl ResultInlet for NatsIncoming {
         let confirming = confirm_delivery(self.connection.client.clone(), token);
         // Longer than the timeout inside, because that one returns a more precise error.
         self.runtime
-            .wait_for(3 * ATTEMPT, confirming)
+            .wait_for(3 * ATTEMPT_TIMEOUT, confirming)
             .unwrap_or_else(|| Err(unanswered_error("a confirmation")))
     }
 
@@ -349,7 +352,7 @@ impl ResultInlet for NatsIncoming {
         let count = tokens.len();
         let confirming =
             join_all(tokens.into_iter().map(move |token| confirm_delivery(client.clone(), token)));
-        let confirmed = self.runtime.wait_for(3 * ATTEMPT, confirming);
+        let confirmed = self.runtime.wait_for(3 * ATTEMPT_TIMEOUT, confirming);
         confirmed.unwrap_or_else(|| vec![Err(unanswered_error("a confirmation")); count])
     }
 
@@ -361,8 +364,8 @@ impl ResultInlet for NatsIncoming {
         std::mem::take(&mut self.unreadable_keys)
     }
 
-    fn take_troubles(&mut self) -> Vec<Error> {
-        self.failures.take_troubles()
+    fn take_problems(&mut self) -> Vec<Error> {
+        self.failures.take_problems()
     }
 }
 
@@ -376,7 +379,7 @@ impl Drop for NatsIncoming {
         let leaving =
             async move { join_all(reading.keys().map(|run| connection.delete_own_consumer(run))).await };
         // If a consumer cannot be removed, the next reader removes it.
-        drop(self.runtime.wait_for(ATTEMPT, leaving));
+        drop(self.runtime.wait_for(ATTEMPT_TIMEOUT, leaving));
     }
 }
 

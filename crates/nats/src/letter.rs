@@ -7,21 +7,22 @@ use packetrig_fleet::message::{MessageBody, MessageEnvelope};
 use packetrig_fleet::packed;
 
 /// Messages of at least this many bytes are compressed.
-const LONG: usize = 32 << 10;
+const MIN_COMPRESSED_BYTES: usize = 32 << 10;
 /// Largest message that a server takes by default, less a reserve for headers.
-const MOST: usize = (1 << 20) - (16 << 10);
+const MAX_LETTER_BYTES: usize = (1 << 20) - (16 << 10);
 /// First bytes of a zstd frame; JSON never begins with them.
-const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+const ZSTD_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// Encodes a message for sending. Returns [`Error::TooLarge`] if no server would accept it.
 pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
-    if text.len() < LONG {
+    if text.len() < MIN_COMPRESSED_BYTES {
         return Ok(text);
     }
     let bytes = packed::pack_text(&text).map_err(|error| Error::NotPermitted(error.to_string()))?;
     // A controller drops a longer hello unread.
-    let most = if matches!(envelope.body, MessageBody::Hello(_)) { MAX_HELLO_BYTES } else { MOST };
+    let most =
+        if matches!(envelope.body, MessageBody::Hello(_)) { MAX_HELLO_BYTES } else { MAX_LETTER_BYTES };
     if bytes.len() > most { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 
@@ -43,7 +44,7 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.len() > MAX_HELLO_BYTES {
         return Err("the hello is too long".to_owned());
     }
-    if bytes.starts_with(&PACKED) {
+    if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_within(bytes, MAX_HELLO_TEXT).map_err(|error| error.to_string());
     }
     decode_message(bytes)
@@ -51,7 +52,7 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
 
 /// Decodes bytes of [`encode_message`]. They may come from an attacker: [`packed`] limits the time and memory.
 pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
-    if bytes.starts_with(&PACKED) {
+    if bytes.starts_with(&ZSTD_MAGIC) {
         return packed::unpack_value(bytes).map_err(|error| error.to_string());
     }
     serde_json::from_slice(bytes).map_err(|error| error.to_string())

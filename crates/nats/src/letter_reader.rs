@@ -1,14 +1,14 @@
 //! Checks and decodes messages of nodes as a controller does, without a server: for tests with arbitrary bytes.
 
 use crate::letter;
-use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
+use crate::seal::{MAC_KEY_BYTES, NodeSealChecker, NodeSealer};
 use packetrig_fleet::message::{MessageEnvelope, NodeName};
 use std::sync::Arc;
 
 /// Reads messages like a controller whose nodes all have the same key.
 pub struct LetterReader {
     checker: NodeSealChecker,
-    key: [u8; MAC_KEY],
+    key: [u8; MAC_KEY_BYTES],
 }
 
 impl std::fmt::Debug for LetterReader {
@@ -19,7 +19,7 @@ impl std::fmt::Debug for LetterReader {
 
 impl LetterReader {
     /// A reader that has received nothing yet.
-    pub fn new(key: [u8; MAC_KEY]) -> Self {
+    pub fn new(key: [u8; MAC_KEY_BYTES]) -> Self {
         Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
     }
 

@@ -7,7 +7,7 @@
 
 mod mailbox;
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, down_error, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, interface_down_error, open_client};
 use crate::endpoint::{EndpointSeals, NodeLetterGate};
 use crate::runtime::SharedRuntime;
 use crate::subject;
@@ -24,11 +24,11 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Time within which the server must accept the connection.
-const OPENING: Nanos = Nanos::from_secs(10);
+const CONNECT_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// A node that sent a hello.
 #[derive(Clone, Debug)]
-pub struct HeardHello {
+pub struct ReceivedHello {
     pub node: NodeName,
     pub hello: NodeHello,
     /// Time at which the hello arrived, before it waited to be read.
@@ -44,9 +44,9 @@ struct HelloSubscription {
 
 async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, Error> {
     // The controller's certificate permits it to receive the hellos of all nodes.
-    let client = open_client(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
-    let messages = client.subscribe(subject::all_hello_subjects()).await.map_err(down_error)?;
-    client.flush().await.map_err(down_error)?;
+    let client = open_client(access, NodeName::controller().0, ConnectionFailures::default()).await?;
+    let messages = client.subscribe(subject::all_hello_subjects()).await.map_err(interface_down_error)?;
+    client.flush().await.map_err(interface_down_error)?;
     Ok(HelloSubscription { messages, _client: client })
 }
 
@@ -65,7 +65,7 @@ impl FleetObserver {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
         // The observer sends nothing, so nodes seal their hellos for some controller: any session is accepted.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
-        let opened = runtime.wait_for(OPENING.to_std(), subscribe_to_hellos(access));
+        let opened = runtime.wait_for(CONNECT_TIMEOUT.to_std(), subscribe_to_hellos(access));
         let subscription = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         let (mailbox, own_gate) = (HelloMailbox::default(), gate.clone());
         let filled = mailbox.clone();
@@ -85,7 +85,7 @@ impl FleetObserver {
 
     /// The next node that sends a hello; `None` if none does within that time. Hellos without the seal of
     /// their node are ignored.
-    pub fn next_hello(&self, within: Nanos) -> Option<HeardHello> {
+    pub fn next_hello(&self, within: Nanos) -> Option<ReceivedHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
@@ -97,7 +97,7 @@ impl FleetObserver {
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
             let believed = seals.decode_authentic(&NodeName::controller(), &message);
             if let Ok(MessageEnvelope { from: node, body: MessageBody::Hello(hello) }) = believed {
-                return Some(HeardHello { node, hello: *hello, at });
+                return Some(ReceivedHello { node, hello: *hello, at });
             }
         }
     }

@@ -2,9 +2,9 @@
 //!
 //! Invariant: an error other than [`Error::Unanswered`] means that nothing was changed.
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open_client};
+use crate::connection::{ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
-use crate::subject::RECORDS;
+use crate::subject::RECORDS_BUCKET;
 use async_nats::jetstream::{self, kv};
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt};
@@ -15,10 +15,10 @@ use std::time::Duration;
 
 /// Attempts to open the bucket, and the pause between them.
 const MAX_ATTEMPTS: u32 = 10;
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Maximum number of requests in flight when many records are read or written.
-const REQUESTS_AT_ONCE: usize = 64;
+const MAX_REQUESTS_IN_FLIGHT: usize = 64;
 
 /// Records over the network.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct NatsRecords {
     runtime: SharedRuntime,
     timeout: Duration,
     store: kv::Store,
-    troubles: ConnectionTroubles,
+    troubles: ConnectionFailures,
 }
 
 fn unanswered_error(error: impl std::fmt::Display) -> Error {
@@ -35,7 +35,7 @@ fn unanswered_error(error: impl std::fmt::Display) -> Error {
 
 impl NatsRecords {
     pub(crate) fn open_bucket(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
-        let troubles = ConnectionTroubles::default();
+        let troubles = ConnectionFailures::default();
         let timeout = access.timeout;
         let seen = troubles.clone();
         let opening = async move {
@@ -44,7 +44,7 @@ impl NatsRecords {
             let mut context = jetstream::new(client);
             context.set_timeout(timeout);
             let config = kv::Config {
-                bucket: RECORDS.to_owned(),
+                bucket: RECORDS_BUCKET.to_owned(),
                 // Earlier values are never read: a change names the revision that it replaces.
                 history: 1,
                 storage: jetstream::stream::StorageType::File,
@@ -56,7 +56,7 @@ impl NatsRecords {
                 attempts += 1;
                 match context.create_or_update_key_value(config.clone()).await {
                     // A server that admits nodes reads its accounts again, and has no store meanwhile.
-                    Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
+                    Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(ATTEMPT_PAUSE).await,
                     opened => return opened.map_err(unanswered_error),
                 }
             }
@@ -65,7 +65,7 @@ impl NatsRecords {
         let store =
             runtime.wait_for(timeout, async move { Box::pin(refusing.run_until_refused(opening)).await });
         let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
-        let store = store.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
+        let store = store.map_err(|error| troubles.take_first_refusal().unwrap_or(error))?;
         Ok(Self { runtime, timeout, store, troubles })
     }
 
@@ -80,7 +80,7 @@ impl NatsRecords {
         let asking = async move { troubles.run_until_refused(troubles.run_until_lost(work)).await };
         let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
-            Error::Unanswered(_) => self.troubles.take_any_refusal().unwrap_or(error),
+            Error::Unanswered(_) => self.troubles.take_first_refusal().unwrap_or(error),
             other => other,
         })
     }
@@ -126,7 +126,7 @@ impl RecordStore for NatsRecords {
         let keys = keys.to_vec();
         self.run_request(async move {
             let reads = keys.into_iter().map(|key| read_record(store.clone(), key));
-            futures_util::stream::iter(reads).buffered(REQUESTS_AT_ONCE).try_collect().await
+            futures_util::stream::iter(reads).buffered(MAX_REQUESTS_IN_FLIGHT).try_collect().await
         })
     }
 
@@ -146,7 +146,7 @@ impl RecordStore for NatsRecords {
     fn write_all_records(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         let mut answers = Vec::with_capacity(writes.len());
         // Each batch of writes has the full timeout.
-        for some in writes.chunks(REQUESTS_AT_ONCE) {
+        for some in writes.chunks(MAX_REQUESTS_IN_FLIGHT) {
             let writing: Vec<_> =
                 some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
             let answered = self.run_request(async move { Ok(futures_util::future::join_all(writing).await) });

@@ -5,44 +5,44 @@
 //!
 //! Invariant: `append_segment` returns Ok only when the server has written the segment.
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, open_client};
+use crate::connection::{self, ConnectionFailures, ServerAccess, open_client};
 use crate::runtime::{SharedRuntime, deadline_ns};
 use crate::seal::{SealKeys, segment_name, segment_seal};
-use crate::subject::{self, RESULTS};
+use crate::subject::{self, RESULTS_STREAM};
 use async_nats::jetstream;
 use async_nats::jetstream::response::Response;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType};
 use async_nats::{Client, HeaderMap, RequestErrorKind};
 use bytes::Bytes;
-use packetrig_fleet::fabric::{Error, ResultOutlet, SEGMENT_ROOM, SegmentId};
+use packetrig_fleet::fabric::{Error, MAX_SEGMENT_BYTES, ResultOutlet, SegmentId};
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::clamp_to_i64;
 use std::time::Duration;
 
 /// Time within which a repeated segment is stored once.
-const WINDOW: Duration = Duration::from_mins(10);
+const REPEATED_SEGMENT_WINDOW: Duration = Duration::from_mins(10);
 /// Time limit of one attempt.
-pub(crate) const ATTEMPT: Duration = Duration::from_secs(2);
+pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the next attempt.
-pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const ATTEMPT_PAUSE: Duration = Duration::from_millis(100);
 /// Header with the id of the segment, as JSON.
-pub(crate) const SEGMENT: &str = "Packetrig-Segment";
+pub(crate) const SEGMENT_HEADER: &str = "Packetrig-Segment";
 /// Header with the seal of its node.
-pub(crate) const SEAL: &str = "Packetrig-Seal";
+pub(crate) const SEAL_HEADER: &str = "Packetrig-Seal";
 /// Header by which the server recognises a repetition.
-const MESSAGE_ID: &str = "Nats-Msg-Id";
+const MESSAGE_ID_HEADER: &str = "Nats-Msg-Id";
 /// Error code of the server for a full stream.
-const STREAM_FULL: u64 = 10_077;
+const STREAM_FULL_CODE: u64 = 10_077;
 /// Error codes for a full account or a full store.
-const STORE_FULL: [u64; 3] = [10_002, 10_023, 10_047];
+const STORE_FULL_CODES: [u64; 3] = [10_002, 10_023, 10_047];
 
 #[derive(Debug)]
 pub struct NatsOutgoing {
     runtime: SharedRuntime,
     client: Client,
     timeout: Duration,
-    troubles: ConnectionTroubles,
+    troubles: ConnectionFailures,
     keys: Option<SealKeys>,
 }
 
@@ -59,10 +59,10 @@ impl NatsOutgoing {
         access: ServerAccess,
         node: &NodeName,
     ) -> Result<Self, Error> {
-        let name = subject::node_word(node)?.to_owned();
+        let name = subject::node_subject_token(node)?.to_owned();
         let timeout = access.timeout;
         let keys = access.keys.clone();
-        let troubles = ConnectionTroubles::default();
+        let troubles = ConnectionFailures::default();
         let opened = runtime.wait_for(timeout, open_client(access, name, troubles.clone()));
         let client = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         Ok(Self { runtime, client, timeout, troubles, keys })
@@ -71,18 +71,18 @@ impl NatsOutgoing {
 
 impl ResultOutlet for NatsOutgoing {
     fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
-        if body.len() > SEGMENT_ROOM {
+        if body.len() > MAX_SEGMENT_BYTES {
             return Err(Error::TooLarge(body.len()));
         }
-        let at = subject::segment_subject(&id.run.0, subject::node_word(&id.node)?);
+        let at = subject::segment_subject(&id.run.0, subject::node_subject_token(&id.node)?);
         let json = serde_json::to_string(id).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = HeaderMap::new();
         if let Some(SealKeys::Node { grants, .. }) = &self.keys {
-            headers.insert(SEAL, segment_seal(grants, &at, &json, body));
+            headers.insert(SEAL_HEADER, segment_seal(grants, &at, &json, body));
         }
-        headers.insert(SEGMENT, json);
+        headers.insert(SEGMENT_HEADER, json);
         // The server stores one message for each id, so the same one may be sent again after a lost answer.
-        headers.insert(MESSAGE_ID, segment_name(&id.to_string(), self.keys.as_ref()));
+        headers.insert(MESSAGE_ID_HEADER, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
         let client = self.client.clone();
         let troubles = self.troubles.clone();
@@ -100,24 +100,24 @@ impl ResultOutlet for NatsOutgoing {
                     SendAttempt::Never(error) => return Err(error),
                     SendAttempt::Again(why) if monotonic_ns() >= until => return Err(Error::Unanswered(why)),
                     // The outcome is unknown, so the same segment is sent again under the same id.
-                    SendAttempt::Again(_) => tokio::time::sleep(PAUSE).await,
+                    SendAttempt::Again(_) => tokio::time::sleep(ATTEMPT_PAUSE).await,
                 }
             }
         };
         // The last attempt may begin just before the deadline.
-        let appended = self.runtime.wait_for(self.timeout + 2 * ATTEMPT, appending);
+        let appended = self.runtime.wait_for(self.timeout + 2 * ATTEMPT_TIMEOUT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
 }
 
 async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
-    let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT));
+    let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT_TIMEOUT));
     // While a connection is down, the request waits in its queue, so that wait is bounded too.
-    let answer = tokio::time::timeout(2 * ATTEMPT, client.send_request(at.to_owned(), request)).await;
+    let answer = tokio::time::timeout(2 * ATTEMPT_TIMEOUT, client.send_request(at.to_owned(), request)).await;
     let message = match answer {
         Ok(Ok(message)) => message,
         Ok(Err(error)) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
-            return SendAttempt::Never(Error::TooLarge(SEGMENT_ROOM));
+            return SendAttempt::Never(Error::TooLarge(MAX_SEGMENT_BYTES));
         }
         Ok(Err(error)) => return SendAttempt::Again(error.to_string()),
         Err(_) => return SendAttempt::Again("no connection".to_owned()),
@@ -127,7 +127,9 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
         Ok(Response::Err { error }) => match error.error_code().0 {
             // Space becomes free only when a controller has taken segments, so
             // another attempt right now is of no use.
-            code if code == STREAM_FULL || STORE_FULL.contains(&code) => SendAttempt::Never(Error::Full),
+            code if code == STREAM_FULL_CODE || STORE_FULL_CODES.contains(&code) => {
+                SendAttempt::Never(Error::Full)
+            }
             _ => SendAttempt::Again(error.to_string()),
         },
         Err(error) => SendAttempt::Again(error.to_string()),
@@ -136,15 +138,15 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
 
 pub(crate) fn stream_config(access: &ServerAccess) -> Config {
     Config {
-        name: RESULTS.to_owned(),
-        subjects: vec![format!("{RESULTS}.*.*")],
+        name: RESULTS_STREAM.to_owned(),
+        subjects: vec![format!("{RESULTS_STREAM}.*.*")],
         // A confirmed segment is deleted, and a full stream refuses; by default the server discards the oldest.
         retention: RetentionPolicy::WorkQueue,
         discard: DiscardPolicy::New,
         max_bytes: clamp_to_i64(access.results_room),
         storage: StorageType::File,
         num_replicas: access.replicas,
-        duplicate_window: WINDOW,
+        duplicate_window: REPEATED_SEGMENT_WINDOW,
         ..Config::default()
     }
 }

@@ -17,7 +17,7 @@ mod numbers;
 pub(crate) use capture::{capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 pub(crate) use epoch::{EpochProofs, proven_epoch};
 pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
-pub(crate) use numbers::OVERTAKEN;
+pub(crate) use numbers::OVERTAKEN_MESSAGE_REASON;
 
 use crate::subject;
 use base64::Engine as _;
@@ -32,15 +32,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Length of a node's key for grants.
-pub const MAC_KEY: usize = 32;
+pub const MAC_KEY_BYTES: usize = 32;
 /// Maximum number of controller instances that are remembered. Messages of a forgotten one belong to an epoch that has ended.
-const LIVES: usize = 4096;
+const MAX_REMEMBERED_INSTANCES: usize = 4096;
 /// Prefix of sealed bytes: nothing else that is signed with the key can be mistaken for a letter.
-const PURPOSE: &[u8] = b"packetrig letter 1\0";
+const LETTER_SEAL_PREFIX: &[u8] = b"packetrig letter 1\0";
 
 /// Finds the key of a node. It is called for each instance of the node, so that nodes may join while the controller
 /// runs. `None` is a node that is not in the fleet; an error says why its key cannot be read now.
-pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String> + Send + Sync>;
+pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY_BYTES]>, String> + Send + Sync>;
 
 /// Keys with which an endpoint seals its messages and checks those of others.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ pub enum SealKeys {
         /// The controller's public key.
         controller: Vec<u8>,
         /// The key for grants.
-        grants: [u8; MAC_KEY],
+        grants: [u8; MAC_KEY_BYTES],
     },
 }
 
@@ -79,7 +79,7 @@ struct SealScope<'a> {
 
 impl SealScope<'_> {
     fn signed_payload(&self, body: &[u8]) -> Vec<u8> {
-        let mut bytes = PURPOSE.to_vec();
+        let mut bytes = LETTER_SEAL_PREFIX.to_vec();
         // Prefixed by its length: otherwise the end of one field could be read as the beginning of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
         bytes.extend(self.subject.as_bytes());
@@ -119,7 +119,10 @@ impl LetterSealer {
         // A letter to all names no instance of a node, so it could be replayed to a
         // later one. A roll call is allowed, because it commands nothing.
         if to.is_none() && !matches!(body, MessageBody::RollCall(_)) {
-            return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
+            return Err(Error::NotPermitted(format!(
+                "{} carries roll calls only",
+                subject::ALL_NODES_SUBJECT
+            )));
         }
         // The first number is 1: `AcceptedNumbers` never accepts 0.
         self.number += 1;
@@ -188,7 +191,7 @@ impl LetterKind {
 }
 
 impl LetterChecker {
-    pub(crate) fn new(controller: Vec<u8>, grants: &[u8; MAC_KEY], incarnation: u64) -> Self {
+    pub(crate) fn new(controller: Vec<u8>, grants: &[u8; MAC_KEY_BYTES], incarnation: u64) -> Self {
         let grants = hmac::Key::new(hmac::HMAC_SHA256, grants);
         Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
     }
@@ -202,7 +205,7 @@ impl LetterChecker {
         body: &MessageBody,
         bytes: &[u8],
     ) -> Result<u64, &'static str> {
-        let to_all = subject == subject::TO_ALL;
+        let to_all = subject == subject::ALL_NODES_SUBJECT;
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may be sent to all nodes");
         }
@@ -231,7 +234,7 @@ impl LetterChecker {
                 self.order.push_back(key);
             }
         }
-        if self.order.len() > LIVES
+        if self.order.len() > MAX_REMEMBERED_INSTANCES
             && let Some(oldest) = self.order.pop_front()
         {
             self.seen.remove(&oldest);
@@ -295,10 +298,10 @@ mod tests {
 
     fn pair() -> (LetterSealer, impl Fn(u64) -> LetterChecker) {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let sealer =
-            LetterSealer::new(signing.as_ref(), Arc::new(|_| Ok(Some([7; MAC_KEY]))), 5).expect("it is good");
+        let sealer = LetterSealer::new(signing.as_ref(), Arc::new(|_| Ok(Some([7; MAC_KEY_BYTES]))), 5)
+            .expect("it is good");
         let public = sealer.key.public_key().as_ref().to_vec();
-        (sealer, move |incarnation| LetterChecker::new(public.clone(), &[7; MAC_KEY], incarnation))
+        (sealer, move |incarnation| LetterChecker::new(public.clone(), &[7; MAC_KEY_BYTES], incarnation))
     }
 
     #[test]
@@ -309,7 +312,10 @@ mod tests {
             let seal = sealer.seal_letter(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
             assert_eq!(own.check_letter(AT, Some(&seal), &body, b"bytes"), Ok(5));
-            assert_eq!(own.check_letter(AT, Some(&seal), &body, b"bytes"), Err(numbers::REPEATED));
+            assert_eq!(
+                own.check_letter(AT, Some(&seal), &body, b"bytes"),
+                Err(numbers::REPEATED_MESSAGE_REASON)
+            );
             assert!(checker(8).check_letter(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
             assert!(
                 checker(9).check_letter("cmd.node.b", Some(&seal), &body, b"bytes").is_err(),
@@ -336,7 +342,10 @@ mod tests {
             "grants have a way of their own"
         );
         for (seal, body) in [(&later, &stop), (&mac, &grant())] {
-            assert_eq!(own.check_letter(AT, Some(seal), body, b"bytes"), Err(numbers::REPEATED));
+            assert_eq!(
+                own.check_letter(AT, Some(seal), body, b"bytes"),
+                Err(numbers::REPEATED_MESSAGE_REASON)
+            );
         }
     }
 
@@ -344,13 +353,18 @@ mod tests {
     fn only_a_roll_call_goes_to_all() {
         let (mut sealer, checker) = pair();
         let seal = sealer
-            .seal_letter(subject::TO_ALL, None, &MessageBody::RollCall(Nonce(1)), b"x")
+            .seal_letter(subject::ALL_NODES_SUBJECT, None, &MessageBody::RollCall(Nonce(1)), b"x")
             .expect("sealed");
         assert_eq!(
-            checker(3).check_letter(subject::TO_ALL, Some(&seal), &MessageBody::RollCall(Nonce(1)), b"x"),
+            checker(3).check_letter(
+                subject::ALL_NODES_SUBJECT,
+                Some(&seal),
+                &MessageBody::RollCall(Nonce(1)),
+                b"x"
+            ),
             Ok(5)
         );
-        assert!(checker(3).check_letter(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
-        assert!(sealer.seal_letter(subject::TO_ALL, None, &grant(), b"x").is_err());
+        assert!(checker(3).check_letter(subject::ALL_NODES_SUBJECT, Some(&seal), &grant(), b"x").is_err());
+        assert!(sealer.seal_letter(subject::ALL_NODES_SUBJECT, None, &grant(), b"x").is_err());
     }
 }

@@ -7,24 +7,24 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{MessageBody, NodeName};
 
 /// Subject of letters from the controller to all nodes.
-pub const TO_ALL: &str = "cmd.all";
+pub const ALL_NODES_SUBJECT: &str = "cmd.all";
 /// The stream that keeps results until they are confirmed.
-pub const RESULTS: &str = "res";
+pub const RESULTS_STREAM: &str = "res";
 /// The bucket of the records.
-pub const RECORDS: &str = "fleet";
+pub const RECORDS_BUCKET: &str = "fleet";
 /// Longest name of a node.
-const NAME_ROOM: usize = 32;
+const MAX_NODE_NAME_BYTES: usize = 32;
 /// Longest id of a run.
-const RUN_ROOM: usize = 100;
+const MAX_RUN_ID_BYTES: usize = 100;
 
 /// True for a valid name of a node: 1 to 32 of `[a-z0-9-]`.
 pub fn is_name(name: &str) -> bool {
-    (1..=NAME_ROOM).contains(&name.len())
+    (1..=MAX_NODE_NAME_BYTES).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
 /// The name as a word of a subject.
-pub(crate) fn node_word(name: &NodeName) -> Result<&str, Error> {
+pub(crate) fn node_subject_token(name: &NodeName) -> Result<&str, Error> {
     if is_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn to_subject_word(text: &str) -> String {
 }
 
 /// True for a word that a run can have. The server takes subjects with other words, too, even wildcards.
-pub(crate) fn is_run_word(word: &str) -> bool {
-    word.len() <= RUN_ROOM && to_subject_word(word) == word
+pub(crate) fn is_run_keyword(word: &str) -> bool {
+    word.len() <= MAX_RUN_ID_BYTES && to_subject_word(word) == word
 }
 
 /// Subject of commands for a node. All its letters use it, so they keep their order.
@@ -48,19 +48,19 @@ pub fn command_subject(name: &str) -> String {
 }
 
 /// The server does not distinguish controllers: they have the same rights.
-fn role_word(name: &str) -> &str {
-    let controller = NodeName::controller_word();
+fn meter_role_name(name: &str) -> &str {
+    let controller = NodeName::controller_name_text();
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
 /// Subject on which endpoints claim a name, and announce themselves.
 pub fn presence_subject(name: &str) -> String {
-    format!("join.{}", role_word(name))
+    format!("join.{}", meter_role_name(name))
 }
 
 /// Prefix of the subjects at which an endpoint receives answers. Each one has its own, so that no node reads those of another.
 pub fn inbox_prefix(name: &str) -> String {
-    format!("_INBOX_{}", role_word(name))
+    format!("_INBOX_{}", meter_role_name(name))
 }
 
 /// Subject at which a node sends `body` to the controller.
@@ -75,17 +75,17 @@ pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
 
 /// Subject at which a node appends a segment of a run.
 pub(crate) fn segment_subject(run: &str, node: &str) -> String {
-    format!("{RESULTS}.{}.{node}", to_subject_word(run))
+    format!("{RESULTS_STREAM}.{}.{node}", to_subject_word(run))
 }
 
 /// Subjects at which a node appends segments of all its runs.
 pub(crate) fn all_segment_subjects(node: &str) -> String {
-    format!("{RESULTS}.*.{node}")
+    format!("{RESULTS_STREAM}.*.{node}")
 }
 
 /// An invalid subject that the server accepts from a node all the same, and that no wildcard matches.
 pub(crate) fn malformed_segment_subject(node: &str) -> String {
-    format!("{RESULTS}.>.{node}")
+    format!("{RESULTS_STREAM}.>.{node}")
 }
 
 /// Subject of the replies of `node` to its controller.
@@ -99,9 +99,9 @@ pub(crate) fn telemetry_subjects(node: &str) -> String {
 }
 
 /// Subject of the replies of all nodes, for a fleet's only controller.
-pub(crate) const CONTROLLER_LETTERS: &str = "rep.*";
+pub(crate) const CONTROLLER_LETTER_SUBJECT: &str = "rep.*";
 /// Messages that may be dropped, from all nodes.
-pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
+pub(crate) const CONTROLLER_TELEMETRY_SUBJECTS: [&str; 2] = ["hb.*", "tm.*.*"];
 
 /// Subject of the lease renewals of `node`; `*` stands for all nodes.
 pub(crate) fn renewal_subject(node: &str) -> String {
@@ -120,15 +120,15 @@ pub(crate) fn capture_answer_subject(node: &str) -> String {
 
 /// Subjects that lead to `node`; `*` stands for all nodes.
 pub(crate) fn subjects_to_node(node: &str) -> [String; 3] {
-    [TO_ALL.to_owned(), command_subject(node), capture_question_subject(node)]
+    [ALL_NODES_SUBJECT.to_owned(), command_subject(node), capture_question_subject(node)]
 }
 
 /// Subjects that end with the name of a node and lead from it to the controller.
-const FROM_NODES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
+const NODE_SUBJECT_PREFIXES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
 /// Subjects at which `node` may publish to the controller; `*` stands for all nodes.
 pub(crate) fn subjects_from_node(node: &str) -> [String; 7] {
-    FROM_NODES.map(|at| format!("{at}{node}"))
+    NODE_SUBJECT_PREFIXES.map(|at| format!("{at}{node}"))
 }
 
 /// Subjects that a user of the server may use, as patterns.
@@ -154,24 +154,24 @@ pub fn node_permissions(node: &str) -> SubjectPermissions {
 pub(crate) fn controller_permissions() -> SubjectPermissions {
     let name = NodeName::controller().0;
     let own_inbox = format!("{}.>", inbox_prefix(&name));
-    let bucket = format!("KV_{RECORDS}");
+    let bucket = format!("KV_{RECORDS_BUCKET}");
     let mut publish = vec![
-        TO_ALL.to_owned(),
+        ALL_NODES_SUBJECT.to_owned(),
         command_subject("*"),
         capture_question_subject("*"),
         presence_subject(&name),
         own_inbox.clone(),
-        format!("$KV.{RECORDS}.>"),
+        format!("$KV.{RECORDS_BUCKET}.>"),
         format!("$JS.API.DIRECT.GET.{bucket}.>"),
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
         "$JS.API.INFO".to_owned(),
-        format!("$JS.API.CONSUMER.NAMES.{RESULTS}"),
+        format!("$JS.API.CONSUMER.NAMES.{RESULTS_STREAM}"),
         // For `discard_runs`, and for segments that nobody can take.
-        format!("$JS.API.STREAM.PURGE.{RESULTS}"),
-        format!("$JS.ACK.{RESULTS}.>"),
+        format!("$JS.API.STREAM.PURGE.{RESULTS_STREAM}"),
+        format!("$JS.ACK.{RESULTS_STREAM}.>"),
         "$JS.FC.>".to_owned(),
     ];
-    for stream in [RESULTS, &bucket] {
+    for stream in [RESULTS_STREAM, &bucket] {
         publish.extend(["INFO", "CREATE", "UPDATE"].map(|order| format!("$JS.API.STREAM.{order}.{stream}")));
         publish.extend(
             ["INFO", "CREATE", "DELETE", "DURABLE.CREATE", "MSG.NEXT"]
@@ -183,17 +183,17 @@ pub(crate) fn controller_permissions() -> SubjectPermissions {
     let mut subscribe = vec![
         own_inbox,
         presence_subject("*"),
-        CONTROLLER_LETTERS.to_owned(),
+        CONTROLLER_LETTER_SUBJECT.to_owned(),
         renewal_subject("*"),
         capture_answer_subject("*"),
     ];
-    subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
+    subscribe.extend(CONTROLLER_TELEMETRY_SUBJECTS.map(str::to_owned));
     SubjectPermissions { publish, subscribe }
 }
 
 /// Subject of the hellos of all nodes.
 pub(crate) const fn all_hello_subjects() -> &'static str {
-    CONTROLLER_TELEMETRY[0]
+    CONTROLLER_TELEMETRY_SUBJECTS[0]
 }
 
 /// True for a subject of hellos.
@@ -215,7 +215,7 @@ mod tests {
     fn subject_name_rejects_wildcards_and_separators() {
         for name in ["", "a.b", "*", ">", "a b", "A", "node_1", &"x".repeat(33)] {
             assert!(!is_name(name), "{name}");
-            assert!(node_word(&NodeName(name.into())).is_err());
+            assert!(node_subject_token(&NodeName(name.into())).is_err());
         }
         assert!(is_name("pi-4b") && is_name(&"x".repeat(32)));
     }
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!(segment_subject("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
         assert_eq!(segment_subject("", "a"), "res._.a");
         for word in ["", "x:y", "*", ">", "a*", "a/b", &"x".repeat(101)] {
-            assert!(!is_run_word(word), "{word}");
+            assert!(!is_run_keyword(word), "{word}");
         }
-        assert!(is_run_word("20261121-1_a") && is_run_word(&"x".repeat(100)));
+        assert!(is_run_keyword("20261121-1_a") && is_run_keyword(&"x".repeat(100)));
     }
 }

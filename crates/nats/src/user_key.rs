@@ -7,12 +7,12 @@ use ring::hmac;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
-const PURPOSE: &[u8] = b"packetrig user of the message server 1";
+const USER_KEY_PURPOSE: &[u8] = b"packetrig user of the message server 1";
 
 /// Derives the user key of the owner of `private_key`, PEM.
 pub(crate) fn derive_user_key(private_key: &str) -> Result<KeyPair, String> {
     let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
-    let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), PURPOSE);
+    let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), USER_KEY_PURPOSE);
     // HMAC-SHA-256 has 32 bytes, as many as the seed of such a key.
     let seed = seed.as_ref().try_into().map_err(|_| "the hash has an unexpected length")?;
     KeyPair::new_from_raw(KeyPairType::User, seed).map_err(|error| error.to_string())

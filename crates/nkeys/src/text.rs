@@ -2,10 +2,10 @@
 
 use crate::{Error, KeyPairType};
 
-const LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const BASE32_LETTERS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 /// Kind of a seed: the upper five bits of its first byte. The kind of its key follows.
 const SEED: u8 = 18;
-const KEY: usize = 32;
+const KEY_BYTES: usize = 32;
 
 /// A key as text.
 pub(crate) struct KeyText<'a> {
@@ -26,12 +26,12 @@ impl KeyText<'_> {
 /// Reads the kind of a public key; checks that the text has the length of a key.
 pub(crate) fn read_public(text: &str) -> Result<u8, Error> {
     match decode_text(text)?[..] {
-        [prefix, ref key @ ..] if key.len() == KEY => Ok(prefix),
+        [prefix, ref key @ ..] if key.len() == KEY_BYTES => Ok(prefix),
         _ => Err(Error::Text),
     }
 }
 
-pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY]), Error> {
+pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY_BYTES]), Error> {
     let bytes = decode_text(text)?;
     let [first, second, key @ ..] = &bytes[..] else { return Err(Error::Seed) };
     if first >> 3 != SEED {
@@ -75,11 +75,11 @@ fn encode_base32(bytes: &[u8]) -> String {
         waiting += 8;
         while waiting >= 5 {
             waiting -= 5;
-            text.push(char::from(LETTERS[(bits >> waiting & 31) as usize]));
+            text.push(char::from(BASE32_LETTERS[(bits >> waiting & 31) as usize]));
         }
     }
     if waiting > 0 {
-        text.push(char::from(LETTERS[(bits << (5 - waiting) & 31) as usize]));
+        text.push(char::from(BASE32_LETTERS[(bits << (5 - waiting) & 31) as usize]));
     }
     text
 }
@@ -89,7 +89,7 @@ fn decode_base32(text: &str) -> Result<Vec<u8>, Error> {
     let mut bits = 0_u32;
     let mut waiting = 0;
     for letter in text.bytes() {
-        let value = LETTERS.iter().position(|known| *known == letter).ok_or(Error::Text)?;
+        let value = BASE32_LETTERS.iter().position(|known| *known == letter).ok_or(Error::Text)?;
         bits = (bits << 5) | u32::try_from(value).map_err(|_| Error::Text)?;
         waiting += 5;
         if waiting >= 8 {
@@ -119,7 +119,7 @@ mod tests {
     fn public_key_says_what_it_is_for() {
         let kinds = [(KeyPairType::Operator, 'O'), (KeyPairType::Account, 'A'), (KeyPairType::User, 'U')];
         for (kind, letter) in kinds {
-            let key = KeyPair::new_from_raw(kind, [7; KEY]).expect("32 bytes are a seed").public_key();
+            let key = KeyPair::new_from_raw(kind, [7; KEY_BYTES]).expect("32 bytes are a seed").public_key();
             assert!(key.starts_with(letter) && key.len() == 56, "{key}");
             assert!(kinds.iter().all(|(other, _)| is_public_key(&key, *other) == (*other == kind)));
             let mut changed = key.clone();

@@ -14,4 +14,4 @@ pub mod quantity;
 pub mod report;
 
 /// Styles of all pages: colours as variables, for light and dark screens and for paper.
-pub const STYLE: &str = include_str!("../assets/style.css");
+pub const PAGE_STYLES: &str = include_str!("../assets/style.css");

@@ -1,6 +1,6 @@
 //! The files of the live page, which `packetrig serve` and `packetrig page` serve: unprocessed HTML, styles and ES modules.
 
-use crate::STYLE;
+use crate::PAGE_STYLES;
 use sha2::{Digest, Sha256};
 
 /// A file of the live page.
@@ -21,21 +21,29 @@ impl LiveFile {
     }
 }
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
+const HTML_CONTENT_TYPE: &str = "text/html; charset=utf-8";
+const CSS_CONTENT_TYPE: &str = "text/css; charset=utf-8";
+const SCRIPT_CONTENT_TYPE: &str = "text/javascript; charset=utf-8";
 
 macro_rules! script {
     ($name:literal) => {
-        LiveFile { name: $name, media: SCRIPT, body: include_str!(concat!("../assets/live/", $name)) }
+        LiveFile {
+            name: $name,
+            media: SCRIPT_CONTENT_TYPE,
+            body: include_str!(concat!("../assets/live/", $name)),
+        }
     };
 }
 
 /// All files of the live page.
 pub const LIVE_FILES: &[LiveFile] = &[
-    LiveFile { name: "index.html", media: HTML, body: include_str!("../assets/live/index.html") },
-    LiveFile { name: "style.css", media: CSS, body: STYLE },
-    LiveFile { name: "live.css", media: CSS, body: include_str!("../assets/live/live.css") },
+    LiveFile {
+        name: "index.html",
+        media: HTML_CONTENT_TYPE,
+        body: include_str!("../assets/live/index.html"),
+    },
+    LiveFile { name: "style.css", media: CSS_CONTENT_TYPE, body: PAGE_STYLES },
+    LiveFile { name: "live.css", media: CSS_CONTENT_TYPE, body: include_str!("../assets/live/live.css") },
     script!("main.js"),
     script!("api.js"),
     script!("calibration.js"),

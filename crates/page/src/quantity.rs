@@ -2,21 +2,21 @@
 
 use packetrig_units::Nanos;
 pub use packetrig_units::number::format_decimals;
-use packetrig_units::number::{NumberForm, trim_zeros};
+use packetrig_units::number::{NumberFormat, trim_zeros};
 
 /// Narrow space that does not break: between groups of digits, and between a number and its unit.
-const THIN: char = '\u{202f}';
+const THIN_SPACE: char = '\u{202f}';
 
-const FORM: NumberForm = NumberForm { space: THIN };
+const NUMBER_FORM: NumberFormat = NumberFormat { space: THIN_SPACE };
 
 /// A count with its digits in groups of three.
 pub fn format_count(value: u64) -> String {
-    FORM.format_count(value)
+    NUMBER_FORM.format_count(value)
 }
 
 /// A number as text, with its digits in groups of three.
 pub fn group_digits(number: &str) -> String {
-    FORM.group_digits(number)
+    NUMBER_FORM.group_digits(number)
 }
 
 /// A count with its unit; the unit is plural unless the count is 1.
@@ -34,7 +34,7 @@ pub fn format_time(value: Nanos) -> String {
         1_000_000..1_000_000_000 => (1_000_000, "ms"),
         _ => (1_000_000_000, "s"),
     };
-    format!("{}{THIN}{unit}", format_decimals(value.as_u64() as f64 / f64::from(scale), 3))
+    format!("{}{THIN_SPACE}{unit}", format_decimals(value.as_u64() as f64 / f64::from(scale), 3))
 }
 
 /// A signed time in nanoseconds, in the form of [`format_time`].
@@ -73,19 +73,19 @@ pub fn frame_rate(milli: u64) -> String {
 
 /// A value with the prefix that leaves at most three digits before the point.
 pub fn format_scaled(value: f64, unit: &str) -> String {
-    FORM.format_scaled(value, unit)
+    NUMBER_FORM.format_scaled(value, unit)
 }
 
 /// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
 pub fn format_percent(part: u64, whole: u64) -> String {
-    FORM.format_percent(part, whole)
+    NUMBER_FORM.format_percent(part, whole)
 }
 
 /// A [`format_percent`] with fewer digits if the part is large, for drawings.
 pub fn format_short_percent(part: u64, whole: u64) -> String {
     let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
     if part < whole && (1.0..99.99).contains(&percent_of) {
-        return format!("{}{THIN}%", format_decimals(percent_of, 2));
+        return format!("{}{THIN_SPACE}%", format_decimals(percent_of, 2));
     }
     format_percent(part, whole)
 }
@@ -93,9 +93,9 @@ pub fn format_short_percent(part: u64, whole: u64) -> String {
 /// Bytes with a decimal prefix.
 pub fn format_bytes(value: u64) -> String {
     match value {
-        0..10_000 => format!("{}{THIN}B", format_count(value)),
-        10_000..10_000_000 => format!("{}{THIN}kB", format_decimals(value as f64 / 1e3, 1)),
-        _ => format!("{}{THIN}MB", format_decimals(value as f64 / 1e6, 1)),
+        0..10_000 => format!("{}{THIN_SPACE}B", format_count(value)),
+        10_000..10_000_000 => format!("{}{THIN_SPACE}kB", format_decimals(value as f64 / 1e3, 1)),
+        _ => format!("{}{THIN_SPACE}MB", format_decimals(value as f64 / 1e6, 1)),
     }
 }
 

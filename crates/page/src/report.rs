@@ -24,4 +24,4 @@ pub use method::{MethodPage, render_method};
 pub use run::{RunPage, render_run};
 
 /// Name of the file.
-pub const FILE: &str = "report.html";
+pub const REPORT_PAGE_FILE: &str = "report.html";

@@ -126,7 +126,7 @@ impl Default for AcceptanceCriteria {
             max_jitter: None,
             max_outage: None,
             min_rate: None,
-            min_verified: Share::WHOLE,
+            min_verified: Share::WHOLE_LINK,
             max_late: MAX_LATE,
             max_skew: None,
             carrier_loss: CarrierLossCause::Unknown,

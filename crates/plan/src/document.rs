@@ -17,7 +17,7 @@ pub const MAX_BYTES: usize = 32 << 20;
 // A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
 const MAX_NODES: usize = 4_000_000;
 // `NodeBuilder::read_node` calls itself for each level: deep nesting would overflow the stack.
-const DEEPEST: usize = 64;
+const MAX_DOCUMENT_DEPTH: usize = 64;
 
 /// The position of a node in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,8 +102,8 @@ pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
     let mut options = Options::default();
     // Comments would only make events that nobody reads.
     options.set_emit_comments(false);
-    options.flow_nesting_limit = DEEPEST;
-    options.block_nesting_limit = DEEPEST;
+    options.flow_nesting_limit = MAX_DOCUMENT_DEPTH;
+    options.block_nesting_limit = MAX_DOCUMENT_DEPTH;
     let mut builder = NodeBuilder {
         text,
         events: Parser::new_from_str_with_options(text, options),
@@ -178,9 +178,9 @@ impl<'a> NodeBuilder<'a> {
         depth: usize,
     ) -> Result<DocumentNode<'a>, DocumentRefusal> {
         self.count_nodes(1, place)?;
-        if depth > DEEPEST {
+        if depth > MAX_DOCUMENT_DEPTH {
             return Err(place
-                .refuse_document(format!("the document is nested deeper than {DEEPEST} levels"))
+                .refuse_document(format!("the document is nested deeper than {MAX_DOCUMENT_DEPTH} levels"))
                 .into());
         }
         let before = self.nodes;

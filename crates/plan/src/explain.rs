@@ -4,7 +4,7 @@ use crate::model::{BoundPlan, MeanSize};
 use crate::recording::ReplayTiming;
 use crate::{Stream, StreamAmount};
 use packetrig_units::{BitRate, FrameRate, Nanos};
-use packetrig_wire::header::{FieldSetting, HeaderKind, PacketHeader, ValueForm};
+use packetrig_wire::header::{FieldNotation, FieldSetting, HeaderKind, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::TagForm;
@@ -129,13 +129,13 @@ fn explain_stream(
         l2_rate: stream.l2_rate(timeline.rate),
         l1_rate: stream.l1_rate(timeline.rate),
         lasts: timeline.end_time(),
-        rhythm: describe_rhythm(stream, &timeline),
+        rhythm: describe_timing(stream, &timeline),
         varying: headers.iter().flat_map(varying_fields).collect(),
         tag: describe_tag(stream),
     }
 }
 
-fn describe_rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String {
+fn describe_timing(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String {
     let rate = timeline.rate;
     match stream.frames.recording().map(|recording| recording.timing) {
         Some(ReplayTiming::Recorded(speed)) => {
@@ -252,20 +252,20 @@ fn varying_fields(header: &PacketHeader) -> Vec<VaryingField> {
     fields.collect()
 }
 
-fn format_value(form: ValueForm, value: u128) -> String {
+fn format_value(form: FieldNotation, value: u128) -> String {
     match form {
-        ValueForm::Number | ValueForm::Checksum => value.to_string(),
-        ValueForm::Mac => {
+        FieldNotation::Number | FieldNotation::Checksum => value.to_string(),
+        FieldNotation::Mac => {
             // The MAC address is in the last six of the 16 bytes of a u128.
             let bytes = value.to_be_bytes();
             bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
         }
         // Values of a field have no more bits than the field.
-        ValueForm::Ipv4 => {
+        FieldNotation::Ipv4 => {
             let [.., a, b, c, d] = value.to_be_bytes();
             Ipv4Addr::new(a, b, c, d).to_string()
         }
-        ValueForm::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+        FieldNotation::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
     }
 }
 

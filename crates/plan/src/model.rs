@@ -69,7 +69,7 @@ pub struct FlowShare {
 }
 
 impl FlowShare {
-    pub const WHOLE: Self = Self { index: 0, of: 1 };
+    pub const WHOLE_FLOW: Self = Self { index: 0, of: 1 };
 
     /// Number of frames that this part sends of `frames` frames.
     const fn share_of_frames(self, frames: u64) -> u64 {

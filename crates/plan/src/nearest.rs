@@ -2,11 +2,11 @@
 
 /// Limits of hints. A hint must not cost more than reading the document.
 const MAX_NAMES: usize = 100;
-const LONGEST_WORD: usize = 100;
+const MAX_COMPARED_CHARACTERS: usize = 100;
 
 /// Finds a name with few wrong, missing, additional or swapped letters, or one that abbreviates the other.
 pub(crate) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    if known.len() > MAX_NAMES || word.len() > LONGEST_WORD {
+    if known.len() > MAX_NAMES || word.len() > MAX_COMPARED_CHARACTERS {
         return None;
     }
     // One wrong letter, and one more for every four letters: more would suggest unrelated names. Among several names at

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 /// Member of a placeholder: the number of ports or flows of other nodes that it stands for.
-pub(crate) const ELSEWHERE: &str = "x_elsewhere";
+pub(crate) const OTHER_NODES_MEMBER: &str = "x_elsewhere";
 
 /// A plan that can be cut into parts.
 #[derive(Clone, Debug)]
@@ -113,8 +113,8 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
         return;
     }
     match first {
-        Some(flow) => write!(text, "{{\"{ELSEWHERE}\":{count},\"tx\":{}}},", flow.tx),
-        None => write!(text, "{{\"{ELSEWHERE}\":{count}}},"),
+        Some(flow) => write!(text, "{{\"{OTHER_NODES_MEMBER}\":{count},\"tx\":{}}},", flow.tx),
+        None => write!(text, "{{\"{OTHER_NODES_MEMBER}\":{count}}},"),
     }
     .expect("writing to text cannot fail");
 }

@@ -168,7 +168,7 @@ pub(crate) fn make_lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLin
 }
 
 /// Gives each line the first turn in which its ends are free.
-pub(crate) fn assign_turns(lines: &mut [PlannedProbeLine]) {
+pub(crate) fn assign_probe_line_turns(lines: &mut [PlannedProbeLine]) {
     let mut busy: BTreeSet<(ProbeEnd, u32)> = BTreeSet::new();
     for line in lines {
         let ends = [ProbeEnd::Port(line.from), line.to];
@@ -188,7 +188,7 @@ mod tests {
         let ports: Vec<usize> = (0..8).collect();
         let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
         let mut lines = make_lines(&ports, &ends);
-        assign_turns(&mut lines);
+        assign_probe_line_turns(&mut lines);
         let last = lines.iter().map(|line| line.turn).max().unwrap();
         assert!(last < 2 * 2 * 7, "{last}: each line meets at most 26 others");
         for turn in 0..=last {

@@ -27,7 +27,7 @@ pub struct PlanProblem {
 }
 
 /// Maximum number of characters of a path, a message or a hint.
-const LONGEST: usize = 600;
+const MAX_PROBLEM_TEXT_CHARACTERS: usize = 600;
 
 impl PlanProblem {
     /// An error without a place in a text.
@@ -46,7 +46,7 @@ impl PlanProblem {
         let hint = self.hint.iter_mut();
         for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
             // Counted in characters: `truncate` panics inside a character of several bytes.
-            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+            if let Some((end, _)) = text.char_indices().nth(MAX_PROBLEM_TEXT_CHARACTERS) {
                 text.truncate(end);
                 text.push('…');
             }
@@ -79,7 +79,7 @@ pub struct PlanProblems(pub Vec<PlanProblem>);
 impl PlanProblems {
     /// The same problems of a text that the user has not written: its lines and columns would mislead.
     #[must_use]
-    pub fn without_places(mut self) -> Self {
+    pub fn without_line_numbers(mut self) -> Self {
         for problem in &mut self.0 {
             (problem.span, problem.position) = (None, None);
         }

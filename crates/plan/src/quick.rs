@@ -17,9 +17,9 @@ use packetrig_wire::tag::TagForm;
 use serde_json::{Value, json};
 
 /// OTG's lowest bit rate: one smallest frame per second, at layer 1.
-const LEAST_BITS: u64 = 672;
+const MIN_BIT_RATE: u64 = 672;
 /// Time slot of a frame that is a burst of its own; the pause after it completes its period.
-const SLOT: Nanos = Nanos::from_millis(1);
+const SINGLE_FRAME_SLOT: Nanos = Nanos::from_millis(1);
 
 /// The values of the flags.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl QuickPattern {
 /// location, if that can be known.
 pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
     /// Maximum number of copies in one document.
-    const MOST: usize = 4096;
+    const MAX_COPIES: usize = 4096;
     // The last star: a label could contain another one only by mistake, and is then refused as a label.
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
     // Copies of one interface would be the same port twice; copies of a label are different ports.
@@ -105,9 +105,9 @@ pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<
         count => count.parse().map_err(|_| format!("`{text}`: write `{location}*3` or `{location}*all`"))?,
     };
     match count {
-        1..=MOST => Ok(vec![location.to_owned(); count]),
+        1..=MAX_COPIES => Ok(vec![location.to_owned(); count]),
         0 => Err(format!("`{text}`: no port matches")),
-        _ => Err(format!("`{text}`: {count} are too many; at most {MOST}")),
+        _ => Err(format!("`{text}`: {count} are too many; at most {MAX_COPIES}")),
     }
 }
 
@@ -130,11 +130,11 @@ pub enum QuickLength {
 /// The smallest frames of a mix: 64 bytes, or more if the headers and the whole test tag need more.
 pub fn least_imix_size(has_vlan: bool, is_ipv6: bool) -> FrameSize {
     /// Bytes of both headers and the FCS.
-    const ETHERNET_AND_UDP: u32 = 14 + 8 + 4;
+    const ETHERNET_AND_UDP_BYTES: u32 = 14 + 8 + 4;
     let vlan = if has_vlan { 4 } else { 0 };
     let ip = if is_ipv6 { 40 } else { 20 };
     let tag = clamp_to_u32(TagForm::Full.bytes() as u64);
-    FrameSize::new(ETHERNET_AND_UDP + vlan + ip + tag).max(FrameSize::MIN)
+    FrameSize::new(ETHERNET_AND_UDP_BYTES + vlan + ip + tag).max(FrameSize::MIN)
 }
 
 /// One stream of a sender.
@@ -285,7 +285,7 @@ impl QuickPlan {
                 }
                 Some(rate)
             }
-            Rate::Bits(bits) if bits.bits_per_second() / streams >= LEAST_BITS => {
+            Rate::Bits(bits) if bits.bits_per_second() / streams >= MIN_BIT_RATE => {
                 let bps = stream.share_of_load(bits.bits_per_second());
                 return StreamPace {
                     rate: json!({"choice": "bps", "bps": bps}),
@@ -305,9 +305,9 @@ impl QuickPlan {
         };
         // A rate that rounds to zero has a period without end.
         let period = slow.map_or(Nanos::MAX, |rate| rate.due_time(streams));
-        if period > SLOT {
+        if period > SINGLE_FRAME_SLOT {
             return StreamPace {
-                rate: pps_rate(1_000_000_000 / SLOT.as_u64()),
+                rate: pps_rate(1_000_000_000 / SINGLE_FRAME_SLOT.as_u64()),
                 duration: self.single_frame_bursts(period),
             };
         }
@@ -326,7 +326,7 @@ impl QuickPlan {
             QuickLength::Continuous => 0,
         };
         // The frame has its own slot, so only the rest of the period is a pause.
-        let pause = period.saturating_sub(SLOT).as_u64();
+        let pause = period.saturating_sub(SINGLE_FRAME_SLOT).as_u64();
         json!({"choice": "burst", "burst": {"bursts": bursts, "packets": 1,
                "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})
     }

@@ -7,17 +7,18 @@
 
 use crate::recording::FrameOrigin;
 use crate::{Plan, Stream};
-use packetrig_wire::header::{AbsentValue, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm};
+use packetrig_wire::header::{AbsentValue, FieldDef, FieldNotation, FieldSetting, HeaderKind, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::IpAddr;
 
 /// Longest list of single values; more of them become a range.
 const MAX_VALUES: u64 = 65_536;
 /// EtherTypes of content with addresses of its own: IP, tags, labels, PPPoE, Ethernet in Ethernet.
-const CARRIERS: [u128; 10] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
+const ADDRESS_CARRYING_ETHERTYPES: [u128; 10] =
+    [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
 
 /// The only reason of a stream that is open because its MAC address is not known yet.
-pub const ASKED_FOR: &str = "its MAC address is resolved when the run starts";
+pub const RESOLVED_MAC_REASON: &str = "its MAC address is resolved when the run starts";
 
 /// The values of a field over all frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct PlanTarget {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanReach {
+pub struct PlanDestinations {
     /// Destination addresses that its frames can have.
     pub targets: Vec<PlanTarget>,
     /// Reasons why frames could go elsewhere; each a fragment: `its frames are read from a file`.
@@ -101,8 +102,8 @@ fn field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> 
 
 impl Stream {
     /// The possible destinations of its frames.
-    pub fn possible_destinations(&self) -> PlanReach {
-        let mut reach = PlanReach::default();
+    pub fn possible_destinations(&self) -> PlanDestinations {
+        let mut reach = PlanDestinations::default();
         let template = match &self.frames {
             FrameOrigin::Made(template) => template,
             FrameOrigin::Recorded(_) => {
@@ -111,7 +112,7 @@ impl Stream {
             }
         };
         if self.awaits.is_some() {
-            reach.open.push(ASKED_FOR.to_owned());
+            reach.open.push(RESOLVED_MAC_REASON.to_owned());
         }
         // OTG: an empty `packet` list means one Ethernet header.
         let plain = [PacketHeader::new(HeaderKind::Ethernet)];
@@ -129,7 +130,7 @@ impl Stream {
     }
 }
 
-impl PlanReach {
+impl PlanDestinations {
     fn add_headers(&mut self, headers: &[PacketHeader]) {
         if !matches!(
             headers[0].kind(),
@@ -175,8 +176,9 @@ impl PlanReach {
             } else if is_type(kind, field.name) {
                 // The type of the next header opens nothing: the addresses of that header are listed.
                 let own = next.and_then(types_of).unwrap_or(&[]);
-                let other =
-                    CARRIERS.iter().find(|carrier| values.can_be(**carrier) && !own.contains(carrier));
+                let other = ADDRESS_CARRYING_ETHERTYPES
+                    .iter()
+                    .find(|carrier| values.can_be(**carrier) && !own.contains(carrier));
                 if let Some(other) = other {
                     self.open.push(format!(
                         "its `{name}` can be {other:#06x}, which is not the header that follows"
@@ -187,12 +189,12 @@ impl PlanReach {
     }
 }
 
-fn address_family(form: ValueForm) -> Option<AddressFamily> {
+fn address_family(form: FieldNotation) -> Option<AddressFamily> {
     match form {
-        ValueForm::Mac => Some(AddressFamily::Mac),
-        ValueForm::Ipv4 => Some(AddressFamily::Ipv4),
-        ValueForm::Ipv6 => Some(AddressFamily::Ipv6),
-        ValueForm::Number | ValueForm::Checksum => None,
+        FieldNotation::Mac => Some(AddressFamily::Mac),
+        FieldNotation::Ipv4 => Some(AddressFamily::Ipv4),
+        FieldNotation::Ipv6 => Some(AddressFamily::Ipv6),
+        FieldNotation::Number | FieldNotation::Checksum => None,
     }
 }
 
@@ -233,7 +235,7 @@ pub fn interface_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
 mod tests {
     use super::*;
 
-    fn reach(packet: &str) -> PlanReach {
+    fn reach(packet: &str) -> PlanDestinations {
         let text = format!(
             "{{ports: [{{name: a, location: a}}, {{name: b, location: b}}], flows: [{{name: s, \
              tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 256}}, \

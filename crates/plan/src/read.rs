@@ -22,7 +22,7 @@ mod size;
 mod tests;
 mod timing;
 
-pub use site::{LABEL_FORM, is_label};
+pub use site::{LABEL_FORMAT, is_label};
 
 use crate::document;
 use crate::nearest::nearest_name;
@@ -30,7 +30,7 @@ use crate::reader::{DocumentItem, DocumentObject, ProblemNotes};
 use crate::{Plan, PlanParseOptions, PlanProblems, ProblemSeverity};
 use std::collections::HashMap;
 
-const NOT_YET: &str = "packetrig does not do this yet";
+const UNSUPPORTED_TEXT: &str = "packetrig does not do this yet";
 
 pub(crate) fn read_plan(text: &str, options: PlanParseOptions) -> Result<Plan, PlanProblems> {
     let root = document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.shorten()]))?;
@@ -60,7 +60,7 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
     let devices = device::read_devices(config, &port_names, &mut names);
     plan.interfaces = devices.interfaces;
     plan.streams = {
-        let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices.names);
+        let ends = ends::NamedEndpoints::new(&port_names, &plan.interfaces, &devices.names);
         flow::read_flows(config, options, &ends, &mut names)
     };
     plan.probes = probes::read_probes(config, options, &port_names);
@@ -79,13 +79,16 @@ fn read_config(config: &DocumentObject<'_>, options: PlanParseOptions, plan: &mu
         }
         if let Some(flow) = settings.read_object("flow_options") {
             if flow.read_flag("packet_loss_duration", false) {
-                flow.item.add_error(format!("not supported: {NOT_YET}"));
+                flow.item.add_error(format!("not supported: {UNSUPPORTED_TEXT}"));
             }
             flow.refuse_unread();
         }
         settings.refuse_unread();
     }
-    config.refuse_members(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
+    config.refuse_members(
+        &["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"],
+        UNSUPPORTED_TEXT,
+    );
 }
 
 /// Maximum number of names that are collected for a hint: one more than [`nearest_name`] accepts.

@@ -16,7 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Bytes of an 802.1Q tag.
-pub const VLAN_TAG: u32 = 4;
+pub const VLAN_TAG_BYTES: u32 = 4;
 
 /// The source of a stream's frames.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl FrameOrigin {
     pub fn largest_untagged(&self) -> FrameSize {
         match self {
             Self::Made(template) if template.begins_with_tag() => {
-                FrameSize::new(template.spec().size.max_size().bytes().saturating_sub(VLAN_TAG))
+                FrameSize::new(template.spec().size.max_size().bytes().saturating_sub(VLAN_TAG_BYTES))
             }
             Self::Made(_) => self.largest_frame(),
             Self::Recorded(recording) => recording.facts.largest_untagged,
@@ -139,7 +139,7 @@ pub struct ReplaySpeed {
 }
 
 impl ReplaySpeed {
-    pub const ORIGINAL: Self = Self { millionths: 1_000_000 };
+    pub const ORIGINAL_SPEED: Self = Self { millionths: 1_000_000 };
 
     /// The factor, in millionths.
     pub const fn millionths(self) -> u64 {

@@ -22,10 +22,10 @@ pub struct ReplayRequest {
 /// A rate that a document cannot express.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a rate of {0} cannot be written in a plan; use a whole number of frames per second")]
-pub struct UnsayableRate(FrameRate);
+pub struct UnrepresentableRate(FrameRate);
 
 impl ReplayRequest {
-    pub fn to_document(&self) -> Result<Value, UnsayableRate> {
+    pub fn to_document(&self) -> Result<Value, UnrepresentableRate> {
         let names: Vec<String> = match self.rx.len() {
             1 => vec!["rx".to_owned()],
             many => (1..=many).map(|n| format!("rx{n}")).collect(),
@@ -64,7 +64,7 @@ impl ReplayRequest {
     }
 
     /// The document as YAML.
-    pub fn to_yaml(&self) -> Result<String, UnsayableRate> {
+    pub fn to_yaml(&self) -> Result<String, UnrepresentableRate> {
         let mut out = String::new();
         write_yaml(&self.to_document()?, 0, &mut out);
         Ok(out)
@@ -111,12 +111,12 @@ fn rewrite_value(rewrite: &FrameRewrite) -> Value {
     out
 }
 
-fn rate_document(rate: Rate) -> Result<Value, UnsayableRate> {
+fn rate_document(rate: Rate) -> Result<Value, UnrepresentableRate> {
     Ok(match rate {
         Rate::Frames(rate) => {
             let whole = rate.frames_within(Nanos::from_secs(1));
             if FrameRate::per_second(whole) != Some(rate) {
-                return Err(UnsayableRate(rate));
+                return Err(UnrepresentableRate(rate));
             }
             json!({"choice": "pps", "pps": whole})
         }

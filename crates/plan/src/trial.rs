@@ -16,7 +16,7 @@ use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde_json::{Map, Value, json};
 
 /// Below this many frames per second a whole number of them is too coarse: a trial asks for bits per second instead.
-const COARSE: f64 = 100_000.0;
+const COARSE_FRAME_RATE: f64 = 100_000.0;
 
 /// The traffic that trials of a test send.
 #[derive(Clone, Debug)]
@@ -166,7 +166,7 @@ fn set_size(flow: &mut Value, size: FrameSize) {
 
 fn rate_value(frames_per_second: f64, size: Option<FrameSize>) -> Value {
     match size {
-        Some(size) if frames_per_second < COARSE => {
+        Some(size) if frames_per_second < COARSE_FRAME_RATE => {
             let bits = saturating_u64((frames_per_second * f64::from(size.bytes()) * 8.0).round());
             json!({"choice": "bps", "bps": bits})
         }

@@ -18,10 +18,10 @@ mod target;
 pub use asking::AskingArgs;
 pub use bounds::BoundsArgs;
 pub use calibrate::CalibrateProbes;
-pub use caps::ProbeCaps;
+pub use caps::CapsArgs;
 pub use estimates::{AvailableArgs, AvailableMethod, CapacityArgs, CapacityMethod, EstimatingArgs};
 pub use oneprobe::OneprobeArgs;
-pub use oneway::{OneWay, ProbeDestination};
+pub use oneway::{OneWayArgs, ProbeDestination};
 pub use outlet::OutletArgs;
 pub use ping::PingArgs;
 pub use release::{MechanismArg, ReleaseFlags};
@@ -44,7 +44,7 @@ pub enum ProbeCommand {
     /// Run a STAMP reflector
     Reflect(Box<ReflectArgs>),
     /// Measure one-way delay between two interfaces of this machine, or to another node
-    Oneway(Box<OneWay>),
+    Oneway(Box<OneWayArgs>),
     /// Measure loss, reordering and round-trip time with the data of a TCP connection to a web server
     Oneprobe(OneprobeArgs),
     /// Measure the capacity of a path: the speed of its narrowest link
@@ -56,7 +56,7 @@ pub enum ProbeCommand {
     /// Release packets of other programs on time: they hand them over with their release times
     Serve(Box<ServeProbes>),
     /// Show which release mechanisms and timestamps an interface supports
-    Caps(ProbeCaps),
+    Caps(CapsArgs),
     /// Measure the timing error of each release mechanism against timestamps at the far end
     Calibrate(CalibrateProbes),
 }

@@ -24,7 +24,7 @@ use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
 
 /// Text in place of a figure that is not known.
-const UNKNOWN: &str = "–";
+const UNKNOWN_FIGURE: &str = "–";
 
 /// Performs a command.
 pub fn run_probe_command(

@@ -10,7 +10,7 @@ use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;
 
-const NAME: ProgramName =
+const PROGRAM_NAME: ProgramName =
     ProgramName { name: "packetrig-probe", version: env!("CARGO_PKG_VERSION"), after_bug: "" };
 
 /// Measure a path with probes that leave at planned times; the commands of `packetrig probe` alone.
@@ -25,7 +25,7 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    run_program(NAME, use_own_program_name, perform_command)
+    run_program(PROGRAM_NAME, use_own_program_name, perform_command)
 }
 
 /// Examples are those of the large program, where the commands are below `probe`.

@@ -2,7 +2,8 @@
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_ports,
+    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    rights_for_ports,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{data_directory, netns, runtime_directory};
@@ -13,7 +14,7 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
         program: "reflect",
         // setns(2) takes CAP_SYS_ADMIN, for an interface or a socket in another network namespace. No thread
         // keeps it.
-        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
         network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(
@@ -22,7 +23,7 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
                 .iter()
                 .chain(&arguments.bounds.permit)
                 .cloned()
-                .chain([PathBuf::from(netns::DIRECTORY)]),
+                .chain([PathBuf::from(netns::NETNS_DIRECTORY)]),
             None,
         ),
         // No TCP port at all: sessions with a reflector are UDP (RFC 8762).
@@ -38,11 +39,11 @@ pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
     // The calibration of release mechanisms is in the store.
     let ports: Vec<u16> = arguments.metrics.iter().map(|listen| listen.0.port()).collect();
-    let network_thread_capabilities = TO_OPEN_RINGS.union_with(rights_for_ports(&ports));
+    let network_thread_capabilities = RING_CAPABILITIES.union_with(rights_for_ports(&ports));
     let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
     ProgramNeeds {
         program: "probe serve",
-        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
         kept: network_thread_capabilities,
         network_thread_capabilities,

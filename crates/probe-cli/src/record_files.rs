@@ -1,7 +1,7 @@
 //! Files with the records of probes, which `--write` names. The extension decides the form. A file exists whole or not at all.
 
 use packetrig_probe::ProbeRecord;
-use packetrig_probe::files::{ProbeForm, encode_json_lines, encode_pcapng};
+use packetrig_probe::files::{ProbeFileFormat, encode_json_lines, encode_pcapng};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
@@ -44,9 +44,9 @@ pub enum RecordFileError {
 
 impl RecordFiles {
     /// Refuses a file that cannot be written. To be called before anything is sent: the result would be lost.
-    pub(crate) fn check_file(self, file: &Path) -> Result<ProbeForm, RecordFileError> {
-        match ProbeForm::from_path(file) {
-            Some(ProbeForm::Parquet) if self.parquet.is_none() => {
+    pub(crate) fn check_file(self, file: &Path) -> Result<ProbeFileFormat, RecordFileError> {
+        match ProbeFileFormat::from_path(file) {
+            Some(ProbeFileFormat::Parquet) if self.parquet.is_none() => {
                 Err(RecordFileError::NoParquet(file.to_owned()))
             }
             Some(form) => Ok(form),
@@ -57,7 +57,7 @@ impl RecordFiles {
     /// Checks files for records of an exchange. Refuses the forms that hold frames, too: only `packetrig capture` has frames.
     pub(crate) fn check_tables(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
         for file in files {
-            if self.check_file(file)? == ProbeForm::Pcapng {
+            if self.check_file(file)? == ProbeFileFormat::Pcapng {
                 return Err(RecordFileError::NoFrames(file.clone()));
             }
         }
@@ -73,11 +73,13 @@ impl RecordFiles {
         frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
     ) -> Result<(), RecordFileError> {
         let bytes = match (self.check_file(file)?, self.parquet) {
-            (ProbeForm::JsonLines, _) => encode_json_lines(header, records)?,
-            (ProbeForm::Pcapng, _) => encode_pcapng(header, records, frame)?,
-            (ProbeForm::Parquet, Some(encode)) => encode(header, records).map_err(RecordFileError::Encode)?,
+            (ProbeFileFormat::JsonLines, _) => encode_json_lines(header, records)?,
+            (ProbeFileFormat::Pcapng, _) => encode_pcapng(header, records, frame)?,
+            (ProbeFileFormat::Parquet, Some(encode)) => {
+                encode(header, records).map_err(RecordFileError::Encode)?
+            }
             // `check_file` has refused this already. The arm keeps the match complete without a panic.
-            (ProbeForm::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
+            (ProbeFileFormat::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
         };
         // The file is replaced as a whole, so a reader never sees half of the records.
         private_files::replace_file(file, bytes)
@@ -97,7 +99,7 @@ mod tests {
         let refusal = SMALL.check_file(Path::new("d/a.parquet")).unwrap_err();
         assert!(matches!(refusal, RecordFileError::NoParquet(_)));
         assert!(refusal.to_string().contains("d/a.parquet: this build has no Parquet"), "{refusal}");
-        assert_eq!(LARGE.check_file(Path::new("a.parquet")).unwrap(), ProbeForm::Parquet);
+        assert_eq!(LARGE.check_file(Path::new("a.parquet")).unwrap(), ProbeFileFormat::Parquet);
         assert!(
             SMALL.check_file(Path::new("a.jsonl")).is_ok() && SMALL.check_file(Path::new("a.pcapng")).is_ok()
         );

@@ -10,11 +10,11 @@
 //! Invariant: departure times are the schedule's, added to one start; being late never moves the next one.
 
 use crate::Error;
-use crate::listener::{HeardFrame, PIECE, PacketListener};
+use crate::listener::{PacketListener, ReceivedFrame, STOP_CHECK_INTERVAL};
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{frame_length, now};
-use packetrig_probe::answer::{PathTrouble, ProbeAnswer};
+use packetrig_probe::answer::{PathFailure, ProbeAnswer};
 use packetrig_probe::method::{ProbeMethod, ProbeReply, ReplyMeaning};
 use packetrig_probe::series::{AnswerMeaning, ProbeSeries};
 use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule};
@@ -22,9 +22,9 @@ use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
 /// Time between the call and the first departure, so that the first probe is not late.
-const HEAD_START: Nanos = Nanos::from_millis(5);
+const FIRST_DEPARTURE_DELAY: Nanos = Nanos::from_millis(5);
 /// Time to listen after the last expected answer, for duplicates and late errors.
-const LINGER: Nanos = Nanos::from_millis(50);
+const EXTRA_LISTEN_TIME: Nanos = Nanos::from_millis(50);
 
 /// Probes to one target.
 pub struct ProbeLine<'m> {
@@ -44,7 +44,7 @@ impl fmt::Debug for ProbeLine<'_> {
 
 /// Reason why a series ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineEnd {
+pub enum SeriesEndReason {
     Done,
     Stopped,
     /// Too many were lost.
@@ -70,14 +70,14 @@ pub enum AskEvent<'a> {
         length: usize,
     },
     /// A series ended before the end of its schedule.
-    Ended { line: usize, end: LineEnd },
+    Ended { line: usize, end: SeriesEndReason },
 }
 
 /// Outcome of one series of probes.
 #[derive(Debug)]
-pub struct LineOutcome {
+pub struct ProbeSeriesOutcome {
     pub series: ProbeSeries,
-    pub end: LineEnd,
+    pub end: SeriesEndReason,
 }
 
 #[derive(Clone, Copy)]
@@ -110,8 +110,8 @@ pub fn run_lines(
     listeners: &mut [PacketListener],
     options: AskOptions<'_>,
     on_event: &mut dyn FnMut(AskEvent<'_>),
-) -> Result<Vec<LineOutcome>, Error> {
-    run_lines_from(now() + HEAD_START, lines, listeners, options, on_event)
+) -> Result<Vec<ProbeSeriesOutcome>, Error> {
+    run_lines_from(now() + FIRST_DEPARTURE_DELAY, lines, listeners, options, on_event)
 }
 
 /// Sends all probes and receives their answers, with departure times counted from `start`.
@@ -121,7 +121,7 @@ pub fn run_lines_from(
     listeners: &mut [PacketListener],
     options: AskOptions<'_>,
     on_event: &mut dyn FnMut(AskEvent<'_>),
-) -> Result<Vec<LineOutcome>, Error> {
+) -> Result<Vec<ProbeSeriesOutcome>, Error> {
     let mut asking =
         AskState { lines: Vec::new(), listeners, options, heard_until: start, on_event, frame: Vec::new() };
     let mut order = Vec::new();
@@ -158,21 +158,21 @@ struct PlannedDeparture {
 struct AskedProbe<'a, 'm> {
     line: &'a mut ProbeLine<'m>,
     series: ProbeSeries,
-    end: Option<LineEnd>,
+    end: Option<SeriesEndReason>,
     /// Number of first probes of the series whose time to be answered is over.
     settled: usize,
 }
 
 impl AskedProbe<'_, '_> {
-    fn into_outcome(self) -> LineOutcome {
+    fn into_outcome(self) -> ProbeSeriesOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
         // With all probes recorded, a stop can only have come in the wait for late answers.
-        let end = self.end.unwrap_or(if is_whole { LineEnd::Done } else { LineEnd::Stopped });
-        LineOutcome { series: self.series, end }
+        let end = self.end.unwrap_or(if is_whole { SeriesEndReason::Done } else { SeriesEndReason::Stopped });
+        ProbeSeriesOutcome { series: self.series, end }
     }
 
     /// Moves `settled` on: probes become overdue in order of their departure times.
-    fn advance_settled(&mut self, heard_until: MonoTime, timeout: Nanos) {
+    fn advance_settled_probes(&mut self, heard_until: MonoTime, timeout: Nanos) {
         let records = self.series.records();
         while records.get(self.settled).is_some_and(|record| latest_departure(record) + timeout < heard_until)
         {
@@ -182,7 +182,7 @@ impl AskedProbe<'_, '_> {
 
     fn is_lossy(&self) -> bool {
         // Only probes that can no longer be answered in time count: those in flight would look like loss on a long path.
-        let settled = self.series.count_settled(self.settled);
+        let settled = self.series.count_settled_losses(self.settled);
         self.line.way.permitted.limits().is_lossy(settled.sent, settled.lost)
     }
 }
@@ -240,20 +240,20 @@ impl AskState<'_, '_, '_> {
             (self.on_event)(AskEvent::Sent { line, number: planned.number });
         }
         if let Some(exceeded) = refused {
-            self.end_line(line, LineEnd::Limits(exceeded));
+            self.end_line(line, SeriesEndReason::Limits(exceeded));
         }
         Ok(())
     }
 
     fn judge_line(&mut self, line: usize) {
         let asked = &mut self.lines[line];
-        asked.advance_settled(self.heard_until, self.options.answer);
+        asked.advance_settled_probes(self.heard_until, self.options.answer);
         if asked.end.is_none() && asked.is_lossy() {
-            self.end_line(line, LineEnd::Lossy);
+            self.end_line(line, SeriesEndReason::Lossy);
         }
     }
 
-    fn end_line(&mut self, line: usize, end: LineEnd) {
+    fn end_line(&mut self, line: usize, end: SeriesEndReason) {
         let asked = &mut self.lines[line];
         if asked.end.is_none() {
             asked.end = Some(end);
@@ -265,7 +265,7 @@ impl AskState<'_, '_, '_> {
     fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
         // Only the first listener is waited for, so with several the wait must be short: frames of the others would lie in their
         // rings, and a full ring drops.
-        let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { PIECE };
+        let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { STOP_CHECK_INTERVAL };
         if let Some(ear) = self.listeners.first_mut() {
             ear.wait_for_frames(within.min(piece))?;
         }
@@ -282,7 +282,7 @@ impl AskState<'_, '_, '_> {
             });
         }
         for line in prohibited {
-            self.end_line(line, LineEnd::Prohibited);
+            self.end_line(line, SeriesEndReason::Prohibited);
         }
         Ok(())
     }
@@ -295,12 +295,12 @@ impl AskState<'_, '_, '_> {
         let deadline = last.unwrap_or(begun).max(begun) + self.options.answer;
         let mut complete_since = None;
         while now() < deadline && !(self.options.stop)() {
-            self.handle_arrivals(PIECE)?;
-            // A duplicate, or an error after a good answer, comes after the last expected answer: so go on for `LINGER` from the
+            self.handle_arrivals(STOP_CHECK_INTERVAL)?;
+            // A duplicate, or an error after a good answer, comes after the last expected answer: so go on for `EXTRA_LISTEN_TIME` from the
             // first time that nothing was missing.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
             complete_since = if is_complete { complete_since.or_else(|| Some(now())) } else { None };
-            if complete_since.is_some_and(|since| now().since(since) > LINGER) {
+            if complete_since.is_some_and(|since| now().since(since) > EXTRA_LISTEN_TIME) {
                 break;
             }
         }
@@ -312,7 +312,7 @@ impl AskState<'_, '_, '_> {
 /// Finds the probe that a frame answers. Returns the line if the answer prohibits further probes.
 fn handle_frame(
     lines: &mut [AskedProbe<'_, '_>],
-    heard: &HeardFrame<'_>,
+    heard: &ReceivedFrame<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Option<usize> {
     // Every line's method looks at the frame: listeners are shared by all targets of an interface.
@@ -321,7 +321,7 @@ fn handle_frame(
         let Some(reply) = asked.line.method.read_reply(&answer) else { continue };
         let meaning = asked.series.add_answer(&reply, heard.at);
         tell(AskEvent::Answered { line, reply, meaning, answer, length: heard.frame.len() });
-        return (reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited)).then_some(line);
+        return (reply.says == ReplyMeaning::Trouble(PathFailure::Prohibited)).then_some(line);
     }
     None
 }

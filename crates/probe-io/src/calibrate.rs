@@ -25,12 +25,12 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 
 /// Local experimental EtherType 1 (IEEE Std 802).
-const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
-const MARK: [u8; 4] = *b"prPc";
-const NUMBER: usize = 18;
-const LENGTH: usize = 124;
+const CALIBRATION_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+const CALIBRATION_MAGIC: [u8; 4] = *b"prPc";
+const NUMBER_OFFSET: usize = 18;
+const CALIBRATION_FRAME_BYTES: usize = 124;
 /// Number of waits without a new frame after which the missing ones count as lost.
-const LOOKS: usize = 20;
+const MAX_EMPTY_WAITS: usize = 20;
 
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationExtent {
@@ -43,7 +43,7 @@ pub struct CalibrationExtent {
 
 /// The calibration of one mechanism.
 #[derive(Clone, Debug, Serialize)]
-pub struct FoundMechanism {
+pub struct CalibratedMechanism {
     pub mechanism: ReleaseMechanism,
     /// Reason why it could not be used; the rest is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -95,7 +95,7 @@ struct CalibrationRings {
 }
 
 /// The part of a calibration that is stored, for the choice of a mechanism.
-pub fn stored_result(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
+pub fn stored_result(near: &PortLocation, found: &[CalibratedMechanism]) -> CalibrationResult {
     let mechanisms = found
         .iter()
         .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
@@ -111,20 +111,21 @@ pub fn calibrate_mechanisms(
     mechanisms: &[ReleaseMechanism],
     extent: CalibrationExtent,
     stop: &dyn Fn() -> bool,
-) -> Result<Vec<FoundMechanism>, Error> {
+) -> Result<Vec<CalibratedMechanism>, Error> {
     let mut rings = CalibrationRings::open_at(near, far, confirmed)?;
     let mut all = Vec::new();
     for mechanism in mechanisms.iter().take_while(|_| !stop()) {
-        all.push(match release::open_release(near, *mechanism, ReleaseOptions::usual_for(*mechanism)) {
+        all.push(match release::open_release(near, *mechanism, ReleaseOptions::default_for(*mechanism)) {
             Ok(release) => {
                 // The frames reach no target, so no limits of one apply.
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
                 rings.calibrate_one(*mechanism, dispatcher, extent, stop)?
             }
             // A mechanism that does not work here is a finding. Other errors concern the whole calibration.
-            Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => {
-                FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::empty_for(*mechanism) }
-            }
+            Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => CalibratedMechanism {
+                obstacle: Some(error.to_string()),
+                ..CalibratedMechanism::empty_for(*mechanism)
+            },
             Err(error) => return Err(error),
         });
     }
@@ -137,12 +138,12 @@ impl CalibrationRings {
         let far_end = LabInterface::open_permitted(far, confirmed)?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
-        let mut frame = vec![0; LENGTH];
+        let mut frame = vec![0; CALIBRATION_FRAME_BYTES];
         // Without a hardware address of the far end, a broadcast reaches it as well.
         frame[..6].copy_from_slice(&far_end.link.mac.unwrap_or([0xff; 6]));
         frame[6..12].copy_from_slice(&near_end.link.mac.unwrap_or([2, 0, 0, 0, 0, 1]));
-        frame[12..14].copy_from_slice(&ETHER_TYPE);
-        frame[14..NUMBER].copy_from_slice(&MARK);
+        frame[12..14].copy_from_slice(&CALIBRATION_ETHERTYPE);
+        frame[14..NUMBER_OFFSET].copy_from_slice(&CALIBRATION_MAGIC);
         Ok(Self {
             tap: RxRing::open_on_interface(
                 &near_end.netns,
@@ -161,7 +162,7 @@ impl CalibrationRings {
         mut dispatcher: ReleaseDispatcher,
         extent: CalibrationExtent,
         stop: &dyn Fn() -> bool,
-    ) -> Result<FoundMechanism, Error> {
+    ) -> Result<CalibratedMechanism, Error> {
         // A transmit ring sends a train back to back, so planned gaps would only look like spacing errors.
         let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
         let extent = CalibrationExtent { gap, ..extent };
@@ -211,7 +212,7 @@ impl CalibrationRings {
 
     fn numbered_frame(&self, number: usize) -> Vec<u8> {
         let mut frame = self.frame.clone();
-        frame[NUMBER..NUMBER + 4].copy_from_slice(&small_count(number).to_be_bytes());
+        frame[NUMBER_OFFSET..NUMBER_OFFSET + 4].copy_from_slice(&small_count(number).to_be_bytes());
         frame
     }
 
@@ -221,7 +222,7 @@ impl CalibrationRings {
         let offset = clock::realtime_offset();
         let mut arrived = 0;
         let mut in_vain = 0;
-        while arrived < count && in_vain < LOOKS {
+        while arrived < count && in_vain < MAX_EMPTY_WAITS {
             // If waiting fails, the loop ends all the same, and the frames count as missing.
             drop(self.far.wait_for_frames(2_000_000));
             let before = arrived;
@@ -257,10 +258,13 @@ fn note_arrival(
     realtime_ns: u64,
     offset: RealtimeOffset,
 ) -> bool {
-    if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
+    if frame.len() != CALIBRATION_FRAME_BYTES
+        || frame[12..14] != CALIBRATION_ETHERTYPE
+        || frame[14..NUMBER_OFFSET] != CALIBRATION_MAGIC
+    {
         return false;
     }
-    let number = frame[NUMBER..].first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes));
+    let number = frame[NUMBER_OFFSET..].first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes));
     let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
     if let Some(place) = seen.get_mut(number as usize) {
         *place = Some(ProbeStamp::with_bound(packetrig_probe::StampSource::Kernel, at, offset.bound_ns));
@@ -294,9 +298,9 @@ impl SeenProbes {
         }
     }
 
-    fn found_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
+    fn found_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> CalibratedMechanism {
         let probes = 0..self.planned.len();
-        FoundMechanism {
+        CalibratedMechanism {
             remarks,
             sent: self.gone.iter().filter(|gone| gone.handed_over.is_some()).count() as u64,
             arrived: self.arrived.iter().flatten().count() as u64,
@@ -312,7 +316,7 @@ impl SeenProbes {
                 .compute_spread(|index| stamp_difference(self.driver_stamp(index), self.captured[index])),
             driver_to_arrival_ns: self
                 .compute_spread(|index| stamp_difference(self.arrived[index], self.driver_stamp(index))),
-            ..FoundMechanism::empty_for(mechanism)
+            ..CalibratedMechanism::empty_for(mechanism)
         }
     }
 
@@ -366,7 +370,7 @@ fn is_late_or_early(gone: &DepartedFrame) -> bool {
     gone.flags.iter().any(|flag| matches!(flag, ProbeFlag::Late | ProbeFlag::Early))
 }
 
-impl FoundMechanism {
+impl CalibratedMechanism {
     const fn empty_for(mechanism: ReleaseMechanism) -> Self {
         Self {
             mechanism,

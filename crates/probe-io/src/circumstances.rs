@@ -5,7 +5,7 @@
 use crate::Error;
 use crate::release::ReleaseOptions;
 use packetrig_plan::PortLocation;
-use packetrig_probe::header::{ClockOffset, FORMAT, ProbeHeader};
+use packetrig_probe::header::{ClockOffset, PROBE_RECORD_FORMAT, ProbeHeader};
 use packetrig_probe::{ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::link::NamespaceLinks;
@@ -41,7 +41,7 @@ pub fn probe_header(
     let qdiscs = qdisc::read_qdiscs(&netns, link.index, &link.name).unwrap_or_default();
     let before = clock_offset();
     Ok(ProbeHeader {
-        format: FORMAT.into(),
+        format: PROBE_RECORD_FORMAT.into(),
         argv: std::env::args().collect(),
         seed: 0,
         schedule: schedule.map(ProbeSchedule::fingerprint).unwrap_or_default(),

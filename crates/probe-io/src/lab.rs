@@ -87,8 +87,9 @@ impl Drop for LabCable {
 
 /// A new namespace; `None` where rights are missing.
 fn namespace(what: &str) -> Option<(String, NetNs)> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let name = format!("prober-{}-{}-{what}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    static NEXT_LAB_NUMBER: AtomicU32 = AtomicU32::new(0);
+    let name =
+        format!("prober-{}-{}-{what}", std::process::id(), NEXT_LAB_NUMBER.fetch_add(1, Ordering::Relaxed));
     match NetNs::create_named(&name) {
         Ok(netns) => Some((name, netns)),
         Err(error) => {

@@ -21,14 +21,14 @@ use packetrig_units::{MonoTime, Nanos};
 use std::net::{IpAddr, SocketAddr};
 
 /// The real-time clock is compared with the monotonic one again if the last comparison is older than this.
-const COMPARED_EVERY: u64 = 100_000_000;
+const CLOCK_COMPARISON_INTERVAL_NS: u64 = 100_000_000;
 /// Longest wait before the caller can check whether to stop.
-pub(crate) const PIECE: Nanos = Nanos::from_millis(20);
+pub(crate) const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Maximum number of frames of one call, so that the caller can look at the time again: the next probe may be due.
-const BATCH: usize = 256;
+const MAX_FRAMES_PER_CALL: usize = 256;
 
 /// Blocks of a ring, at least.
-const BLOCKS: u32 = 64;
+const MIN_RING_BLOCKS: u32 = 64;
 
 /// Packets to listen for: ICMP to one of the addresses, and packets to the port there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct PacketsToAllPorts {
 
 /// A received frame.
 #[derive(Clone, Copy, Debug)]
-pub struct HeardFrame<'a> {
+pub struct ReceivedFrame<'a> {
     /// The frame without FCS.
     pub frame: &'a [u8],
     pub at: ProbeStamp,
@@ -54,7 +54,7 @@ pub struct HeardFrame<'a> {
     pub lacks_checksum: bool,
 }
 
-impl<'a> HeardFrame<'a> {
+impl<'a> ReceivedFrame<'a> {
     /// Reads it as an answer; `None` if it cannot be one.
     pub fn read_answer(&self) -> Option<ProbeAnswer<'a>> {
         answer::read_answer(self.frame, self.lacks_checksum)
@@ -108,7 +108,7 @@ impl PacketListener {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let options = RxOptions {
             // One block for each frame (see `open_holding`), and some more for other frames.
-            blocks: BLOCKS.max(frames + BLOCKS / 4),
+            blocks: MIN_RING_BLOCKS.max(frames + MIN_RING_BLOCKS / 4),
             block_bytes: 1 << 16,
             // The shortest timeout of TPACKET_V3. Stamps are taken at arrival, so it delays only when the program sees a frame.
             retire_ms: 1,
@@ -122,18 +122,18 @@ impl PacketListener {
     }
 
     /// Gives the frames that have arrived to `take`, a limited number in a row, and returns how many. It does not wait.
-    pub fn take_frames(&mut self, mut take: impl FnMut(HeardFrame<'_>)) -> usize {
+    pub fn take_frames(&mut self, mut take: impl FnMut(ReceivedFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
-        if now - self.compared_at > COMPARED_EVERY {
+        if now - self.compared_at > CLOCK_COMPARISON_INTERVAL_NS {
             self.offset = clock::realtime_offset();
             self.compared_at = now;
         }
         // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
         // between, the side of the step is unknown: a stamp covers both conversions.
         let after = self.offset;
-        self.ring.receive_frames(BATCH, &mut |raw| {
-            take(HeardFrame {
+        self.ring.receive_frames(MAX_FRAMES_PER_CALL, &mut |raw| {
+            take(ReceivedFrame {
                 frame: raw.bytes,
                 at: stamp_between(before, after, raw.realtime_ns),
                 lacks_checksum: raw.lacks_checksum,
@@ -143,7 +143,7 @@ impl PacketListener {
 
     /// Waits until frames are there, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
     pub fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
-        Ok(self.ring.wait_for_frames(within.min(PIECE).as_u64())?)
+        Ok(self.ring.wait_for_frames(within.min(STOP_CHECK_INTERVAL).as_u64())?)
     }
 
     /// Frames that the kernel dropped because the ring was full.

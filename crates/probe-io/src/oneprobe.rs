@@ -9,7 +9,7 @@ use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, small_count};
 use packetrig_probe::ProbeStamp;
-use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer};
+use packetrig_probe::answer::{AnswerContent, PathFailure, ProbeAnswer};
 use packetrig_probe::frame::TcpSegment;
 use packetrig_probe::oneprobe::{
     IncomingSegment, OneprobeFailure, OneprobeMachine, OneprobeOutcome, OneprobeReport, OneprobeStep,
@@ -22,7 +22,7 @@ use serde::Serialize;
 /// Reason why a series has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum OneprobeEnd {
+pub enum OneprobeEndReason {
     /// All probes have been sent.
     Done,
     Stopped,
@@ -51,7 +51,7 @@ impl OneprobeDriver<'_> {
         machine: &mut OneprobeMachine,
         stop: &dyn Fn() -> bool,
         on_outcome: &mut dyn FnMut(&OneprobeOutcome),
-    ) -> Result<OneprobeEnd, Error> {
+    ) -> Result<OneprobeEndReason, Error> {
         let mut early = None;
         let mut known = 0;
         loop {
@@ -60,7 +60,7 @@ impl OneprobeDriver<'_> {
             known = outcomes.len();
             // The first reason stays: whatever comes after it is a consequence.
             early = early
-                .or_else(|| stop().then_some(OneprobeEnd::Stopped))
+                .or_else(|| stop().then_some(OneprobeEndReason::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
             // The machine only gets the request to stop: it still resets its connection, so that the server does not keep it half open.
             if early.is_some() {
@@ -82,17 +82,17 @@ impl OneprobeDriver<'_> {
             }
         }
         machine.report().0.outcomes[known..].iter().for_each(&mut *on_outcome);
-        let failed = machine.report().1.map(OneprobeEnd::Failed);
-        Ok(early.or(failed).unwrap_or(OneprobeEnd::Done))
+        let failed = machine.report().1.map(OneprobeEndReason::Failed);
+        Ok(early.or(failed).unwrap_or(OneprobeEndReason::Done))
     }
 
-    fn is_lossy(&self, report: &OneprobeReport) -> Option<OneprobeEnd> {
+    fn is_lossy(&self, report: &OneprobeReport) -> Option<OneprobeEndReason> {
         let limits = self.way.permitted.limits();
         let directions = [report.forward, report.reverse];
         directions
             .iter()
             .any(|counts| limits.is_lossy(counts.sent, counts.lost))
-            .then_some(OneprobeEnd::Lossy)
+            .then_some(OneprobeEndReason::Lossy)
     }
 
     fn send_segments(&mut self, outs: &[&OutgoingSegment], at: u64) -> Result<Vec<DepartedFrame>, Error> {
@@ -132,7 +132,7 @@ impl OneprobeDriver<'_> {
         &mut self,
         machine: &mut OneprobeMachine,
         within: Nanos,
-    ) -> Result<Option<OneprobeEnd>, Error> {
+    ) -> Result<Option<OneprobeEndReason>, Error> {
         self.listener.wait_for_frames(within)?;
         let ends = self.way.ends;
         let ports = (self.port, self.own_port);
@@ -155,10 +155,10 @@ impl OneprobeDriver<'_> {
                     machine.on_segment(&segment, heard.at.middle());
                 }
                 // The addresses and ports in the quotation must be ours: anybody can send such a message.
-                AnswerContent::Error { what: PathTrouble::Prohibited, about }
+                AnswerContent::Error { what: PathFailure::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {
-                    early = Some(OneprobeEnd::Prohibited);
+                    early = Some(OneprobeEndReason::Prohibited);
                 }
                 _ => {}
             }

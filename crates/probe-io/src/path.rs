@@ -9,7 +9,7 @@
 use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::PermittedTarget;
-use packetrig_probe::frame::{self, FrameEnds};
+use packetrig_probe::frame::{self, ProbeFrameEndpoints};
 use packetrig_sys::link::{KernelRoute, Link, NamespaceLinks, NeighbourEntry};
 use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::netns::NetNs;
@@ -19,7 +19,7 @@ use std::net::IpAddr;
 
 /// Time limit for the next hop to answer with its hardware address; the kernel itself asks three times, a second apart.
 const NEIGHBOUR_TIMEOUT: Nanos = Nanos::from_millis(3_500);
-const POLL: Nanos = Nanos::from_millis(2);
+const PATH_POLL_INTERVAL: Nanos = Nanos::from_millis(2);
 
 /// The path of probes to a target: interface, addresses and next hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct ProbePath {
     pub index: u32,
     /// Bytes of the longest IP packet.
     pub mtu: u32,
-    pub ends: FrameEnds,
+    pub ends: ProbeFrameEndpoints,
     pub is_loopback: bool,
     /// The proof that the target may be probed.
     pub permitted: PermittedTarget,
@@ -60,7 +60,7 @@ pub fn find_path(
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
         index: link.index,
         mtu: link.mtu,
-        ends: FrameEnds { own_mac: macs.own, next_mac: macs.next, source, target: ip, class: 0 },
+        ends: ProbeFrameEndpoints { own_mac: macs.own, next_mac: macs.next, source, target: ip, class: 0 },
         is_loopback: link.loopback,
         permitted: target,
     })
@@ -139,7 +139,7 @@ fn hardware_addresses(
         if clock::monotonic_ns() >= deadline {
             break;
         }
-        clock::sleep_until_ns(clock::monotonic_ns() + POLL.as_u64());
+        clock::sleep_until_ns(clock::monotonic_ns() + PATH_POLL_INTERVAL.as_u64());
     }
     Err(Error::NobodyThere(next, link.name.clone()))
 }
@@ -152,7 +152,7 @@ pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
         return Ok(None);
     }
     let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
-    Ok(Some(OpenLoopback::hold_open(&netns)?))
+    Ok(Some(OpenLoopback::hold_loopback_open(&netns)?))
 }
 
 #[cfg(test)]

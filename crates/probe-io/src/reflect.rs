@@ -17,12 +17,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 /// Longest wait before it checks whether to stop.
-const PIECE_NS: u64 = 50_000_000;
+const STOP_CHECK_INTERVAL_NS: u64 = 50_000_000;
 /// Reflections whose departure stamps are still awaited; older ones are given up.
-const PENDING: usize = 256;
+const MAX_PENDING_REFLECTIONS: usize = 256;
 /// Requests that are handled before it checks again whether to stop.
-const ROUND: usize = 256;
-const LONGEST: usize = 65_535;
+const MAX_REQUESTS_PER_ROUND: usize = 256;
+const MAX_REQUEST_BYTES: usize = 65_535;
 
 /// Requests, counted by their outcome.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -47,13 +47,13 @@ pub fn run_reflector(
     let to_port = socket.address()?.port();
     let mut counts = RequestCounts::default();
     let mut pending: VecDeque<(u32, PreparedReflection)> = VecDeque::new();
-    let mut buffer = vec![0; LONGEST];
-    let mut out = Vec::with_capacity(LONGEST);
+    let mut buffer = vec![0; MAX_REQUEST_BYTES];
+    let mut out = Vec::with_capacity(MAX_REQUEST_BYTES);
     while !stop(&counts) {
-        socket.wait_for_event(PIECE_NS)?;
+        socket.wait_for_event(STOP_CHECK_INTERVAL_NS)?;
         // Departures first: Follow-Up Telemetry (RFC 8972, 4.7) carries the departure of the reflection before this one.
         record_departures(socket, reflector, &mut pending)?;
-        for _ in 0..ROUND {
+        for _ in 0..MAX_REQUESTS_PER_ROUND {
             let Some(received) = socket.receive_datagram(&mut buffer)? else { break };
             counts.requests += 1;
             let Some(arrived) = to_arrived_request(&buffer[..received.length], &received, to_port) else {
@@ -75,7 +75,7 @@ pub fn run_reflector(
                             counts.reflected += 1;
                             pending.push_back((number, ready));
                             // A stamp that never comes must not let the list grow without end.
-                            if pending.len() > PENDING {
+                            if pending.len() > MAX_PENDING_REFLECTIONS {
                                 pending.pop_front();
                             }
                         }
@@ -95,7 +95,7 @@ fn to_arrived_request<'a>(
 ) -> Option<ArrivedRequest<'a>> {
     let realtime_ns = received.stamps.software_ns.unwrap_or_else(clock::wall_clock_ns);
     // A packet without a kernel stamp came at some time since the last wait began.
-    let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
+    let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { STOP_CHECK_INTERVAL_NS };
     Some(ArrivedRequest {
         bytes,
         from: received.from?,
@@ -114,14 +114,14 @@ fn record_departures(
     pending: &mut VecDeque<(u32, PreparedReflection)>,
 ) -> Result<(), Error> {
     /// Timestamping method "SW local" (RFC 8972, 4.3).
-    const BY_KERNEL: u8 = 2;
+    const KERNEL_TIMESTAMP_METHOD: u8 = 2;
     socket.drain_reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };
         // The reflection may have been given up before its stamp came.
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {
-            reflector.note_departure(&ready, realtime_ns, BY_KERNEL);
+            reflector.record_departure_stamp(&ready, realtime_ns, KERNEL_TIMESTAMP_METHOD);
         }
     })?;
     Ok(())

@@ -51,7 +51,7 @@ pub struct ReleaseOptions {
 
 impl ReleaseOptions {
     /// The default of a mechanism. `sleep` is like most programs: default timer slack, no real-time priority.
-    pub const fn usual_for(mechanism: ReleaseMechanism) -> Self {
+    pub const fn default_for(mechanism: ReleaseMechanism) -> Self {
         match mechanism {
             ReleaseMechanism::Sleep => {
                 Self { slack: Nanos::from_micros(50), warm: false, priority: None, ..Self::usual() }

@@ -5,7 +5,7 @@
 use crate::path::ProbePath;
 use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, now};
-use packetrig_probe::frame::{self, FrameEnds};
+use packetrig_probe::frame::{self, ProbeFrameEndpoints};
 use packetrig_probe::service::check_frame;
 use packetrig_probe::{BudgetExceeded, PlannedProbe, ProbeRecord, ProbeSchedule, ReleaseMechanism};
 use packetrig_sys::clock;
@@ -13,20 +13,20 @@ use packetrig_units::{MonoTime, Nanos};
 use std::ops::Range;
 
 /// Time between the call and the first train, so that it is not late.
-const HEAD_START: Nanos = Nanos::from_millis(1);
+const FIRST_TRAIN_DELAY: Nanos = Nanos::from_millis(1);
 /// Trains nearer to each other than this plus the lead are given to the mechanism together: there is no time for another call in between.
-const NEAR: Nanos = Nanos::from_millis(4);
+const JOINED_TRAIN_DISTANCE: Nanos = Nanos::from_millis(4);
 /// Maximum number of frames that are given together, unless they are of one train.
-const MOST: usize = 400;
+const MAX_FRAMES_PER_BATCH: usize = 400;
 /// Longest wait before it checks whether to stop.
-const PIECE: Nanos = Nanos::from_millis(50);
+const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(50);
 
 /// Content of the probes to a target.
 #[derive(Clone, Debug)]
 pub enum ProbeContent {
     /// Datagrams with the probe's number and the person responsible for it, as far as there is room (RFC 9511).
     Datagram {
-        ends: FrameEnds,
+        ends: ProbeFrameEndpoints,
         /// Source and target port.
         ports: (u16, u16),
         /// Contact for the probes.
@@ -37,12 +37,12 @@ pub enum ProbeContent {
 
 /// Returns whether a frame may be sent as a probe: an untagged frame of the kind that [`check_frame`] allows, from the interface's own
 /// address to the target's. Nothing else is a probe: options such as a source route would lead it past the target.
-pub fn is_between(frame: &[u8], ends: &FrameEnds) -> bool {
+pub fn is_between(frame: &[u8], ends: &ProbeFrameEndpoints) -> bool {
     check_frame(frame).is_ok_and(|(_, found)| (found.source, found.target) == (ends.source, ends.target))
 }
 
 /// Bytes of a probe's number, at the beginning of its payload.
-const NUMBER: usize = 4;
+const PROBE_NUMBER_BYTES: usize = 4;
 
 impl ProbeContent {
     /// Writes the frame of a probe.
@@ -55,10 +55,10 @@ impl ProbeContent {
             Self::Datagram { ends, ports, about } => {
                 let room = (probe.length as usize).saturating_sub(ends.header_bytes() + frame::UDP);
                 let mut payload = vec![0; room];
-                if room >= NUMBER {
-                    payload[..NUMBER].copy_from_slice(&probe.number.to_be_bytes());
-                    let text = frame::attribution_bytes(about.as_deref(), room - NUMBER);
-                    payload[NUMBER..NUMBER + text.len()].copy_from_slice(text);
+                if room >= PROBE_NUMBER_BYTES {
+                    payload[..PROBE_NUMBER_BYTES].copy_from_slice(&probe.number.to_be_bytes());
+                    let text = frame::attribution_bytes(about.as_deref(), room - PROBE_NUMBER_BYTES);
+                    payload[PROBE_NUMBER_BYTES..PROBE_NUMBER_BYTES + text.len()].copy_from_slice(text);
                 }
                 ends.write_udp(ports.0, ports.1, &payload, out);
             }
@@ -68,7 +68,7 @@ impl ProbeContent {
 
 /// Probes to one target.
 #[derive(Debug)]
-pub struct ProbeAim {
+pub struct TargetProbesToSend {
     pub way: ProbePath,
     pub dispatcher: ReleaseDispatcher,
     pub content: ProbeContent,
@@ -84,13 +84,13 @@ pub struct SendOutcome {
 /// Sends a schedule; train after train goes to the next target. Ends early when `stop` says so or a limit is met.
 pub fn send_schedule(
     schedule: &ProbeSchedule,
-    aims: &mut [ProbeAim],
+    aims: &mut [TargetProbesToSend],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
-    send_schedule_from(now() + longest_lead_time(aims) + HEAD_START, schedule, aims, stop, &|_| {})
+    send_schedule_from(now() + longest_lead_time(aims) + FIRST_TRAIN_DELAY, schedule, aims, stop, &|_| {})
 }
 
-fn longest_lead_time(aims: &[ProbeAim]) -> Nanos {
+fn longest_lead_time(aims: &[TargetProbesToSend]) -> Nanos {
     aims.iter().map(|aim| aim.dispatcher.lead_time()).max().unwrap_or(Nanos::ZERO)
 }
 
@@ -98,7 +98,7 @@ fn longest_lead_time(aims: &[ProbeAim]) -> Nanos {
 pub fn send_schedule_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
-    aims: &mut [ProbeAim],
+    aims: &mut [TargetProbesToSend],
     stop: &dyn Fn() -> bool,
     on_sent: &dyn Fn(usize),
 ) -> Result<SendOutcome, Error> {
@@ -107,7 +107,9 @@ pub fn send_schedule_from(
     // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
-    for (turn, range) in split_into_batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
+    for (turn, range) in
+        split_into_batches(schedule.probes(), single, JOINED_TRAIN_DISTANCE + lead).into_iter().enumerate()
+    {
         let probes = &schedule.probes()[range];
         // A train after a refusal or a stop is recorded as unsent, so each probe of the schedule has its record.
         let ended = sent.refused.is_some() || !wait_until_due(start + probes[0].at, lead, stop);
@@ -124,7 +126,7 @@ pub fn send_schedule_from(
 fn send_batch(
     probes: &[PlannedProbe],
     start: MonoTime,
-    aim: &mut ProbeAim,
+    aim: &mut TargetProbesToSend,
     records: &mut Vec<ProbeRecord>,
     on_sent: &dyn Fn(usize),
 ) -> Result<Option<BudgetExceeded>, Error> {
@@ -159,7 +161,7 @@ fn wait_until_due(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
         if now >= until {
             return true;
         }
-        clock::sleep_until_ns(until.min(now + PIECE.as_u64()));
+        clock::sleep_until_ns(until.min(now + STOP_CHECK_INTERVAL.as_u64()));
     }
 }
 
@@ -171,7 +173,7 @@ fn split_into_batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec
             let before = &probes[index - 1];
             // Cannot underflow: departure times of a `ProbeSchedule` never decrease.
             let distance = Nanos::new(probe.at.as_u64() - before.at.as_u64());
-            probe.train == before.train || !single && distance < near && batch.len() < MOST
+            probe.train == before.train || !single && distance < near && batch.len() < MAX_FRAMES_PER_BATCH
         });
         match found.last_mut() {
             Some(batch) if joins => batch.end = index + 1,
@@ -193,12 +195,15 @@ mod tests {
     fn near_trains_are_given_together_and_others_alone() {
         let train = ScheduledTrain { of: 3, gap: Nanos::from_micros(10), length: 60 };
         let near = ProbeSchedule::periodic_trains(4, Nanos::from_millis(1), train).unwrap();
-        assert_eq!(split_into_batches(near.probes(), false, NEAR).first(), Some(&(0..12)));
-        assert_eq!(split_into_batches(near.probes(), true, NEAR), [0..3, 3..6, 6..9, 9..12]);
+        assert_eq!(split_into_batches(near.probes(), false, JOINED_TRAIN_DISTANCE).first(), Some(&(0..12)));
+        assert_eq!(split_into_batches(near.probes(), true, JOINED_TRAIN_DISTANCE), [0..3, 3..6, 6..9, 9..12]);
         let far = ProbeSchedule::periodic_trains(2, Nanos::from_millis(10), train).unwrap();
-        assert_eq!(split_into_batches(far.probes(), false, NEAR), [0..3, 3..6]);
+        assert_eq!(split_into_batches(far.probes(), false, JOINED_TRAIN_DISTANCE), [0..3, 3..6]);
         let many = ProbeSchedule::periodic(1_000, Nanos::from_micros(1), 60).unwrap();
-        assert_eq!(split_into_batches(many.probes(), false, NEAR), [0..400, 400..800, 800..1_000]);
+        assert_eq!(
+            split_into_batches(many.probes(), false, JOINED_TRAIN_DISTANCE),
+            [0..400, 400..800, 800..1_000]
+        );
     }
 
     struct SendNotes;
@@ -218,15 +223,16 @@ mod tests {
         }
     }
 
-    fn aim(limits: TargetLimits) -> ProbeAim {
+    fn aim(limits: TargetLimits) -> TargetProbesToSend {
         let target = "127.0.0.1".parse().unwrap();
         let permitted = ProbePermit::default().permit_target(target, "2026-11-22").unwrap();
-        let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
+        let ends =
+            ProbeFrameEndpoints { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
         let location = PortLocation { namespace: None, interface: "lo".into() };
         let way = ProbePath { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
         let content =
             ProbeContent::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
-        ProbeAim {
+        TargetProbesToSend {
             way,
             dispatcher: ReleaseDispatcher::new(Box::new(SendNotes), ProbeBudget::new(limits)),
             content,
@@ -236,7 +242,10 @@ mod tests {
     #[test]
     fn every_probe_has_a_record_whatever_ends_it() {
         let schedule = ProbeSchedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
-        let mut aims = [aim(TargetLimits { burst: 2, ..TargetLimits::USUAL }), aim(TargetLimits::USUAL)];
+        let mut aims = [
+            aim(TargetLimits { burst: 2, ..TargetLimits::DEFAULT_LIMITS }),
+            aim(TargetLimits::DEFAULT_LIMITS),
+        ];
         let announced = std::cell::Cell::new(0);
         let on_sent = |probes| announced.set(announced.get() + probes);
         let start = now() + Nanos::from_millis(1);
@@ -247,13 +256,13 @@ mod tests {
         assert_eq!(unsent, [false, false, false, false, true, true, true, true, true, true]);
         assert!(sent.records.iter().map(|record| record.number).eq(0..10));
         assert_eq!(sent.records[0].flags, [ProbeFlag::First]);
-        let sent = send_schedule(&schedule, &mut [aim(TargetLimits::USUAL)], &|| true).unwrap();
+        let sent = send_schedule(&schedule, &mut [aim(TargetLimits::DEFAULT_LIMITS)], &|| true).unwrap();
         assert!(sent.records.iter().all(|record| record.flags == [ProbeFlag::Unsent]));
     }
 
     #[test]
     fn only_frames_between_the_ends_are_probes() {
-        let aim = aim(TargetLimits::USUAL);
+        let aim = aim(TargetLimits::DEFAULT_LIMITS);
         let (mut frame, ends) = (Vec::new(), aim.way.ends);
         aim.content
             .write_frame(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
@@ -267,7 +276,7 @@ mod tests {
         let mut routed = frame.clone();
         routed[14] = 0x46;
         assert!(!is_between(&routed, &ends), "an option may be a source route");
-        let six = FrameEnds {
+        let six = ProbeFrameEndpoints {
             source: "2001:db8::1".parse().unwrap(),
             target: "2001:db8::2".parse().unwrap(),
             ..ends
@@ -280,7 +289,7 @@ mod tests {
     fn datagram_carries_number_and_attribution_if_room() {
         let schedule = ProbeSchedule::periodic(2, Nanos::ZERO, 100).unwrap();
         let mut frame = Vec::new();
-        let content = aim(TargetLimits::USUAL).content;
+        let content = aim(TargetLimits::DEFAULT_LIMITS).content;
         content.write_frame(&schedule.probes()[1], &mut frame);
         assert_eq!(frame.len(), 100);
         assert_eq!(frame[42..46], [0, 0, 0, 1]);

@@ -25,7 +25,7 @@ mod totals;
 
 use crate::release::ReleasePipeline;
 use crate::{Error, path};
-use outlet::ServiceOutlet;
+use outlet::ServiceReleaseThread;
 use packetrig_plan::PortLocation;
 use packetrig_probe::service::ClientQuota;
 use packetrig_probe::{PermitRefusal, PermittedTarget, ReleaseMechanism, TargetLimits};
@@ -46,7 +46,7 @@ pub use totals::ServiceStatus;
 use totals::ServiceTotals;
 
 /// Longest wait before a thread checks whether to stop.
-const PIECE_NS: u64 = 20_000_000;
+const STOP_CHECK_INTERVAL_NS: u64 = 20_000_000;
 
 /// A user who may use the service, and the highest priority that they may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ struct ServiceInterface {
 impl ServiceInterface {
     /// Time before their departure at which packets must be handed over.
     fn handed_over_before(&self) -> Nanos {
-        self.lead + outlet::SLICE
+        self.lead + outlet::RELEASE_SLICE
     }
 }
 
@@ -144,7 +144,7 @@ impl ReleaseService {
             mac: link.mac.unwrap_or_default(),
             mechanism: release.mechanism(),
             longest_frame: release.longest_frame(),
-            lead: outlet::PREPARING + release.lead_time(),
+            lead: outlet::BATCH_PREPARE_TIME + release.lead_time(),
         };
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         // With other users allowed, the socket is open to all, and `admission` checks the user of each connection.
@@ -173,7 +173,7 @@ impl ReleaseService {
         let outlet = {
             let shared = Arc::clone(&shared);
             netns.spawn_in("release-outlet".to_owned(), move || {
-                ServiceOutlet::new(release, &shared).run_outlet();
+                ServiceReleaseThread::new(release, &shared).run_outlet();
                 Ok(())
             })?
         };

@@ -9,7 +9,7 @@ use crate::listener::PacketListener;
 use crate::path::ProbePath;
 use crate::release::{DueFrame, ReleaseDispatcher};
 use crate::{Error, frame_length, now};
-use packetrig_probe::answer::PathTrouble;
+use packetrig_probe::answer::PathFailure;
 use packetrig_probe::estimate::{PassedProbe, RateEstimator, TrainRequest};
 use packetrig_probe::method::{ProbeMethod, ReplyMeaning};
 use packetrig_probe::series::ProbeSeries;
@@ -27,7 +27,7 @@ pub enum ArrivalRule {
 
 /// Reason why no more trains are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrainSeriesEnd {
+pub enum TrainSeriesEndReason {
     /// The estimator has what it needs, or gives up.
     Done,
     Stopped,
@@ -109,23 +109,23 @@ impl<'a> TrainSender<'a> {
         estimator: &mut dyn RateEstimator,
         stop: &dyn Fn() -> bool,
         on_train: &mut dyn FnMut(u32),
-    ) -> Result<TrainSeriesEnd, Error> {
+    ) -> Result<TrainSeriesEndReason, Error> {
         while let Some(ask) = estimator.next_train() {
-            let passed = self.pass_train(&ask, stop)?;
+            let passed = self.send_train_through_path(&ask, stop)?;
             // A train that was cut short measures nothing, so the estimator does not get it.
             if stop() {
-                return Ok(TrainSeriesEnd::Stopped);
+                return Ok(TrainSeriesEndReason::Stopped);
             }
             if self.is_prohibited {
-                return Ok(TrainSeriesEnd::Prohibited);
+                return Ok(TrainSeriesEndReason::Prohibited);
             }
             estimator.add_train(&passed);
             on_train(self.begun);
             if self.is_lossy() {
-                return Ok(TrainSeriesEnd::Lossy);
+                return Ok(TrainSeriesEndReason::Lossy);
             }
         }
-        Ok(TrainSeriesEnd::Done)
+        Ok(TrainSeriesEndReason::Done)
     }
 
     /// Share of probes that were not answered.
@@ -140,7 +140,7 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Sends a train and receives its answers.
-    pub fn pass_train(
+    pub fn send_train_through_path(
         &mut self,
         ask: &TrainRequest,
         stop: &dyn Fn() -> bool,
@@ -164,7 +164,7 @@ impl<'a> TrainSender<'a> {
         }
         // The clocks need not agree: one offset is taken from all trains alike, so it cancels in every difference of arrivals. It only
         // keeps the numbers near to this node's clock.
-        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(far_clock_ahead));
+        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(apparent_far_clock_offset));
         let far_ahead = self.far_ahead.unwrap_or(0);
         Ok(records.iter().map(|record| PassedProbe::one_way(record, far_ahead)).collect())
     }
@@ -221,7 +221,7 @@ impl<'a> TrainSender<'a> {
             let Some(reply) = heard.read_answer().and_then(|answer| self.method.read_reply(&answer)) else {
                 return;
             };
-            self.is_prohibited |= reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited);
+            self.is_prohibited |= reply.says == ReplyMeaning::Trouble(PathFailure::Prohibited);
             self.series.add_answer(&reply, heard.at);
         });
         Ok(())
@@ -229,7 +229,7 @@ impl<'a> TrainSender<'a> {
 }
 
 /// Apparent offset of the far clock, the way there included; `None` without an answer.
-fn far_clock_ahead(record: &ProbeRecord) -> Option<u64> {
+fn apparent_far_clock_offset(record: &ProbeRecord) -> Option<u64> {
     Some(record.far_arrival?.middle().saturating_sub(record.local_departure()?.middle()))
 }
 

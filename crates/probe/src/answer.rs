@@ -44,7 +44,7 @@ pub enum AnswerContent<'a> {
     Tcp(TcpSegment<'a>),
     /// An error, with the beginning of the packet it is about.
     Error {
-        what: PathTrouble,
+        what: PathFailure,
         about: QuotedPacket<'a>,
     },
 }
@@ -52,7 +52,7 @@ pub enum AnswerContent<'a> {
 /// The error that a router on the path, or the target, reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PathTrouble {
+pub enum PathFailure {
     /// No program listens at the port.
     PortUnreachable,
     /// Administratively prohibited: probing must end.
@@ -235,16 +235,16 @@ fn read_icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
     Some(AnswerContent::Error { what: classify_icmp_error(protocol, kind, code), about })
 }
 
-fn classify_icmp_error(protocol: u8, kind: u8, code: u8) -> PathTrouble {
+fn classify_icmp_error(protocol: u8, kind: u8, code: u8) -> PathFailure {
     // Prohibited: RFC 792 type 3 with codes 9 and 10 (RFC 1122, 3.2.2.1) and 13 (RFC 1812, 5.2.7.1); ICMPv6 type 1 with codes 1, 5
     // and 6 (RFC 4443, 3.1).
     match (protocol, kind, code) {
-        (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => PathTrouble::PortUnreachable,
-        (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => PathTrouble::Prohibited,
-        (PROTOCOL_ICMP, 3, 4) | (PROTOCOL_ICMPV6, 2, _) => PathTrouble::TooLong,
-        (PROTOCOL_ICMP, 11, _) | (PROTOCOL_ICMPV6, 3, _) => PathTrouble::TooManyHops,
-        (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => PathTrouble::Unreachable,
-        _ => PathTrouble::Other,
+        (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => PathFailure::PortUnreachable,
+        (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => PathFailure::Prohibited,
+        (PROTOCOL_ICMP, 3, 4) | (PROTOCOL_ICMPV6, 2, _) => PathFailure::TooLong,
+        (PROTOCOL_ICMP, 11, _) | (PROTOCOL_ICMPV6, 3, _) => PathFailure::TooManyHops,
+        (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => PathFailure::Unreachable,
+        _ => PathFailure::Other,
     }
 }
 

@@ -31,10 +31,10 @@ pub struct ProbeBudget {
 }
 
 /// The bucket of bits holds `burst` frames of this length.
-const FULL_FRAME_BITS: u64 = 1_514 * 8;
+const MAX_FRAME_BITS: u64 = 1_514 * 8;
 
 /// Resolution of the search for the start of a train: it may begin this much later than possible.
-const FINE: Nanos = Nanos::from_millis(1);
+const START_SEARCH_RESOLUTION: Nanos = Nanos::from_millis(1);
 
 impl ProbeBudget {
     pub const fn new(limits: TargetLimits) -> Self {
@@ -69,11 +69,11 @@ impl ProbeBudget {
         let mut early = at;
         // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
         // Halving instead of a formula: two buckets and the distances of the train make a sum without a simple inverse.
-        while late.since(early) > FINE {
+        while late.since(early) > START_SEARCH_RESOLUTION {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
             if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }
         }
-        // `at` itself was never tried. In the usual case the train fits at once, and must not begin late by `FINE`.
+        // `at` itself was never tried. In the usual case the train fits at once, and must not begin late by `START_SEARCH_RESOLUTION`.
         Ok(if self.check_train(at, train).is_ok() { at } else { late })
     }
 
@@ -104,7 +104,7 @@ impl ProbeBudget {
             return Err(BudgetExceeded::Probes(limits));
         }
         // Both buckets are checked before either is charged.
-        let room = refill_ns(u64::from(limits.burst).saturating_mul(FULL_FRAME_BITS), limits.bits_per_s);
+        let room = refill_ns(u64::from(limits.burst).saturating_mul(MAX_FRAME_BITS), limits.bits_per_s);
         let bits =
             self.bits_full_at.max(at).saturating_add(refill_ns(u64::from(length) * 8, limits.bits_per_s));
         if limits.bits_per_s == 0 || bits - at > room {
@@ -127,7 +127,7 @@ fn refill_ns(amount: u64, per_s: u64) -> u64 {
 mod tests {
     use super::*;
 
-    const LIMITS: TargetLimits = TargetLimits { most: u64::MAX, ..TargetLimits::USUAL };
+    const LIMITS: TargetLimits = TargetLimits { most: u64::MAX, ..TargetLimits::DEFAULT_LIMITS };
 
     fn taken(budget: &mut ProbeBudget, from: u64, every: u64, length: u32) -> usize {
         (0..100_000)

@@ -5,7 +5,7 @@
 //! out, because patents cover it.
 //!
 //! Invariants: distances at the far end are compared with the *measured* distances at departure, never with planned ones; and a
-//! method that does not converge gives a typed [`NoAnswer`], not a number. Rates are of frames (from the Ethernet header on, without
+//! method that does not converge gives a typed [`NoEstimateReason`], not a number. Rates are of frames (from the Ethernet header on, without
 //! FCS), as queueing disciplines count them; [`RateEstimate::packets_per_frame`] turns them into rates of packets.
 
 mod agreement;
@@ -24,7 +24,7 @@ mod train;
 
 pub use chirp::ChirpEstimator;
 pub use modes::{SampleMode, find_modes};
-pub use pair::{PairEstimator, PairPick};
+pub use pair::{PairEstimator, PairSelection};
 pub use pathload::{FleetShape, PathloadEstimator};
 pub use settle::{SettledTrains, TrainShape};
 pub use spruce::SpruceEstimator;
@@ -112,7 +112,7 @@ pub trait RateEstimator: Send {
     fn add_train(&mut self, train: &[PassedProbe]);
 
     /// The estimate from all trains so far.
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer>;
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason>;
 }
 
 /// A rate with its range.
@@ -178,7 +178,7 @@ pub struct DiscardedTrains {
 /// Reason why the method has no estimate.
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
-pub enum NoAnswer {
+pub enum NoEstimateReason {
     #[error(
         "only {have} of {trains} trains can be used, {wanted} are needed ({}){}",
         .discarded.to_text(), .discarded.batch_advice()
@@ -263,7 +263,7 @@ mod tests {
     fn batches_are_named_as_cause_of_too_few_pairs() {
         let reason = |together, lost| {
             let discarded = DiscardedTrains { lost, together, ..DiscardedTrains::default() };
-            NoAnswer::TooFew { have: 6, wanted: 10, trains: 105, discarded }.to_string()
+            NoEstimateReason::TooFew { have: 6, wanted: 10, trains: 105, discarded }.to_string()
         };
         assert!(reason(94, 5).contains("capacity --method train"), "{}", reason(94, 5));
         assert!(!reason(5, 94).contains("batches"), "{}", reason(5, 94));

@@ -12,7 +12,7 @@ use std::path::Path;
 
 /// The form of a file of probe records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeForm {
+pub enum ProbeFileFormat {
     /// One JSON object per line, the header first.
     JsonLines,
     /// A table, the header in the file's metadata.
@@ -21,7 +21,7 @@ pub enum ProbeForm {
     Pcapng,
 }
 
-impl ProbeForm {
+impl ProbeFileFormat {
     /// The form that the extension of a path names.
     pub fn from_path(path: &Path) -> Option<Self> {
         match path.extension().and_then(|end| end.to_str()) {

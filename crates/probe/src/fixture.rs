@@ -1,6 +1,6 @@
 //! A header and records for tests of file formats, here and in other crates.
 
-use crate::header::{ClockOffset, FORMAT, ProbeHeader};
+use crate::header::{ClockOffset, PROBE_RECORD_FORMAT, ProbeHeader};
 use crate::{
     DepartureStage, DepartureStamp, PlannedProbe, ProbeFlag, ProbeKind, ProbeRecord, ProbeStamp,
     ReleaseMechanism, StampSource,
@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// A header for a series of two probes.
 pub fn sample_header() -> ProbeHeader {
     ProbeHeader {
-        format: FORMAT.into(),
+        format: PROBE_RECORD_FORMAT.into(),
         argv: vec!["packetrig".into()],
         seed: 7,
         schedule: "0".into(),

@@ -2,21 +2,21 @@
 //!
 //! Answers are read by [`crate::answer`]; the tests check each against the other.
 //!
-//! Invariant: a frame has right lengths and checksums, and is never shorter than [`SHORTEST`].
+//! Invariant: a frame has right lengths and checksums, and is never shorter than [`MIN_FRAME_BYTES`].
 
 use packetrig_units::clamp_to_u16;
 use packetrig_wire::checksum::ChecksumSum;
 use std::net::IpAddr;
 
 /// Shortest Ethernet frame without FCS.
-pub const SHORTEST: usize = 60;
+pub const MIN_FRAME_BYTES: usize = 60;
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
 pub const IPV4: usize = 20;
 pub const IPV6: usize = 40;
 /// Bytes of a UDP header, and of an echo request's.
 pub const UDP: usize = 8;
-const HOPS: u8 = 64;
+const DEFAULT_HOP_LIMIT: u8 = 64;
 
 pub(crate) const ETHER_IPV4: u16 = 0x0800;
 pub(crate) const ETHER_IPV6: u16 = 0x86dd;
@@ -27,7 +27,7 @@ pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
 
 /// Addresses of sender and target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FrameEnds {
+pub struct ProbeFrameEndpoints {
     /// Hardware address of the sender.
     pub own_mac: [u8; 6],
     /// Hardware address of the next hop.
@@ -64,7 +64,7 @@ pub mod flags {
     pub const ACK: u8 = 16;
 }
 
-impl FrameEnds {
+impl ProbeFrameEndpoints {
     /// Bytes of the Ethernet and IP headers.
     pub const fn header_bytes(&self) -> usize {
         ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
@@ -130,7 +130,7 @@ impl FrameEnds {
             frame.extend([0x45, self.class]);
             frame.extend(clamp_to_u16(IPV4 + carried).to_be_bytes());
             // "Don't fragment" is set, so the identification may be zero (RFC 6864, 4.1).
-            frame.extend([0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
+            frame.extend([0, 0, 0x40, 0, DEFAULT_HOP_LIMIT, protocol, 0, 0]);
             frame.extend(source.octets());
             frame.extend(target.octets());
             let sum = !packetrig_wire::checksum::ones_complement_sum(&frame[ETHERNET..]);
@@ -139,7 +139,7 @@ impl FrameEnds {
             frame.extend(ETHER_IPV6.to_be_bytes());
             frame.extend([0x60 | self.class >> 4, self.class << 4, 0, 0]);
             frame.extend(clamp_to_u16(carried).to_be_bytes());
-            frame.extend([protocol, HOPS]);
+            frame.extend([protocol, DEFAULT_HOP_LIMIT]);
             frame.extend(ipv6_octets(self.source));
             frame.extend(ipv6_octets(self.target));
         }
@@ -183,8 +183,8 @@ fn put_be16(frame: &mut [u8], at: usize, value: u16) {
 }
 
 fn pad_frame(frame: &mut Vec<u8>) {
-    if frame.len() < SHORTEST {
-        frame.resize(SHORTEST, 0);
+    if frame.len() < MIN_FRAME_BYTES {
+        frame.resize(MIN_FRAME_BYTES, 0);
     }
 }
 

@@ -56,4 +56,4 @@ pub struct ProbeHeader {
 }
 
 /// [`ProbeHeader::format`] of files that are written now.
-pub const FORMAT: &str = "packetrig probe records 1";
+pub const PROBE_RECORD_FORMAT: &str = "packetrig probe records 1";

@@ -6,8 +6,8 @@
 //! Invariant: a reply is returned only for an answer that names a number of this method, and that comes from the target or quotes a
 //! packet of ours to it.
 
-use crate::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
-use crate::frame::{self, FrameEnds, PROTOCOL_TCP, PROTOCOL_UDP, TcpSegment, flags};
+use crate::answer::{AnswerContent, PathFailure, ProbeAnswer, QuotedPacket};
+use crate::frame::{self, PROTOCOL_TCP, PROTOCOL_UDP, ProbeFrameEndpoints, TcpSegment, flags};
 use crate::record::ProbeStamp;
 use packetrig_units::MonoTime;
 use packetrig_wire::pattern::keyed_mix;
@@ -59,7 +59,7 @@ pub enum ReplyMeaning {
     /// No program listens at the port.
     Closed,
     /// The probe did not reach the target, or the target refuses it.
-    Trouble(PathTrouble),
+    Trouble(PathFailure),
 }
 
 impl ReplyMeaning {
@@ -70,9 +70,9 @@ impl ReplyMeaning {
 }
 
 /// Stands in front of the number in a payload.
-const MAGIC: [u8; 4] = *b"PRPB";
+const PROBE_PAYLOAD_MAGIC: [u8; 4] = *b"PRPB";
 /// Bytes of magic and number.
-const NAMED: usize = 8;
+const MAGIC_AND_NUMBER_BYTES: usize = 8;
 
 /// A payload: the probe's number, the contact and purpose, and a pattern to the end.
 #[derive(Clone, Debug)]
@@ -90,9 +90,9 @@ impl ProbePayload {
     fn write_payload(&mut self, number: u32, length: usize) -> &[u8] {
         let bytes = &mut self.bytes;
         bytes.clear();
-        bytes.extend(MAGIC);
+        bytes.extend(PROBE_PAYLOAD_MAGIC);
         bytes.extend(number.to_be_bytes());
-        let room = length.saturating_sub(NAMED);
+        let room = length.saturating_sub(MAGIC_AND_NUMBER_BYTES);
         bytes.extend(frame::attribution_bytes(self.about.as_deref(), room));
         while bytes.len() < length {
             bytes.push(bytes.len().to_le_bytes()[0]);
@@ -117,50 +117,50 @@ struct ReadPayload {
 impl ReadPayload {
     /// The reply of an answer that returns this payload.
     const fn echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
-        reply_without_far_times(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
+        reply_without_peer_times(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
 }
 
 fn payload_number(payload: &[u8]) -> Option<u32> {
-    let rest = payload.strip_prefix(&MAGIC)?;
+    let rest = payload.strip_prefix(&PROBE_PAYLOAD_MAGIC)?;
     rest.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn payload_room(ends: &FrameEnds, header: usize, length: u32) -> usize {
-    (length as usize).saturating_sub(ends.header_bytes() + header).max(NAMED)
+fn payload_room(ends: &ProbeFrameEndpoints, header: usize, length: u32) -> usize {
+    (length as usize).saturating_sub(ends.header_bytes() + header).max(MAGIC_AND_NUMBER_BYTES)
 }
 
 /// Returns whether an error is about a packet of ours to the target.
-pub(crate) fn is_ours(ends: &FrameEnds, about: &QuotedPacket<'_>) -> bool {
+pub(crate) fn is_ours(ends: &ProbeFrameEndpoints, about: &QuotedPacket<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
 
-fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
+fn is_from(ends: &ProbeFrameEndpoints, answer: &ProbeAnswer<'_>) -> bool {
     (answer.from, answer.to) == (ends.target, ends.source)
 }
 
 /// Returns the meaning of an error. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
-pub(crate) const fn meaning_of_error(what: PathTrouble) -> ReplyMeaning {
+pub(crate) const fn meaning_of_error(what: PathFailure) -> ReplyMeaning {
     match what {
-        PathTrouble::PortUnreachable => ReplyMeaning::Closed,
+        PathFailure::PortUnreachable => ReplyMeaning::Closed,
         what => ReplyMeaning::Trouble(what),
     }
 }
 
 /// The probe that an error is about, by its quote. If the quote is too short to name it, an error that prohibits probing counts for the
 /// last probe: it ends the series, whichever probe it was.
-pub(crate) fn quoted_number(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
-    number.or(if what == PathTrouble::Prohibited { last } else { None })
+pub(crate) fn quoted_number(number: Option<u32>, what: PathFailure, last: Option<u32>) -> Option<u32> {
+    number.or(if what == PathFailure::Prohibited { last } else { None })
 }
 
-pub(crate) const fn reply_without_far_times(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
+pub(crate) const fn reply_without_peer_times(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
     ProbeReply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
 /// Echo requests of ICMP and ICMPv6.
 #[derive(Clone, Debug)]
 pub struct EchoMethod {
-    ends: FrameEnds,
+    ends: ProbeFrameEndpoints,
     identifier: u16,
     payload: ProbePayload,
     last: Option<u32>,
@@ -168,7 +168,7 @@ pub struct EchoMethod {
 
 impl EchoMethod {
     /// `identifier` should be one that no other program uses for its echo requests.
-    pub const fn new(ends: FrameEnds, identifier: u16, about: Option<String>) -> Self {
+    pub const fn new(ends: ProbeFrameEndpoints, identifier: u16, about: Option<String>) -> Self {
         Self { ends, identifier, payload: ProbePayload::new(about), last: None }
     }
 }
@@ -200,7 +200,7 @@ impl ProbeMethod for EchoMethod {
                         u16::from_be_bytes([high, low]).wrapping_sub(about.echo_numbers().1).into(),
                     )
                 });
-                Some(reply_without_far_times(
+                Some(reply_without_peer_times(
                     payload_number(about.rest).or(of_header)?,
                     meaning_of_error(what),
                     answer.is_sound,
@@ -214,7 +214,7 @@ impl ProbeMethod for EchoMethod {
 /// Datagrams to a closed port, or to an echo service.
 #[derive(Clone, Debug)]
 pub struct DatagramMethod {
-    ends: FrameEnds,
+    ends: ProbeFrameEndpoints,
     own_port: u16,
     port: u16,
     payload: ProbePayload,
@@ -223,7 +223,7 @@ pub struct DatagramMethod {
 
 impl DatagramMethod {
     /// Makes datagrams from an own port, which is reserved, to a port of the target.
-    pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
+    pub const fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self { ends, own_port, port, payload: ProbePayload::new(about), last: None }
     }
 }
@@ -247,7 +247,7 @@ impl ProbeMethod for DatagramMethod {
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
             {
-                Some(reply_without_far_times(
+                Some(reply_without_peer_times(
                     quoted_number(payload_number(about.rest), what, self.last)?,
                     meaning_of_error(what),
                     answer.is_sound,
@@ -264,7 +264,7 @@ pub struct OneWayMethod(DatagramMethod);
 
 impl OneWayMethod {
     /// Makes datagrams from an own port to a port of the target; both are reserved.
-    pub const fn new(ends: FrameEnds, own_port: u16, port: u16, about: Option<String>) -> Self {
+    pub const fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, about: Option<String>) -> Self {
         Self(DatagramMethod::new(ends, own_port, port, about))
     }
 }
@@ -292,7 +292,7 @@ impl ProbeMethod for OneWayMethod {
 /// The first segment of a TCP connection that is never made. The kernel has no connection at the own port, so it resets a SYN/ACK.
 #[derive(Clone, Debug)]
 pub struct SynMethod {
-    ends: FrameEnds,
+    ends: ProbeFrameEndpoints,
     own_port: u16,
     port: u16,
     first: u32,
@@ -300,19 +300,19 @@ pub struct SynMethod {
 
 impl SynMethod {
     /// Makes segments from an own port to a port of the target; sequence numbers come from the seed.
-    pub fn new(ends: FrameEnds, own_port: u16, port: u16, seed: u64) -> Self {
+    pub fn new(ends: ProbeFrameEndpoints, own_port: u16, port: u16, seed: u64) -> Self {
         Self { ends, own_port, port, first: initial_sequence(seed, 0) }
     }
 
     /// The sequence number of a probe. They are far apart, so a target that still remembers the last SYN takes the next for a new one.
     fn probe_sequence(&self, number: u32) -> u32 {
-        self.first.wrapping_add(number.wrapping_mul(STRIDE))
+        self.first.wrapping_add(number.wrapping_mul(SEQUENCE_NUMBER_STRIDE))
     }
 
     /// The probe that has this sequence number.
     fn probe_number(&self, sequence: u32) -> Option<u32> {
         let distance = sequence.wrapping_sub(self.first);
-        distance.is_multiple_of(STRIDE).then_some(distance / STRIDE)
+        distance.is_multiple_of(SEQUENCE_NUMBER_STRIDE).then_some(distance / SEQUENCE_NUMBER_STRIDE)
     }
 }
 
@@ -323,7 +323,7 @@ pub(crate) fn initial_sequence(seed: u64, n: u64) -> u32 {
 }
 
 // Sequence numbers repeat after 2^20 probes; `probe_number` then finds the first probe that has it.
-const STRIDE: u32 = 1 << 12;
+const SEQUENCE_NUMBER_STRIDE: u32 = 1 << 12;
 
 impl ProbeMethod for SynMethod {
     fn write_probe(&mut self, number: u32, _: MonoTime, _: u32, frame: &mut Vec<u8>) {
@@ -354,7 +354,7 @@ impl ProbeMethod for SynMethod {
                     flags if flags & flags::SYN != 0 => ReplyMeaning::Open,
                     _ => return None,
                 };
-                Some(reply_without_far_times(number, says, answer.is_sound))
+                Some(reply_without_peer_times(number, says, answer.is_sound))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
@@ -362,7 +362,7 @@ impl ProbeMethod for SynMethod {
                     && about.ports() == (self.own_port, self.port) =>
             {
                 let number = self.probe_number(u32::from_be_bytes(about.second))?;
-                Some(reply_without_far_times(number, meaning_of_error(what), answer.is_sound))
+                Some(reply_without_peer_times(number, meaning_of_error(what), answer.is_sound))
             }
             _ => None,
         }

@@ -1,6 +1,6 @@
 //! Permission to probe: the targets of this machine and their limits. It may probe only itself, unless a user or the owner allows more.
 //!
-//! The command line can allow a target within [`TargetLimits::USUAL`]. Only the owner of the machine can allow more than that, in a file
+//! The command line can allow a target within [`TargetLimits::DEFAULT_LIMITS`]. Only the owner of the machine can allow more than that, in a file
 //! on it:
 //!
 //! ```toml
@@ -26,7 +26,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// Probes that must have had their time before loss can end a series.
-const JUDGED_FROM: u64 = 50;
+const MIN_PROBES_FOR_LOSS: u64 = 50;
 
 /// Limits for the probes to one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl TargetLimits {
     };
     /// Limits for targets that the owner of the machine does not name.
     // Decision 0015, 6: mild enough for targets whose owner has not agreed to more.
-    pub const USUAL: Self =
+    pub const DEFAULT_LIMITS: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
     const fn narrowed_by(self, other: Self) -> Self {
@@ -75,7 +75,7 @@ impl TargetLimits {
     /// Returns whether a series must end because of its loss, counted among probes whose time to be answered is over.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
         // A few lost probes of a few would be a large share by chance.
-        sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
+        sent >= MIN_PROBES_FOR_LOSS && lost * 100 > sent * self.loss_percent as u64
     }
 }
 
@@ -134,7 +134,7 @@ pub struct TargetNetwork {
 
 impl TargetNetwork {
     fn limits(&self) -> TargetLimits {
-        let usual = TargetLimits::USUAL;
+        let usual = TargetLimits::DEFAULT_LIMITS;
         TargetLimits {
             probes_per_s: self.probes_per_s.unwrap_or(usual.probes_per_s),
             bits_per_s: self.bits_per_s.unwrap_or(usual.bits_per_s),
@@ -201,7 +201,7 @@ impl ProbePermit {
         match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
             None => Ok(own),
             Some(Ok(word)) => Ok(own.narrowed_by(word)),
-            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.narrowed_by(TargetLimits::USUAL)),
+            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.narrowed_by(TargetLimits::DEFAULT_LIMITS)),
             Some(Err(refusal)) => Err(refusal),
         }
     }
@@ -209,11 +209,12 @@ impl ProbePermit {
     /// Limits that every permitted target has at least.
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
-        let typed = (!self.typed.is_empty()).then_some(TargetLimits::USUAL);
-        let own = named.chain(typed).reduce(TargetLimits::narrowed_by).unwrap_or(TargetLimits::USUAL);
+        let typed = (!self.typed.is_empty()).then_some(TargetLimits::DEFAULT_LIMITS);
+        let own =
+            named.chain(typed).reduce(TargetLimits::narrowed_by).unwrap_or(TargetLimits::DEFAULT_LIMITS);
         // Targets that the owner does not name have the usual limits.
         match &self.owner {
-            Some(owner) => own.narrowed_by(owner.least_limits()).narrowed_by(TargetLimits::USUAL),
+            Some(owner) => own.narrowed_by(owner.least_limits()).narrowed_by(TargetLimits::DEFAULT_LIMITS),
             None => own,
         }
     }
@@ -242,7 +243,7 @@ impl ProbePermit {
         }
         // Also what the command line allows has the usual limits only: more is for the owner to grant (see the module).
         let needs_none = ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip));
-        if needs_none { Ok(TargetLimits::USUAL) } else { Err(PermitRefusal::NotAllowed(ip)) }
+        if needs_none { Ok(TargetLimits::DEFAULT_LIMITS) } else { Err(PermitRefusal::NotAllowed(ip)) }
     }
 }
 

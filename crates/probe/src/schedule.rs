@@ -1,13 +1,13 @@
 //! Schedules: when each probe is to be released, relative to a start that is not known yet.
 //!
-//! Invariant: departure times never decrease, numbers count from zero without a gap, and no schedule is longer than [`MOST`].
+//! Invariant: departure times never decrease, numbers count from zero without a gap, and no schedule is longer than [`MAX_SCHEDULED_PROBES`].
 
 use packetrig_units::Nanos;
 use packetrig_wire::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
 
 /// Longest schedule, in probes.
-pub const MOST: usize = 10_000_000;
+pub const MAX_SCHEDULED_PROBES: usize = 10_000_000;
 
 /// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ pub struct PlannedProbe {
 pub enum ScheduleRefusal {
     #[error("a schedule needs at least one probe")]
     Empty,
-    #[error("a schedule has at most {MOST} probes, not {0}")]
+    #[error("a schedule has at most {MAX_SCHEDULED_PROBES} probes, not {0}")]
     TooLong(usize),
     #[error("probe {0} is due earlier than the probe before it")]
     Backwards(usize),
@@ -59,7 +59,7 @@ impl ProbeSchedule {
         if planned.is_empty() {
             return Err(ScheduleRefusal::Empty);
         }
-        if planned.len() > MOST {
+        if planned.len() > MAX_SCHEDULED_PROBES {
             return Err(ScheduleRefusal::TooLong(planned.len()));
         }
         if let Some(at) = planned.windows(2).position(|two| two[1].at < two[0].at) {

@@ -206,7 +206,7 @@ impl ProbeSeries {
     }
 
     /// Losses among the first `settled` probes, those that have had the time to be answered.
-    pub fn count_settled(&self, settled: usize) -> SettledCounts {
+    pub fn count_settled_losses(&self, settled: usize) -> SettledCounts {
         let mut counts = SettledCounts::default();
         for (record, state) in self.records.iter().zip(&self.states).take(settled) {
             if !record.flags.contains(&ProbeFlag::Unsent) {

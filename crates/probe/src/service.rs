@@ -16,8 +16,10 @@ mod queue;
 mod shares;
 
 pub use allowance::{ClientAllowance, WorkAllowance, work};
-pub use calendar::{FreeOutletTime, ReleaseCalendar, TrainRank};
-pub use check::{FrameMacs, MalformedPacket, PacketEnds, PacketFlow, RequestMark, check_frame, check_packet};
+pub use calendar::{FreeDepartureTime, ReleaseCalendar, TrainPriority};
+pub use check::{
+    FrameMacs, MalformedPacket, PacketEndpoints, PacketFlow, RequestMark, check_frame, check_packet,
+};
 pub use queue::{ClientId, ClientQuota, DueTrain, QueuedPacket, QueuedTrain, ReleaseQueue};
 pub use shares::{MAX_TARGETS_OF_CLIENT, ProbingClient, TargetShares};
 

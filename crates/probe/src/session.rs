@@ -25,9 +25,9 @@ use sha2::Sha256;
 use std::fmt;
 
 /// Default UDP port of STAMP (RFC 8762, 4.1).
-pub const PORT: u16 = 862;
+pub const STAMP_PORT: u16 = 862;
 /// Bytes of a digest: HMAC-SHA-256, cut to 128 bits (RFC 8762, 4.4).
-pub const DIGEST: usize = 16;
+pub const DIGEST_BYTES: usize = 16;
 
 /// A key that both ends share. `Debug` does not show it.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl fmt::Debug for SessionKey {
 impl SessionKey {
     /// `None` for fewer than sixteen bytes, which are too few for a secret.
     pub fn new(bytes: Vec<u8>) -> Option<Self> {
-        (bytes.len() >= DIGEST).then_some(Self(bytes))
+        (bytes.len() >= DIGEST_BYTES).then_some(Self(bytes))
     }
 
     /// Reads the text of a key file: hexadecimal digits, white space around them ignored.
@@ -76,16 +76,16 @@ impl SessionKey {
     }
 
     /// The digest over the parts.
-    pub(crate) fn compute_digest(&self, parts: &[&[u8]]) -> [u8; DIGEST] {
+    pub(crate) fn compute_digest(&self, parts: &[&[u8]]) -> [u8; DIGEST_BYTES] {
         let whole = self.compute_mac(parts).finalize().into_bytes();
-        let mut cut = [0; DIGEST];
-        cut.copy_from_slice(&whole[..DIGEST]);
+        let mut cut = [0; DIGEST_BYTES];
+        cut.copy_from_slice(&whole[..DIGEST_BYTES]);
         cut
     }
 
     /// Returns whether a digest is right. It takes the same time either way, so that timing reveals nothing to a forger.
     pub(crate) fn is_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
-        digest.len() == DIGEST && self.compute_mac(parts).verify_truncated_left(digest).is_ok()
+        digest.len() == DIGEST_BYTES && self.compute_mac(parts).verify_truncated_left(digest).is_ok()
     }
 }
 

@@ -22,7 +22,7 @@ use tracing::{Event, Metadata, Subscriber};
 /// Environment variable with the level, for units and containers.
 pub const LEVEL_VARIABLE: &str = "PACKETRIG_LOG";
 
-static IS_ON: AtomicBool = AtomicBool::new(false);
+static IS_LOG_ENABLED: AtomicBool = AtomicBool::new(false);
 
 /// Arguments of the log, of every command.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -77,14 +77,14 @@ impl EventLogArgs {
             LogWriter { filter, format: self.log_format, reader: LogReader::detect_standard_error() };
         // A process has one log. A test that runs several commands keeps its first.
         let is_first = tracing::subscriber::set_global_default(writer).is_ok();
-        IS_ON.fetch_or(is_first, Ordering::Relaxed);
+        IS_LOG_ENABLED.fetch_or(is_first, Ordering::Relaxed);
         None
     }
 }
 
 /// Returns whether events are logged, and remarks as events.
-pub fn is_on() -> bool {
-    IS_ON.load(Ordering::Relaxed)
+pub fn is_event_log_enabled() -> bool {
+    IS_LOG_ENABLED.load(Ordering::Relaxed)
 }
 
 impl LogReader {

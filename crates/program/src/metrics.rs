@@ -19,15 +19,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Maximum number of bytes of a request.
-const MOST: usize = 4096;
+const MAX_REQUEST_BYTES: usize = 4096;
 /// Time limit of a request, in nanoseconds.
 const REQUEST_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Maximum number of connections at a time.
 const MAX_CONNECTIONS: usize = 32;
 /// Interval at which the thread checks for new connections and for the end.
-const LOOK: Duration = Duration::from_millis(50);
+const CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval while connections are open.
-const LOOK_CLOSELY: Duration = Duration::from_millis(5);
+const OPEN_CONNECTION_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Debug)]
 pub struct MetricsResponder {
@@ -87,7 +87,11 @@ impl<R: Fn() -> String> MetricsConnections<R> {
     fn serve_until(mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Acquire) {
             self.serve_once();
-            std::thread::sleep(if self.open.is_empty() { LOOK } else { LOOK_CLOSELY });
+            std::thread::sleep(if self.open.is_empty() {
+                CONNECTION_CHECK_INTERVAL
+            } else {
+                OPEN_CONNECTION_CHECK_INTERVAL
+            });
         }
     }
 
@@ -153,7 +157,7 @@ impl MetricsRequest {
         loop {
             // A head that is too long is answered as far as it was read: the method
             // and the path stand at its beginning.
-            if self.head.len() >= MOST || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
+            if self.head.len() >= MAX_REQUEST_BYTES || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
                 return Ok(true);
             }
             match self.stream.read(&mut chunk) {
@@ -241,7 +245,9 @@ mod tests {
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\na_total 1\n"), "{text}");
         assert!(ask(address, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
-        assert!(ask(address, &[b'x'; 2 * MOST][..MOST]).starts_with("HTTP/1.1 405 "));
+        assert!(
+            ask(address, &[b'x'; 2 * MAX_REQUEST_BYTES][..MAX_REQUEST_BYTES]).starts_with("HTTP/1.1 405 ")
+        );
         assert!(ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
         let twice = MetricsResponder::start_serving(address, String::new);
         assert!(matches!(twice, Err(Error::Metrics { .. })));

@@ -1,13 +1,13 @@
 //! Formats numbers for people. Display only: exact counts are in the report's JSON.
 
 use packetrig_units::Nanos;
-use packetrig_units::number::{NumberForm, format_decimals};
+use packetrig_units::number::{NumberFormat, format_decimals};
 
-const FORM: NumberForm = NumberForm { space: ' ' };
+const NUMBER_FORM: NumberFormat = NumberFormat { space: ' ' };
 
 /// Formats a count with its digits in threes: `1 234 567`.
 pub fn format_count(value: u64) -> String {
-    FORM.format_count(value)
+    NUMBER_FORM.format_count(value)
 }
 
 /// Formats a signed count like [`format_count`].
@@ -17,7 +17,7 @@ pub fn format_signed(value: i64) -> String {
 
 /// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
 pub fn format_scaled(value: f64, unit: &str) -> String {
-    FORM.format_scaled(value, unit)
+    NUMBER_FORM.format_scaled(value, unit)
 }
 
 /// Formats a value with at most three digits and the prefix that fits, for screens that change: `1.5 Mbit/s`.
@@ -54,7 +54,7 @@ pub fn per_second(events: u64, length: Nanos) -> f64 {
 
 /// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
 pub fn format_percent(part: u64, whole: u64) -> String {
-    FORM.format_percent(part, whole)
+    NUMBER_FORM.format_percent(part, whole)
 }
 
 /// Formats a time, or a dash if there is none.

@@ -83,7 +83,7 @@ pub fn print_warning(command: &str, text: impl Display) {
 
 /// Writes an error that does not end a command; `run_program` prints the one that does.
 pub fn print_error(command: &str, text: impl Display) {
-    if event_log::is_on() {
+    if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{command}: {text}");
     }
     print_remark(format_args!("{command}: error: {text}"));
@@ -91,7 +91,7 @@ pub fn print_error(command: &str, text: impl Display) {
 
 /// Writes a line of progress. The log has it at level debug.
 pub fn print_progress(text: impl Display) {
-    if event_log::is_on() {
+    if event_log::is_event_log_enabled() {
         return tracing::debug!(target: "packetrig", "{text}");
     }
     print_remark(text);
@@ -109,7 +109,7 @@ fn log_remark(line: &str) {
 
 /// Writes a failure that decides the exit code of a command.
 pub fn print_failure(text: impl Display) {
-    if event_log::is_on() {
+    if event_log::is_event_log_enabled() {
         return tracing::error!(target: "packetrig", "{text}");
     }
     print_remark(format_args!("{} {text}", TextStyle::for_remarks().bad("error:")));
@@ -117,7 +117,7 @@ pub fn print_failure(text: impl Display) {
 
 /// Writes a line to standard error, as far as it is [make_safe] for a terminal. With a log, it is an event.
 pub fn print_remark(text: impl Display) {
-    if event_log::is_on() {
+    if event_log::is_event_log_enabled() {
         // An event is one line of the log, so a remark of several lines becomes several events.
         return text.to_string().lines().for_each(log_remark);
     }
@@ -159,7 +159,7 @@ impl TextStyle {
     /// The style of standard error.
     pub fn for_remarks() -> Self {
         // Lines of the log have no colours.
-        if event_log::is_on() { Self::PLAIN } else { Self::from_stream(&io::stderr()) }
+        if event_log::is_event_log_enabled() { Self::PLAIN } else { Self::from_stream(&io::stderr()) }
     }
 
     /// Returns true if colours are used.

@@ -7,10 +7,10 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::OnceLock;
 
 /// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
-const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
+const CLEAR_SCREEN_SEQUENCES: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
 /// Longest colour sequence that is recognised: some codes and the number.
 // A key has up to 20 digits, and the longest code is `1;32`: 26 bytes with the separator and the `m`.
-const LONGEST_COLOUR: usize = 32;
+const MAX_COLOUR_SEQUENCE_BYTES: usize = 32;
 
 /// Escapes all characters that a terminal would obey and a reader would not see.
 pub fn make_safe(text: &str) -> Cow<'_, str> {
@@ -18,11 +18,12 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
         return Cow::Borrowed(text);
     }
     // Only at the beginning, where this program puts them: in the middle they would come from a name or a message.
-    let clearing = CLEARING.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
+    let clearing =
+        CLEAR_SCREEN_SEQUENCES.iter().find(|sequence| text.starts_with(**sequence)).copied().unwrap_or("");
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
-        if let Some(OwnColour { code, length }) = find_own_colour(left) {
+        if let Some(OwnColour { code, length }) = find_own_colour_sequence(left) {
             // The key is left out: a terminal does not need it, and printing it would make it known.
             shown.extend(["\u{1b}[", code, "m"]);
             left = &left[length..];
@@ -53,8 +54,8 @@ pub(crate) fn colour_text(text: &str, code: &str) -> String {
 
 /// The secret number of colour sequences, different in each process.
 fn colour_key() -> &'static str {
-    static KEY: OnceLock<String> = OnceLock::new();
-    KEY.get_or_init(|| RandomState::new().build_hasher().finish().to_string())
+    static TEXT_KEY: OnceLock<String> = OnceLock::new();
+    TEXT_KEY.get_or_init(|| RandomState::new().build_hasher().finish().to_string())
 }
 
 /// A colour sequence of this program, with its length in bytes.
@@ -64,10 +65,10 @@ struct OwnColour<'a> {
 }
 
 /// Finds the colour sequence at the beginning of the text, if this program has written it.
-fn find_own_colour(text: &str) -> Option<OwnColour<'_>> {
+fn find_own_colour_sequence(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
     // Bounded: otherwise a text of many escapes would be searched to its end for each of them.
-    let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;
+    let end = codes.bytes().take(MAX_COLOUR_SEQUENCE_BYTES).position(|byte| byte == b'm')?;
     let (code, key) = codes[..end].rsplit_once(';')?;
     let length = "\u{1b}[".len() + end + 1;
     (key == colour_key()).then_some(OwnColour { code, length })

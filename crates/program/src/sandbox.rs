@@ -6,8 +6,8 @@ mod needs;
 
 pub use flags::{SandboxFlags, SandboxMode, UserFlags};
 pub use needs::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_files,
-    rights_for_ports,
+    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    rights_for_files, rights_for_ports,
 };
 
 use crate::Error;
@@ -50,10 +50,10 @@ pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<Progra
             is_quiet: false,
         });
     }
-    let becoming = if sandbox::is_root() { choose_user(user)? } else { UserChoice::default() };
+    let becoming = if sandbox::is_root() { choose_user(user)? } else { SandboxUserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin_opening(&policy)?);
-    let UserChoice { user, reason } = becoming;
+    let SandboxUserChoice { user, reason } = becoming;
     Ok(ProgramOpening { program, class, user, reason, network_thread_capabilities, sandbox, is_quiet: false })
 }
 
@@ -93,7 +93,7 @@ impl ProgramOpening {
     /// Gives up rights like `drop_rights`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
     /// that starts runs with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
     /// with these names stay entered.
-    pub fn drop_rights_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
+    pub fn drop_rights_outside_rig_namespaces(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
         let is_on = self.sandbox.is_some();
         // setns(2) takes CAP_SYS_ADMIN, which nothing keeps: a thread stays in each namespace.
         if is_on {
@@ -176,27 +176,30 @@ fn print_protections(
 
 /// The user to become, or the reason why root stays root.
 #[derive(Default)]
-struct UserChoice {
+struct SandboxUserChoice {
     user: Option<ProcessUser>,
     reason: Option<String>,
 }
 
-const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
+const CANNOT_SWITCH_USER_TEXT: &str =
+    "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
-fn choose_user(request: BecomeUser) -> Result<UserChoice, Error> {
+fn choose_user(request: BecomeUser) -> Result<SandboxUserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
     // Root of a container may lack these capabilities, so the number 0 of the user proves nothing.
     let may_switch = ProcessCapabilities::read_permitted()?.intersect_with(switching) == switching;
     let wanted = match request {
-        BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
+        BecomeUser::Stay(reason) => {
+            return Ok(SandboxUserChoice { user: None, reason: Some(reason.to_owned()) });
+        }
         // The user asked for this user, so a failure is an error; the default users below are only tried.
         BecomeUser::Named(name) => {
             let user = ProcessUser::find_by_name(&name)
                 .map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
             if !may_switch && user.uid != 0 {
-                return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
+                return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH_USER_TEXT}")));
             }
-            return Ok(UserChoice { user: Some(user), reason: None });
+            return Ok(SandboxUserChoice { user: Some(user), reason: None });
         }
         // Files stay readable for the person who owns the directory.
         BecomeUser::OwnerOf(path) => {
@@ -207,17 +210,17 @@ fn choose_user(request: BecomeUser) -> Result<UserChoice, Error> {
                     "{} belongs to root; give it to another user (chown), or name a user with --user",
                     path.display()
                 );
-                return Ok(UserChoice { user: None, reason: Some(reason) });
+                return Ok(SandboxUserChoice { user: None, reason: Some(reason) });
             }
             owner.to_string()
         }
         BecomeUser::Nobody => "nobody".to_owned(),
     };
     if !may_switch {
-        return Ok(UserChoice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
+        return Ok(SandboxUserChoice { user: None, reason: Some(CANNOT_SWITCH_USER_TEXT.to_owned()) });
     }
     Ok(match ProcessUser::find_by_name(&wanted) {
-        Ok(user) => UserChoice { user: Some(user), reason: None },
-        Err(error) => UserChoice { user: None, reason: Some(error.to_string()) },
+        Ok(user) => SandboxUserChoice { user: Some(user), reason: None },
+        Err(error) => SandboxUserChoice { user: None, reason: Some(error.to_string()) },
     })
 }

@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 use packetrig_units::text::one_line;
 
 /// Longest cell. Its text may come from other machines, and it is one line: a text with a line end would look like a separate row.
-const LONGEST_CELL: usize = 4096;
+const MAX_CELL_CHARACTERS: usize = 4096;
 
 /// Formats a table without borders: they cost width and do not help to read numbers.
 pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
@@ -65,7 +65,7 @@ fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> u
 
 fn align_cell(index: usize, text: &str) -> Cell {
     let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
-    Cell::new(one_line(text, LONGEST_CELL)).set_alignment(alignment)
+    Cell::new(one_line(text, MAX_CELL_CHARACTERS)).set_alignment(alignment)
 }
 
 #[cfg(test)]

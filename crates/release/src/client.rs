@@ -3,8 +3,8 @@
 //! Invariant: messages that arrive while another answer is awaited are kept, and `next_event` returns them in order.
 
 use crate::message::{
-    AnswerFilter, ClientMessage, ErrorPlace, HeardAnswer, LONGEST_MESSAGE, PacketLimits, PacketReport,
-    PacketToRelease, ServiceFacts, ServiceMessage, ServiceState, VERSION,
+    AnswerFilter, ClientMessage, ErrorPosition, MAX_MESSAGE_BYTES, PacketLimits, PacketReport,
+    PacketToRelease, ReceivedAnswer, ServiceFacts, ServiceMessage, ServiceState, VERSION,
 };
 use packetrig_sys::clock;
 use packetrig_sys::runtime_directory;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Environment variable with another path of the socket.
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
-const SOCKET: &str = "release.sock";
+const SOCKET_FILE_NAME: &str = "release.sock";
 /// Timeout for an answer of the service.
 // The service waits up to 8 s for hardware addresses before ACCEPTED, and up to 2 s for its listener before WELCOME and
 // LISTENING.
@@ -25,7 +25,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
 /// Path of the service's socket, unless the environment has another one.
 pub fn default_socket() -> PathBuf {
     std::env::var_os(SOCKET_VARIABLE)
-        .map_or_else(|| runtime_directory::runtime_directory().join(SOCKET), PathBuf::from)
+        .map_or_else(|| runtime_directory::runtime_directory().join(SOCKET_FILE_NAME), PathBuf::from)
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum ReleaseError {
     Refused {
         text: String,
         /// Field of the message that the service could not read.
-        place: Option<ErrorPlace>,
+        place: Option<ErrorPosition>,
     },
     #[error("the release service did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
     Silent,
@@ -48,7 +48,7 @@ pub enum ReleaseError {
         "the release service sent a message that breaks the protocol; both ends must speak version {VERSION}"
     )]
     Broken,
-    #[error("a batch has 1 to {most} packets and at most {} bytes, not {packets} packets and {bytes} bytes", LONGEST_MESSAGE - 24)]
+    #[error("a batch has 1 to {most} packets and at most {} bytes, not {packets} packets and {bytes} bytes", MAX_MESSAGE_BYTES - 24)]
     WrongSize { packets: usize, most: u32, bytes: usize },
 }
 
@@ -57,7 +57,7 @@ pub enum ReleaseError {
 pub enum ReleaseEvent {
     /// Reports about packets of this client.
     Reports(Vec<PacketReport>),
-    Answer(HeardAnswer),
+    Answer(ReceivedAnswer),
 }
 
 /// Accepted part of a batch.
@@ -82,7 +82,7 @@ impl ReleaseClient {
     pub fn connect(path: &Path, name: &str, priority: u8) -> Result<Self, ReleaseError> {
         let stream = SeqpacketStream::connect_to(path).map_err(ReleaseError::Unreachable)?;
         let mut connection =
-            ServiceConnection { stream, buffer: vec![0; LONGEST_MESSAGE], events: VecDeque::new() };
+            ServiceConnection { stream, buffer: vec![0; MAX_MESSAGE_BYTES], events: VecDeque::new() };
         // Id 0 is free for HELLO: later requests count from 1. The service may grant a lower priority, which
         // its facts state.
         let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
@@ -111,7 +111,7 @@ impl ReleaseClient {
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
         let most = self.facts.batch_packets;
         // The header has 16 bytes, and SUBMIT has 8 more before its packets.
-        if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
+        if count == 0 || count > most as usize || bytes > MAX_MESSAGE_BYTES - 24 {
             return Err(ReleaseError::WrongSize { packets: count, most, bytes });
         }
         match self.connection.send_request(&ClientMessage::Submit { batch, packets })? {

@@ -3,7 +3,7 @@
 //! Invariant: reading beyond the end returns `None`.
 
 /// Alignment of messages and of the packets in them.
-pub(crate) const ALIGNMENT: usize = 8;
+pub(crate) const MESSAGE_ALIGNMENT: usize = 8;
 
 /// Writes a message from front to back.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ impl FieldWriter {
     }
 
     pub(crate) fn pad_to_alignment(&mut self) -> &mut Self {
-        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
+        self.bytes.resize(self.bytes.len().next_multiple_of(MESSAGE_ALIGNMENT), 0);
         self
     }
 
@@ -129,7 +129,7 @@ impl<'a> FieldReader<'a> {
 
     /// Reads bytes and the padding after them, which must be zeros.
     pub(crate) fn read_padded(&mut self, count: usize) -> Option<&'a [u8]> {
-        let all = self.read_bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
+        let all = self.read_bytes(count.checked_next_multiple_of(MESSAGE_ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
         // Bytes without a meaning can get one in a later version only if nothing but zeros was ever accepted in
         // them.

@@ -18,7 +18,8 @@ pub use report::{
     PacketFault, PacketOutcome, PacketReport, PacketStamp, ReportFlags, StampClockName, StampReader,
 };
 pub use service_side::{
-    ErrorPlace, HeardAnswer, PacketLimits, ProtocolErrorCode, ServiceFacts, ServiceMessage, ServiceState,
+    ErrorPosition, PacketLimits, ProtocolErrorCode, ReceivedAnswer, ServiceFacts, ServiceMessage,
+    ServiceState,
 };
 
 use crate::fields::{FieldReader, FieldWriter};
@@ -26,12 +27,12 @@ use crate::fields::{FieldReader, FieldWriter};
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u16 = 1;
 /// Bytes of the longest message.
-pub const LONGEST_MESSAGE: usize = 65_536;
+pub const MAX_MESSAGE_BYTES: usize = 65_536;
 /// Bytes of the header of every message.
 pub const HEADER: usize = 16;
 /// "PRRS", the first field of HELLO.
 // A program that connects to this socket by mistake is refused at its first field.
-const MAGIC: u32 = 0x5052_5253;
+const PROTOCOL_MAGIC: u32 = 0x5052_5253;
 
 /// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

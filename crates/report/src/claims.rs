@@ -30,10 +30,10 @@ pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: No
     let foreign = retain_first_rows(&mut result.ports, |row| part.own_port(row.port))
         + retain_first_rows(&mut result.send, |row| part.sent_stream(row.stream))
         + retain_first_rows(&mut result.receive, |row| {
-            part.known_stream(row.stream).zip(part.own_port(row.port))
+            part.local_stream_index(row.stream).zip(part.own_port(row.port))
         })
         + retain_first_rows(&mut result.misdelivered, |row| {
-            part.known_stream(row.stream).zip(part.own_port(row.port))
+            part.local_stream_index(row.stream).zip(part.own_port(row.port))
         })
         + retain_first_rows(&mut result.other_runs, |row| part.own_port(row.port))
         + retain_first_rows(&mut result.captures, |row| part.own_port(row.port))
@@ -140,12 +140,12 @@ impl PlanPart<'_> {
         (port < self.plan.ports.len() && self.is_own(port)).then_some(port)
     }
 
-    fn known_stream(&self, stream: usize) -> Option<usize> {
+    fn local_stream_index(&self, stream: usize) -> Option<usize> {
         (stream < self.plan.streams.len()).then_some(stream)
     }
 
     fn sent_stream(&self, stream: usize) -> Option<usize> {
-        self.known_stream(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
+        self.local_stream_index(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
     }
 }
 

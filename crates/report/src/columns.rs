@@ -15,7 +15,7 @@ pub use ports::{NodeTable, PortTable};
 pub use probes::ProbeTable;
 pub use series::SeriesTable;
 pub use streams::StreamTable;
-pub use terminal::{ALWAYS_SHOWN, TerminalPlace, TerminalTable};
+pub use terminal::{ALWAYS_SHOWN_RANK, TerminalColumnPosition, TerminalTable};
 
 use super::RunReport;
 use packetrig_units::Nanos;
@@ -37,7 +37,7 @@ pub trait ReportTable: Sized + 'static {
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>>;
 
     /// The columns that the report page shows, in its order.
-    fn page_columns() -> Vec<(PagePlace, &'static ReportColumn<Self>)> {
+    fn page_columns() -> Vec<(PageColumnPosition, &'static ReportColumn<Self>)> {
         let placed = Self::COLUMNS.iter().filter_map(|column| Some((column.page?, column)));
         let mut columns: Vec<_> = placed.collect();
         columns.sort_by_key(|(place, _)| place.position);
@@ -45,7 +45,7 @@ pub trait ReportTable: Sized + 'static {
     }
 
     /// The columns of a table on a terminal, in its order.
-    fn terminal_columns(table: TerminalTable) -> Vec<(TerminalPlace, &'static ReportColumn<Self>)> {
+    fn terminal_columns(table: TerminalTable) -> Vec<(TerminalColumnPosition, &'static ReportColumn<Self>)> {
         let placed = Self::COLUMNS.iter().filter_map(|column| Some((column.terminal?, column)));
         let mut columns: Vec<_> =
             placed.filter(|(place, _)| [table, TerminalTable::Every].contains(&place.table)).collect();
@@ -63,15 +63,15 @@ pub struct ReportColumn<T: ReportTable> {
     /// Meaning of the column, in a sentence.
     pub meaning: &'static str,
     /// Position in the table of the report page; absent if the page does not show the column.
-    pub page: Option<PagePlace>,
+    pub page: Option<PageColumnPosition>,
     /// Position in a table on a terminal; absent if no terminal table shows the column.
-    pub terminal: Option<TerminalPlace>,
+    pub terminal: Option<TerminalColumnPosition>,
     value: fn(&T::Row<'_>) -> Option<CellValue>,
 }
 
 /// Position of a column in a table of the report page. In files, new columns come last, so the order differs.
 #[derive(Clone, Copy, Debug)]
-pub struct PagePlace {
+pub struct PageColumnPosition {
     /// Columns are ordered by it.
     pub position: u8,
     pub heading: &'static str,
@@ -88,7 +88,7 @@ impl<T: ReportTable> ReportColumn<T> {
     }
 
     const fn on_page(self, position: u8, heading: &'static str) -> Self {
-        Self { page: Some(PagePlace { position, heading }), ..self }
+        Self { page: Some(PageColumnPosition { position, heading }), ..self }
     }
 
     /// Value of the column in this row; absent if it is unknown, which is not zero.
@@ -296,7 +296,10 @@ mod tests {
         assert_places(&NodeTable::terminal_columns(TerminalTable::Counts), "node");
     }
 
-    fn assert_places<T: ReportTable>(columns: &[(TerminalPlace, &ReportColumn<T>)], names_row: &str) {
+    fn assert_places<T: ReportTable>(
+        columns: &[(TerminalColumnPosition, &ReportColumn<T>)],
+        names_row: &str,
+    ) {
         let positions: BTreeSet<u8> = columns.iter().map(|(place, _)| place.position).collect();
         assert_eq!(positions.len(), columns.len(), "{}", T::FILE);
         assert_eq!(columns.first().map(|(_, column)| column.name), Some(names_row));

@@ -9,11 +9,11 @@ use packetrig_stats::sequence::SequenceCounts;
 use packetrig_units::{Nanos, Ratio};
 
 /// Subject of figures of the whole run.
-const RUN: &str = "run";
-const FRAME_RATE: &str = "frames/s";
-const TIME: &str = "ns";
-const PERCENT: &str = "%";
-const BITS_PER_SECOND: &str = "bit/s";
+const RUN_SUBJECT: &str = "run";
+const FRAME_RATE_UNIT: &str = "frames/s";
+const TIME_UNIT: &str = "ns";
+const PERCENT_UNIT: &str = "%";
+const BIT_RATE_UNIT: &str = "bit/s";
 
 /// Figures of a run: those of all streams together, then of each stream, then of each line of probes. Unknown figures are absent.
 pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
@@ -39,10 +39,10 @@ fn list_total_figures(report: &RunReport) -> Vec<ReportFigure> {
     let rate = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.value).sum());
     let doubt = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.doubt).sum());
     vec![
-        higher_is_better("throughput", RUN, rate, FRAME_RATE).with_uncertainty(doubt),
-        lower_is_better("loss", RUN, share(sum(|loss| loss.lost)), PERCENT)
+        higher_is_better("throughput", RUN_SUBJECT, rate, FRAME_RATE_UNIT).with_uncertainty(doubt),
+        lower_is_better("loss", RUN_SUBJECT, share(sum(|loss| loss.lost)), PERCENT_UNIT)
             .with_uncertainty(share(sum(|loss| loss.in_doubt))),
-        higher_is_better("load-factor", RUN, report.load.map(|load| load.k), ""),
+        higher_is_better("load-factor", RUN_SUBJECT, report.load.map(|load| load.k), ""),
     ]
 }
 
@@ -60,18 +60,18 @@ fn list_stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let none = Some(Bounded::exactly(Nanos::ZERO));
     let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
-        higher_is_better("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
+        higher_is_better("throughput", name, rate.map(|rate| rate.value), FRAME_RATE_UNIT)
             .with_uncertainty(rate.map(|rate| rate.doubt)),
-        lower_is_better("loss", name, loss(|loss| loss.lost), PERCENT)
+        lower_is_better("loss", name, loss(|loss| loss.lost), PERCENT_UNIT)
             .with_uncertainty(loss(|loss| loss.in_doubt)),
-        lower_is_better("duplicates", name, share(|counts| counts.duplicates), PERCENT),
-        lower_is_better("reordered", name, share(|counts| counts.reordered), PERCENT),
+        lower_is_better("duplicates", name, share(|counts| counts.duplicates), PERCENT_UNIT),
+        lower_is_better("reordered", name, share(|counts| counts.reordered), PERCENT_UNIT),
         build_bounded_figure("longest-outage", name, outage),
     ];
     figures.extend(stream.latency.iter().flat_map(|latency| list_latency_figures(name, latency)));
     figures.extend([
         build_bounded_figure("jitter", name, stream.largest_jitter),
-        ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE, BetterDirection::Neither),
+        ReportFigure::new("sent-rate", name, sent_rate(stream), FRAME_RATE_UNIT, BetterDirection::Neither),
     ]);
     figures
 }
@@ -138,7 +138,7 @@ fn list_latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigu
     // Each figure has its own bounds; a report of an older version has one error for all.
     let figures = values.into_iter().map(|(name, value, bounded)| {
         let doubt = bounded.map(largest_deviation).or_else(|| latency.error.p99());
-        lower_is_better(name, stream, Some(nanos_as_float(value)), TIME)
+        lower_is_better(name, stream, Some(nanos_as_float(value)), TIME_UNIT)
             .with_uncertainty(doubt.map(nanos_as_float))
     });
     figures.collect()
@@ -146,7 +146,7 @@ fn list_latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigu
 
 /// Figure of a time with its own bounds.
 fn build_bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
-    lower_is_better(name, stream, time.map(|time| nanos_as_float(time.value)), TIME)
+    lower_is_better(name, stream, time.map(|time| nanos_as_float(time.value)), TIME_UNIT)
         .with_uncertainty(time.map(|time| nanos_as_float(largest_deviation(time))))
 }
 
@@ -163,11 +163,11 @@ fn list_probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
 
 fn list_line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
     let loss = percent_of(found.counts.lost, found.counts.sent);
-    let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT)];
+    let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT_UNIT)];
     if let Some(rate) = found.capacity_rate() {
         // A comparison uses one uncertainty for both directions, so the larger distance is used.
         let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
-        let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
+        let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BIT_RATE_UNIT);
         figures.push(figure.with_uncertainty(Some(doubt as f64)));
     }
     let times = [
@@ -183,7 +183,7 @@ fn list_line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
 
 fn list_times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
     [("p50", Some(times.p50_ns)), ("p99", times.p99_ns)].map(|(quantile, ns)| {
-        lower_is_better(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME)
+        lower_is_better(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME_UNIT)
             .with_uncertainty(Some(times.bound_ns as f64))
     })
 }

@@ -46,7 +46,7 @@ impl EventReport {
     }
 
     /// True if losses during the event are in doubt. A sender that is less late than tolerated does no harm.
-    pub(super) fn casts_doubt(&self, tolerated: Nanos) -> bool {
+    pub(super) fn makes_frames_doubtful(&self, tolerated: Nanos) -> bool {
         match self.what {
             PortEventKind::SenderStalled { most_late } => most_late > tolerated,
             _ => !self.cause.is_measured(),
@@ -168,7 +168,7 @@ mod tests {
         let cause = |what, carrier_loss| {
             let event = PortEvent { what, from: MonoTime::default(), until: None, only_sending: false };
             let report = EventReport::from_event(&event, MonoTime::default(), carrier_loss);
-            (report.cause, report.casts_doubt(Nanos::ZERO))
+            (report.cause, report.makes_frames_doubtful(Nanos::ZERO))
         };
         let (lost, down) = (PortEventKind::CarrierLost, PortEventKind::SwitchedDown);
         assert_eq!(cause(lost, CarrierLossCause::Unknown), (EventCause::Unknown, true));

@@ -35,7 +35,7 @@ impl MeanRate {
         // The products below need 128 bits.
         let frames = u128::from(frames);
         let bits = u128::from(bytes) * 8;
-        let overhead = frames * u128::from(FrameSize::L1_OVERHEAD) * 8;
+        let overhead = frames * u128::from(FrameSize::LAYER1_OVERHEAD_BYTES) * 8;
         Some(Self {
             frames_milli: clamp_to_u64((frames - 1) * 1_000_000_000_000 / span),
             l2: BitRate::new(bits_per_second(bits, frames, span)),
@@ -131,7 +131,7 @@ impl LatencyBounds {
         })
     }
 
-    pub const fn of_figure(&self, figure: LatencyFigure) -> Bounded<Nanos> {
+    pub const fn bounds_of_figure(&self, figure: LatencyFigure) -> Bounded<Nanos> {
         match figure {
             LatencyFigure::P50 => self.p50,
             LatencyFigure::P90 => self.p90,

@@ -5,7 +5,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Steps in each power of two, as a power of two: 8, so a step is at most an eighth of its lower end.
-const STEP_BITS: u32 = 3;
+const STEPS_PER_OCTAVE_LOG2: u32 = 3;
 
 /// Frames whose latency is at least `from` and less than `below`. In files it is a list of its three numbers, in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,7 @@ pub(super) fn build_histogram(times: &Latency) -> Vec<LatencyBucket> {
 fn bounds_of(ns: u64) -> (Nanos, Nanos) {
     let octave = ns.max(1).ilog2();
     // Small times have a bucket of their own: their shift is zero.
-    let shift = octave.saturating_sub(STEP_BITS);
+    let shift = octave.saturating_sub(STEPS_PER_OCTAVE_LOG2);
     let from = ns >> shift << shift;
     (Nanos::new(from), Nanos::new(from.saturating_add(1 << shift)))
 }

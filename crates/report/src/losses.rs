@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Assumed difference of the clocks of two nodes if their comparison is unknown.
-const CLOCKS_APART: Nanos = Nanos::from_millis(100);
+const ASSUMED_CLOCK_DIFFERENCE: Nanos = Nanos::from_millis(100);
 
 /// Frames of a stream at ports where the plan does not expect them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,7 +152,7 @@ impl StreamFindings<'_> {
         let events = results.flat_map(|result| &result.events);
         let events =
             events.map(|event| EventReport::from_event(event, node.started, self.criteria.carrier_loss));
-        events.filter(|event| event.casts_doubt(self.criteria.max_late)).collect()
+        events.filter(|event| event.makes_frames_doubtful(self.criteria.max_late)).collect()
     }
 
     /// Compares frames without a tag by their content, stream by stream.
@@ -271,7 +271,7 @@ fn count_lost_at(astray: &MisdeliveredFrames, received: &ReceiveResult) -> u64 {
 
 /// Longest delay of frames of a stream.
 pub(super) fn longest_delay_of(received: &ReceiveResult) -> Nanos {
-    received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
+    received.latency.as_ref().and_then(Latency::max).unwrap_or(ASSUMED_CLOCK_DIFFERENCE)
 }
 
 /// Largest difference of the clocks of two nodes.
@@ -282,5 +282,5 @@ pub(super) fn largest_clock_difference(sender: &NodeResult, receiver: &NodeResul
     // Both were compared with the controller's clock, so both errors add up.
     largest_clock_error(sender)
         .zip(largest_clock_error(receiver))
-        .map_or(CLOCKS_APART, |(one, other)| one + other)
+        .map_or(ASSUMED_CLOCK_DIFFERENCE, |(one, other)| one + other)
 }

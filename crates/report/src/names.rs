@@ -26,13 +26,13 @@ pub struct NodeName(#[serde(deserialize_with = "deserialize_line::<LONGEST_NAME,
 
 impl NodeName {
     /// Rule for names of nodes, for error messages.
-    pub const RULE: &str = "1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`";
+    pub const NAME_RULE: &str = "1 to 32 of a-z, 0-9 and -, and not `controller` or `controller-…`";
     /// Name of this machine without a fleet.
-    pub const LOCAL: &str = "local";
+    pub const LOCAL_NAME: &str = "local";
 
     /// Name of this machine, without a fleet.
     pub fn local() -> Self {
-        Self(Self::LOCAL.to_owned())
+        Self(Self::LOCAL_NAME.to_owned())
     }
     /// Name that nodes use for the controller that leads them. A member with this name is the only controller and
     /// receives messages of all nodes.
@@ -49,7 +49,7 @@ impl NodeName {
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
     }
     /// Prefix of the names of controllers.
-    pub const fn controller_word() -> &'static str {
+    pub const fn controller_name_text() -> &'static str {
         Self::CONTROLLER
     }
     const CONTROLLER: &str = "controller";

@@ -36,7 +36,7 @@ impl FaultyPortLosses {
     }
 
     /// Losses while this receiving port was not in order, and the sending port was.
-    pub(super) fn receiving_at(&self, port: usize) -> u64 {
+    pub(super) fn losses_while_receiver_unordered(&self, port: usize) -> u64 {
         self.receiving.get(port).copied().unwrap_or(0)
     }
 

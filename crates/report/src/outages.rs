@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of outages of a stream in a report: the longest ones.
 const MAX_LISTED: usize = 64;
 /// Delay from which a sender is reported as stalled.
-const STALLED: Nanos = Nanos::from_millis(10);
+const STALLED_SENDER_DELAY: Nanos = Nanos::from_millis(10);
 
 /// An outage of a stream at one port. Times are counted from T.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,10 +126,11 @@ impl StreamFindings<'_> {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
                 // Each kind of doubt explains only frames that the kinds before it left unexplained, so no frame counts twice.
-                let by_number = by_events + counted.take_explained_losses(&span, outage.frames - by_events);
+                let by_number =
+                    by_events + counted.consume_explained_losses(&span, outage.frames - by_events);
                 let too_close =
                     (outage.frames - by_number).min(self.count_frames_too_close(index, receiver, outage));
-                by_number + bursts.take_explained_losses(&span, too_close)
+                by_number + bursts.consume_explained_losses(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
             let length = self.compute_outage_length(index, receiver, outage, in_doubt);
@@ -208,8 +209,8 @@ impl StreamFindings<'_> {
         outage: &StreamOutage,
     ) -> Nanos {
         let Some(sender) = self.sender_of(index) else { return Nanos::MAX };
-        // Delays below `STALLED` are not recorded for each frame, so the maximum of the run is used.
-        let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
+        // Delays below `STALLED_SENDER_DELAY` are not recorded for each frame, so the maximum of the run is used.
+        let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED_SENDER_DELAY);
         self.longest_stall_during(index, receiver, outage).max(otherwise)
     }
 

@@ -83,12 +83,12 @@ impl fmt::Display for RunState {
 pub struct NodeFault {
     pub blame: Blame,
     /// Fault and place; a lower-case fragment. A text from a message is one line.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_FAULT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_FAULT_CHARACTERS, _>")]
     pub text: String,
 }
 
 /// Longest text of a fault, in characters: a refusal may name many streams.
-const LONGEST_FAULT: usize = 16_384;
+const MAX_FAULT_CHARACTERS: usize = 16_384;
 
 impl fmt::Display for NodeFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -99,18 +99,18 @@ impl fmt::Display for NodeFault {
 impl NodeFault {
     /// Fault of a run without a start time that suited all nodes. Nothing was sent.
     pub fn no_common_start(attempts: u32, late: &str) -> Self {
-        Self { blame: Blame::Peer, text: format!("{NO_START} in {attempts} attempts{late}") }
+        Self { blame: Blame::Peer, text: format!("{NO_START_TIME_REASON} in {attempts} attempts{late}") }
     }
 
     /// True if a repetition of the run may well start.
     pub fn is_late_start(&self) -> bool {
-        self.text.starts_with(NO_START) || self.text.contains(SPLIT_START)
+        self.text.starts_with(NO_START_TIME_REASON) || self.text.contains(SPLIT_START_MARK)
     }
 }
 
-const NO_START: &str = "no start time was accepted by all nodes";
+const NO_START_TIME_REASON: &str = "no start time was accepted by all nodes";
 /// Marks each reason of a node that did not start with the others.
-pub const SPLIT_START: &str = "(split_start)";
+pub const SPLIT_START_MARK: &str = "(split_start)";
 
 /// Outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ impl RunOutcome {
     /// True if some nodes started and others did not, because the confirmation reached them too late.
     pub fn is_split_start(&self) -> bool {
         // Reasons are texts, in reports and on the way from nodes, so a fixed word in them marks this one.
-        self.reasons().iter().any(|reason| reason.contains(SPLIT_START))
+        self.reasons().iter().any(|reason| reason.contains(SPLIT_START_MARK))
     }
     /// True if the start came too late for some nodes, so that a repetition of the run may well start everywhere.
     pub fn is_late_start(&self) -> bool {

@@ -57,7 +57,7 @@ pub struct PortReport {
 impl PortReport {
     /// The node of the port, if the run was on a fleet.
     pub fn fleet_node(&self) -> Option<&str> {
-        Some(self.node.as_str()).filter(|node| *node != NodeName::LOCAL)
+        Some(self.node.as_str()).filter(|node| *node != NodeName::LOCAL_NAME)
     }
 
     /// Name of the port, and on a fleet that of its node.
@@ -92,22 +92,23 @@ impl LossPlaces {
         out_of_order: &FaultyPortLosses,
         ports: &[&PortResult],
     ) -> Self {
-        let places = Self::of_ends(total, ports.iter().map(|port| (&port.tx, &port.rx)));
+        let places = Self::from_end_counters(total, ports.iter().map(|port| (&port.tx, &port.rx)));
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
         // Drops of a port while it had a fault are already counted as losses in doubt.
         let at_receiver = sum_of(ports.iter().map(|port| {
-            port.rx.unseen_frames() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
+            port.rx.unseen_frames()
+                - port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
         }))
         .min(receiver);
         let at_sender = out_of_order.all_sending().min(sender);
-        // This cannot underflow: `of_ends` limits each count to the remaining frames.
+        // This cannot underflow: `from_end_counters` limits each count to the remaining frames.
         let left = total - sender - receiver;
         let in_doubt = in_doubt.saturating_sub(sum_of([at_sender, at_receiver])).min(left);
         Self { in_doubt, path: places.path.map(|path| path - in_doubt), ..places }
     }
 
     /// Splits `total` by the counts of the ends alone, without the times of losses.
-    pub fn of_ends<'a>(
+    pub fn from_end_counters<'a>(
         total: u64,
         ports: impl Iterator<Item = (&'a TxCounters, &'a RxCounters)> + Clone,
     ) -> Self {
@@ -138,8 +139,9 @@ pub(super) fn add_drop_doubt(
             lookup.port_result(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
         let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port_result(*rx));
-        let by_receivers =
-            sum_of(receivers.map(|port| port.rx.unseen_beyond(out_of_order.receiving_at(port.port))));
+        let by_receivers = sum_of(receivers.map(|port| {
+            port.rx.unexplained_unseen_frames(out_of_order.losses_while_receiver_unordered(port.port))
+        }));
         // Times and streams of these drops are unknown: each stream of the port may have lost all of them.
         let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
@@ -166,14 +168,14 @@ fn add_engine_doubt(loss: &mut FrameLoss, sender: &PortResult) {
 
 /// Frames of several streams together, with the first and the last of them.
 #[derive(Default)]
-struct CountSums {
+struct FrameSums {
     frames: u64,
     bytes: u64,
     first: Option<MonoTime>,
     last: Option<MonoTime>,
 }
 
-impl CountSums {
+impl FrameSums {
     fn add_frames(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
         self.frames = self.frames.saturating_add(frames);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -194,11 +196,11 @@ pub(super) fn build_port_report(
     row: &PortResult,
     carrier_loss: CarrierLossCause,
 ) -> PortReport {
-    let mut sent = CountSums::default();
+    let mut sent = FrameSums::default();
     for send in node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port) {
         sent.add_frames(send.counts.frames, send.counts.bytes, send.counts.first, send.counts.last);
     }
-    let mut received = CountSums::default();
+    let mut received = FrameSums::default();
     for receive in node.receive.iter().filter(|receive| receive.port == row.port) {
         received.add_frames(
             receive.counts.frames,

@@ -13,8 +13,8 @@ use crate::{NodeName, PortPlace};
 use packetrig_plan::Plan;
 use packetrig_plan::probes::{PlannedMethod, PlannedProbeLine, ProbeEnd, ProbePlan};
 use packetrig_stats::probe::{
-    CapacityRange, DirectionTimes, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeLineResult, ProbeTimes,
-    ReflectedRequests,
+    CapacityRange, DirectionTimes, MeasuredCapacity, ProbeCounts, ProbeLineEndReason, ProbeLineResult,
+    ProbeTimes, ReflectedRequests,
 };
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{BitRate, Nanos};
@@ -57,7 +57,7 @@ pub struct ProbeLineReport {
 /// Findings about a line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProbeFindings {
-    pub end: ProbeLineEnd,
+    pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
     /// True if the node with the reflector has reported its counts. If not, the losses are those of the session itself.
     pub far_end_reported: bool,
@@ -130,7 +130,8 @@ pub(super) fn probes_report(
     lookup: &ResultLookup<'_>,
 ) -> Option<ProbesReport> {
     let probes = plan.probes.as_ref()?;
-    let rows = LineRows { plan, probes, places, lookup, found: LineResults::from_results(results) };
+    let rows =
+        ProbeLineRows { plan, probes, places, lookup, found: ProbeRowsBySubject::from_results(results) };
     Some(ProbesReport {
         method: probes.method.name().to_owned(),
         count: probes.count,
@@ -141,13 +142,13 @@ pub(super) fn probes_report(
 }
 
 /// Rows of nodes about probes, by their subjects.
-struct LineResults<'a> {
+struct ProbeRowsBySubject<'a> {
     lines: HashMap<usize, (&'a NodeResult, &'a ProbeLineResult)>,
     /// Reflections by the port that answered and the one that asked.
     reflected: HashMap<(usize, usize), &'a ReflectedRequests>,
 }
 
-impl<'a> LineResults<'a> {
+impl<'a> ProbeRowsBySubject<'a> {
     fn from_results(results: &'a [NodeResult]) -> Self {
         let all = || results.iter().filter_map(|node| Some((node, node.probes.as_ref()?)));
         let lines =
@@ -158,15 +159,15 @@ impl<'a> LineResults<'a> {
     }
 }
 
-struct LineRows<'a> {
+struct ProbeLineRows<'a> {
     plan: &'a Plan,
     probes: &'a ProbePlan,
     places: &'a [PortPlace],
     lookup: &'a ResultLookup<'a>,
-    found: LineResults<'a>,
+    found: ProbeRowsBySubject<'a>,
 }
 
-impl LineRows<'_> {
+impl ProbeLineRows<'_> {
     fn line_report(&self, number: usize, line: &PlannedProbeLine) -> ProbeLineReport {
         let from_node = self.node_of(line.from);
         let target = self.probes.target_address(line).map(|target| target.to_string()).unwrap_or_default();
@@ -304,7 +305,7 @@ impl ProbesReport {
     /// True if a line was stopped before all of its probes had left.
     pub(super) fn is_cut_short(&self) -> bool {
         let mut found = self.lines.iter().filter_map(|line| line.found.as_ref());
-        found.any(|found| found.end == ProbeLineEnd::Stopped)
+        found.any(|found| found.end == ProbeLineEndReason::Stopped)
     }
 
     /// Judges the criterion on the lines: at least one answer, or, for probes without answers, all were sent.

@@ -11,7 +11,7 @@ use packetrig_units::{Nanos, clamp_to_u64};
 
 /// Time after a burst in which its backlog in the device may still cost frames: a policer with two percent of headroom
 /// fills a bucket of five milliseconds in that time.
-const AFTER: Nanos = Nanos::from_millis(250);
+const BACKLOG_DRAIN_TIME: Nanos = Nanos::from_millis(250);
 
 /// A fault of the rig with a number of frames that it may have cost, by the times since T at which they arrive or are missing.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,7 @@ pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
 impl CountedDoubts {
     /// Returns how many of these lost frames the faults explain at most, and subtracts them from the faults.
-    pub(super) fn take_explained_losses(&mut self, span: &OutageSpan, frames: u64) -> u64 {
+    pub(super) fn consume_explained_losses(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
         for doubt in &mut self.0 {
@@ -91,7 +91,7 @@ impl StreamFindings<'_> {
         };
         let apart = largest_clock_difference(sender, receiver.node);
         // A frame of the burst arrives later by the delay, and the backlog in the device outlasts the burst.
-        let after = apart + longest_delay_of(receiver.row) + AFTER;
+        let after = apart + longest_delay_of(receiver.row) + BACKLOG_DRAIN_TIME;
         let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
         let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {
             from: burst.from.since(sender.started).saturating_sub(apart),

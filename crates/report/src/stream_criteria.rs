@@ -116,7 +116,7 @@ impl StreamReport {
         // Nothing arrived: the loss is judged elsewhere, and there is no latency to judge.
         self.received.as_ref().filter(|got| got.frames > 0)?;
         let bounds = self.latency.as_ref().and_then(|latency| latency.bounds);
-        let Some(latency) = bounds.map(|bounds| bounds.of_figure(limit.figure)) else {
+        let Some(latency) = bounds.map(|bounds| bounds.bounds_of_figure(limit.figure)) else {
             return Some(StreamFinding::unknown(format!("latency {} was not measured", limit.figure)));
         };
         let measured = format!("{} {}", limit.figure, describe_bounded_time(&latency));

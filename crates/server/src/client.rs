@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Silence after which the connection counts as lost. The server sends a heartbeat every 5 s.
-const SILENCE: Duration = Duration::from_secs(15);
+const MAX_SERVER_SILENCE: Duration = Duration::from_secs(15);
 /// Maximum number of bytes of an answer: the state of a run with all rows.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
@@ -89,7 +89,8 @@ impl ApiClient {
     }
 
     fn send_request(&self, method: &str, path: &str, body: &str) -> Result<ApiConnection, ClientError> {
-        let mut connection = ApiConnection::open_connection(&self.address, self.tls.as_ref(), SILENCE)?;
+        let mut connection =
+            ApiConnection::open_connection(&self.address, self.tls.as_ref(), MAX_SERVER_SILENCE)?;
         let host = self.address.authority();
         let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
         // `Connection: close`: an answer is read up to the end of its connection.

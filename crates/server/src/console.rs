@@ -20,7 +20,7 @@ mod tests;
 mod watched;
 
 use crate::tester::{
-    CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
+    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, PingResult, PingTask, PortRow,
     SwitchedState, Tester, TesterRefusal,
 };
 pub use document::replace_aliases;
@@ -69,8 +69,8 @@ pub struct TestConsole<R> {
 }
 
 /// Interval and number of checks for the results of echo requests: together longer than a run waits for an answer.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
-const LOOKS: u32 = 250;
+const ECHO_RESULT_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_ECHO_RESULT_CHECKS: u32 = 250;
 
 impl<R> std::fmt::Debug for TestConsole<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -120,7 +120,7 @@ impl<R: RunSource> TestConsole<R> {
 
     /// Waits until the results of all these echo requests are known, or until their run has ended.
     fn wait_for_ping_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_ECHO_RESULT_CHECKS {
             // A new configuration has its own counts: then nothing more comes for these requests.
             let is_current = Arc::ptr_eq(live, &self.lock_view().live);
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
@@ -132,7 +132,7 @@ impl<R: RunSource> TestConsole<R> {
             }
             // The events that bring the answers need this lock.
             drop(live);
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(ECHO_RESULT_CHECK_INTERVAL);
         }
     }
 
@@ -341,7 +341,7 @@ impl<R: RunSource> Tester for TestConsole<R> {
             .collect())
     }
 
-    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
+    fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal> {
         let mut changes = self.lock_changes();
         let ports = self.find_capturing_ports(&[port.to_owned()])?;
         // OTG: `get_capture` stops the capture. Only then its file is complete.

@@ -33,9 +33,9 @@ pub use options::{
 };
 pub use page::write_large_counts_as_text;
 pub use serve::{run_server, serve_rig};
-pub use shape::DESCRIPTOR;
+pub use shape::OTG_DESCRIPTOR;
 pub use tester::{
-    CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures, PingResult,
+    CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures, PingResult,
     PingTask, PortRow, RefusalKind, SwitchedState, Tester, TesterRefusal, TransmitState,
 };
 pub use transport::in_memory::InMemoryServer;

@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 use std::fmt;
 
 /// The largest number that every JSON reader reads exactly.
-const EXACT: u64 = 1 << 53;
+const MAX_EXACT_JSON_NUMBER: u64 = 1 << 53;
 
 /// A column of a live table with rows of `R`.
 pub struct LiveColumn<R> {
@@ -62,7 +62,7 @@ impl<R> LiveColumn<R> {
         Self { heading: Some(heading), ..self }
     }
 
-    const fn in_watch(self, heading: &'static str, width: u16, rank: u8) -> Self {
+    const fn with_watch_column(self, heading: &'static str, width: u16, rank: u8) -> Self {
         Self { watch: Some(WatchColumn { heading, width, rank, order: None }), ..self }
     }
 
@@ -199,7 +199,7 @@ fn cell_to_json(cell: CellValue) -> Value {
 
 /// A number if every reader reads it exactly, otherwise text, because JavaScript reads numbers as doubles.
 pub(crate) fn count_json(count: u64) -> Value {
-    if count <= EXACT { count.into() } else { count.to_string().into() }
+    if count <= MAX_EXACT_JSON_NUMBER { count.into() } else { count.to_string().into() }
 }
 
 /// A rate or a time with three digits after the point; what is not finite is absent.

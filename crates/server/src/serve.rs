@@ -163,9 +163,9 @@ fn local_address(socket: Option<&TcpListener>) -> Option<SocketAddr> {
 }
 
 /// Interval between two checks for refusals.
-const LOOK: Duration = Duration::from_secs(1);
+const REFUSAL_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Checks between two reports.
-const QUIET_LOOKS: u32 = 60;
+const CHECKS_BETWEEN_REPORTS: u32 = 60;
 
 /// Reports refusals: the first time within a second, then once a minute, and at the end.
 async fn report_rejections(
@@ -179,7 +179,7 @@ async fn report_rejections(
     loop {
         let is_over = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => true,
-            () = tokio::time::sleep(LOOK) => false,
+            () = tokio::time::sleep(REFUSAL_CHECK_INTERVAL) => false,
         };
         let counts = counters.read_counts();
         // It stays at 0 while nothing is refused, so that the next refusal is reported within a second.
@@ -189,7 +189,7 @@ async fn report_rejections(
         {
             (observer.0)(&counts);
             reported = counts;
-            looks_until_next = QUIET_LOOKS;
+            looks_until_next = CHECKS_BETWEEN_REPORTS;
         }
         if is_over {
             return;

@@ -17,9 +17,9 @@ mod wire;
 
 pub(crate) use copy::copy_config;
 pub(crate) use json::normalise_json;
-pub use model::DESCRIPTOR;
+pub use model::OTG_DESCRIPTOR;
 pub(crate) use model::{empty_descriptor, message_descriptor};
-pub(crate) use path::ShapeComplaints;
+pub(crate) use path::DocumentProblems;
 pub(crate) use print::{print_float, print_json, print_text};
 pub(crate) use settle::{normalise_document, normalise_value};
 pub(crate) use wire::{decode_member, decode_message, encode_message};

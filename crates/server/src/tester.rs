@@ -71,7 +71,7 @@ pub trait Tester: Send + Sync + 'static {
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal>;
 
     /// Stops the capture on a port, if it still runs, and opens its file.
-    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
+    fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal>;
 }
 
 /// A requested change of state. An empty list of names means all.
@@ -214,7 +214,7 @@ pub struct KnownNeighbour {
 
 /// The frames of a capture that are requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CapturePart {
+pub enum CaptureRange {
     All,
     /// `count` frames from number `start`, which counts from 1.
     Slice {

@@ -47,7 +47,7 @@ impl std::fmt::Debug for ServedRig {
 
 impl ServedRig {
     /// Serves only a tester, without a live page, results or nodes.
-    pub fn of_tester(tester: Arc<dyn Tester>) -> Self {
+    pub fn from_tester(tester: Arc<dyn Tester>) -> Self {
         Self { tester: Some(tester), ..Self::default() }
     }
 }

@@ -56,17 +56,17 @@ pub enum CaveatKind {
 }
 
 /// Longest text of a caveat, in characters: it may name many streams.
-const LONGEST_TEXT: usize = 4096;
+const MAX_CAVEAT_CHARACTERS: usize = 4096;
 
 /// A doubt about something. Its texts come from other machines, so they are read as one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Caveat {
     pub doubt: CaveatKind,
     /// Subject of the doubt: a stream, port or node by name.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_CAVEAT_CHARACTERS, _>")]
     pub subject: String,
     /// Explanation in words, with the numbers.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_CAVEAT_CHARACTERS, _>")]
     pub text: String,
     /// True if it forbids PASS.
     pub matters: bool,

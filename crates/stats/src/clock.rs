@@ -190,7 +190,7 @@ impl ClockRecord {
         // Outside the two fits there is no line, only their own bounds.
         let at_to = interpolate_fits(&self.before, &after, to);
         let by_line = at_from.zip(at_to).map(|(one, other)| {
-            let strayed = stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
+            let strayed = clock_stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
             self.error_against_fit(&one).max(self.error_against_fit(&other)) + strayed
         });
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
@@ -213,11 +213,11 @@ impl ClockRecord {
 /// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
 fn fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = interpolate_fits(before, after, at)?;
-    Some(ClockFit { bound: line.bound + stray_bound(before, after, at), ..line })
+    Some(ClockFit { bound: line.bound + clock_stray_bound(before, after, at), ..line })
 }
 
 /// Returns the distance by which clocks may have left the line between two fits.
-fn stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
+fn clock_stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
     // Clocks that leave the line at `drift` must come back to it by its end, at no more than `drift` either. So they get no

@@ -7,7 +7,7 @@
 //! It sends nothing and reads no clock: its callers do.
 //!
 //! Invariant: the true offset lies within the bound, however uneven the paths are, as long as a clock keeps its rate
-//! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MAX_PPB`] at all).
+//! against the other's to [`MAX_CLOCK_WANDER_PPB`] (and runs off by no more than [`MAX_PPB`] at all).
 
 use crate::clock::ClockFit;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
@@ -16,13 +16,13 @@ use std::collections::VecDeque;
 
 /// Largest deviation of the rate between two clocks from its mean: quartz changes with temperature, by less than this within
 /// minutes.
-pub const WANDER_PPB: u64 = 10_000;
+pub const MAX_CLOCK_WANDER_PPB: u64 = 10_000;
 /// The most by which two clocks may run apart: NTP may speed a kernel's clock up or slow it down by 500 ppm, and the quartz
 /// adds some.
 pub const MAX_PPB: u64 = 600_000;
 /// Exchanges in a window; of each window the quickest is kept.
-const WINDOW: usize = 16;
-const WINDOWS: usize = 32;
+const EXCHANGES_PER_WINDOW: usize = 16;
+const MAX_WINDOWS: usize = 32;
 
 /// A question and its answer. The node asks; the controller answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,9 +99,9 @@ impl OffsetEstimate {
     }
 
     /// Returns half the width of the offset interval at `now`, if the rate is not known.
-    fn doubt_at(&self, now: MonoTime) -> u128 {
+    fn uncertainty_at(&self, now: MonoTime) -> u128 {
         let age = u128::from(now.signed_since(self.at).unsigned_abs());
-        u128::from(self.half) + age * u128::from(WANDER_PPB) / 1_000_000_000
+        u128::from(self.half) + age * u128::from(MAX_CLOCK_WANDER_PPB) / 1_000_000_000
     }
 }
 
@@ -128,11 +128,11 @@ impl ClockComparison {
         // The quickest exchange waited least in queues, so it bounds the offset best. One per window is kept, so that estimates far
         // apart in time remain: only these give a good rate.
         self.in_window += 1;
-        if self.in_window == WINDOW {
+        if self.in_window == EXCHANGES_PER_WINDOW {
             self.kept.extend(self.best.take());
             self.in_window = 0;
             // The oldest estimate is removed, because its bound has grown most.
-            if self.kept.len() > WINDOWS {
+            if self.kept.len() > MAX_WINDOWS {
                 self.kept.pop_front();
             }
         }
@@ -153,15 +153,15 @@ impl ClockComparison {
         let estimates: Vec<OffsetEstimate> = self.kept.iter().chain(&self.best).copied().collect();
         let now = estimates.iter().map(|estimate| estimate.at).max()?;
         // The estimate that is best now: that of an old one may have been narrower, but its bound has grown since.
-        let anchor = estimates.iter().min_by_key(|estimate| estimate.doubt_at(now))?;
+        let anchor = estimates.iter().min_by_key(|estimate| estimate.uncertainty_at(now))?;
         // All pairs: far apart estimates give a good rate, but a narrow estimate may be worth more than a distant one.
         let pairs =
             estimates.iter().flat_map(|early| estimates.iter().filter_map(|late| early.rate_to(late)));
         let unknown = RateEstimate { rate_ppb: 0, doubt_ppb: MAX_PPB };
         let RateEstimate { rate_ppb, doubt_ppb } = pairs.min_by_key(|rate| rate.doubt_ppb).unwrap_or(unknown);
-        // A measured rate is a mean over the time between two estimates; the clock may leave it by `WANDER_PPB`. Without one, the
+        // A measured rate is a mean over the time between two estimates; the clock may leave it by `MAX_CLOCK_WANDER_PPB`. Without one, the
         // most by which clocks run apart holds by itself.
-        let drift_ppb = if doubt_ppb == MAX_PPB { doubt_ppb } else { doubt_ppb + WANDER_PPB };
+        let drift_ppb = if doubt_ppb == MAX_PPB { doubt_ppb } else { doubt_ppb + MAX_CLOCK_WANDER_PPB };
         let fit = ClockFit {
             at: anchor.at,
             offset_ns: anchor.offset_ns,

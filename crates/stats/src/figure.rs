@@ -11,7 +11,7 @@ mod trend;
 mod words;
 
 pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare_figures};
-pub use limit::{AllowedChange, BadLimit, FigureLimit, FigureLimits};
+pub use limit::{AllowedChange, FigureLimit, FigureLimits, InvalidFigureLimit};
 pub use trend::{FigureTrend, figure_trends, median_figures};
 pub use words::{format_figure_difference, format_figure_value, format_signed_percent};
 

@@ -6,13 +6,13 @@ use packetrig_units::{Nanos, clamp_to_u64, clamp_to_usize};
 use serde::{Deserialize, Serialize};
 
 /// Fraction bits of the smoothed value: RFC 3550 divides by 16 at every frame, which must not round to nothing.
-const FRACTION: u32 = 8;
+const FRACTION_BITS: u32 = 8;
 
 /// Takes in one-way delays in order of arrival. A constant clock offset cancels out.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JitterMeter {
     last: Option<i64>,
-    /// J of RFC 3550, with [`FRACTION`] bits behind the point. A step of a clock by years needs more than 64 bits.
+    /// J of RFC 3550, with [`FRACTION_BITS`] bits behind the point. A step of a clock by years needs more than 64 bits.
     smoothed: u128,
     /// The largest J so far.
     largest: u128,
@@ -28,7 +28,7 @@ impl JitterMeter {
             // `abs_diff`, because the distance of two signed times may need all 64 bits.
             let change = delay_ns.abs_diff(last);
             // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
-            self.smoothed = self.smoothed - self.smoothed / 16 + (u128::from(change) << FRACTION) / 16;
+            self.smoothed = self.smoothed - self.smoothed / 16 + (u128::from(change) << FRACTION_BITS) / 16;
             self.largest = self.largest.max(self.smoothed);
             self.sum += u128::from(change);
             self.count += 1;
@@ -58,7 +58,7 @@ impl JitterMeter {
 }
 
 fn whole_nanos(smoothed: u128) -> Nanos {
-    Nanos::new(clamp_to_u64(smoothed >> FRACTION))
+    Nanos::new(clamp_to_u64(smoothed >> FRACTION_BITS))
 }
 
 /// The figures of a report.
@@ -110,7 +110,7 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
     let (mut weight, mut sum) = (1.0 / 16.0, 0.0);
     for error in errors {
         let error = error.as_u64() as f64;
-        if weight < LEAST_WEIGHT {
+        if weight < MIN_FRAME_WEIGHT {
             // All that follow together weigh this much at most.
             sum += weight * 16.0 * error;
             break;
@@ -129,7 +129,7 @@ fn times_from_largest(times: &Latency) -> impl Iterator<Item = Nanos> {
 }
 
 /// Frames of a smaller weight are taken together.
-const LEAST_WEIGHT: f64 = 1e-6;
+const MIN_FRAME_WEIGHT: f64 = 1e-6;
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a sum of times in nanoseconds")]
 fn round_up_to_nanos(nanoseconds: f64) -> Nanos {

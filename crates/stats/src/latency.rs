@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 /// The longest time that is distinguished; longer ones count as this in quantiles. Minimum, maximum and mean stay exact.
-const LONGEST: u64 = 100_000_000_000;
+const MAX_DISTINGUISHED_NS: u64 = 100_000_000_000;
 
 /// Distribution of times from 1 ns to 100 s. While it counts its memory is fixed: about 200 kB at three significant digits, 28 kB
 /// at two. Serialised as its exact figures and the (value, count) pairs that are not empty; one that was read takes no more
@@ -44,7 +44,7 @@ impl LatencyTimes {
             Self::Read { digits, buckets } => {
                 let mut histogram = empty_histogram(*digits);
                 for (value, count) in buckets {
-                    histogram.saturating_record_n((*value).clamp(1, LONGEST), *count);
+                    histogram.saturating_record_n((*value).clamp(1, MAX_DISTINGUISHED_NS), *count);
                 }
                 Cow::Owned(histogram)
             }
@@ -62,7 +62,7 @@ impl LatencyTimes {
 }
 
 fn empty_histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, digits.clamp(1, 3))
+    Histogram::new_with_bounds(1, MAX_DISTINGUISHED_NS, digits.clamp(1, 3))
         .expect("bounds 1..LONGEST and 1 to 3 digits are legal")
 }
 
@@ -83,20 +83,20 @@ struct ExactTimes {
 }
 
 impl ExactTimes {
-    const EMPTY: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
+    const EMPTY_BUCKETS: Self = Self { count: 0, sum: 0, min: u64::MAX, max: 0 };
 }
 
 impl Latency {
     /// An empty distribution with `digits` significant digits (1 to 3; others are brought into range).
     pub fn with_digits(digits: u8) -> Self {
-        Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::EMPTY }
+        Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::EMPTY_BUCKETS }
     }
 
     /// Takes in one time. Never allocates.
     pub fn record_time(&mut self, time: Nanos) {
         let ns = time.as_u64();
         // The histogram begins at 1 ns and ends at LONGEST. The exact figures take the true value.
-        self.times.counting_mut().saturating_record(ns.clamp(1, LONGEST));
+        self.times.counting_mut().saturating_record(ns.clamp(1, MAX_DISTINGUISHED_NS));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
         self.exact.min = self.exact.min.min(ns);
@@ -104,12 +104,12 @@ impl Latency {
     }
 
     /// Takes in `count` times of which only this common value is known.
-    pub fn record_many(&mut self, time: Nanos, count: u64) {
+    pub fn record_repeated(&mut self, time: Nanos, count: u64) {
         if count == 0 {
             return;
         }
         let ns = time.as_u64();
-        self.times.counting_mut().saturating_record_n(ns.clamp(1, LONGEST), count);
+        self.times.counting_mut().saturating_record_n(ns.clamp(1, MAX_DISTINGUISHED_NS), count);
         self.exact.count += count;
         self.exact.sum += u128::from(ns) * u128::from(count);
         self.exact.min = self.exact.min.min(ns);
@@ -135,7 +135,7 @@ impl Latency {
     fn add_buckets(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
             // The end of the last bucket may lie above the longest time that is told apart.
-            self.times.counting_mut().saturating_record_n(value.as_u64().min(LONGEST), count);
+            self.times.counting_mut().saturating_record_n(value.as_u64().min(MAX_DISTINGUISHED_NS), count);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The accounts every frame is in. A ledger is a value: merge it, then ask it to balance.
 //!
-//! One table, [`RULES`], lists the accounts that must add up. A rule is checked if every account of it was measured in every
+//! One table, [`BALANCE_RULES`], lists the accounts that must add up. A rule is checked if every account of it was measured in every
 //! part that was merged. It is listed as unchecked if a part should have measured an account and could not. A rule with an
 //! account that no part has does not concern the ledger: a sender alone has no rules of a receiver.
 
@@ -75,7 +75,7 @@ pub struct BalanceRule {
     parts: &'static [LedgerAccount],
 }
 
-pub const RULES: &[BalanceRule] = &[
+pub const BALANCE_RULES: &[BalanceRule] = &[
     BalanceRule {
         name: "planned = built + unsent",
         place: RuleScope::Sender,
@@ -231,12 +231,12 @@ impl FrameLedger {
 
     /// Returns the rules that do not hold.
     pub fn find_imbalances(&self) -> Vec<LedgerImbalance> {
-        RULES.iter().filter_map(|rule| self.check_rule(rule)?).collect()
+        BALANCE_RULES.iter().filter_map(|rule| self.check_rule(rule)?).collect()
     }
 
     /// Returns the rules that could not be checked because an account that should have been measured was not.
     pub fn unchecked_rules(&self) -> Vec<&'static str> {
-        RULES.iter().filter(|rule| self.lacks_account(rule)).map(|rule| rule.name).collect()
+        BALANCE_RULES.iter().filter(|rule| self.lacks_account(rule)).map(|rule| rule.name).collect()
     }
 
     fn lacks_account(&self, rule: &BalanceRule) -> bool {

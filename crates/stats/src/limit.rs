@@ -5,7 +5,7 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// A run that comes this near to a limit, in thousandths of it, reports that.
-pub const NEAR: u64 = 900;
+pub const NEAR_LIMIT_PERMILLE: u64 = 900;
 
 /// A limit of the rig, for one way of sending and receiving and one frame size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,7 +34,8 @@ impl RigLimit {
     /// Returns whether this many frames per second come near it.
     pub fn is_near(&self, frames_per_second: u64) -> bool {
         // 128 bits, and no division: the comparison is exact.
-        u128::from(frames_per_second) * 1000 >= u128::from(self.frames_per_second) * u128::from(NEAR)
+        u128::from(frames_per_second) * 1000
+            >= u128::from(self.frames_per_second) * u128::from(NEAR_LIMIT_PERMILLE)
     }
 }
 

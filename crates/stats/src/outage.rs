@@ -152,17 +152,17 @@ impl OpenGap {
 }
 
 /// Gaps that are kept open at once. Beyond that, the two latest are joined.
-const OPEN_GAPS: usize = 1024;
+const MAX_OPEN_GAPS: usize = 1024;
 
 impl OpenGaps {
     pub(crate) fn new() -> Self {
-        Self { gaps: std::collections::VecDeque::with_capacity(OPEN_GAPS) }
+        Self { gaps: std::collections::VecDeque::with_capacity(MAX_OPEN_GAPS) }
     }
 
     /// Frames `first..end` are missing between two arrivals.
     pub(crate) fn open_gap(&mut self, first: u64, end: u64, before: Option<MonoTime>, after: MonoTime) {
         let gap = OpenGap { first, end, before, after: Some(after), longest: None };
-        let is_full = self.gaps.len() == OPEN_GAPS;
+        let is_full = self.gaps.len() == MAX_OPEN_GAPS;
         match self.gaps.back_mut().filter(|_| is_full) {
             // Frames that arrived between the two are inside the joined gap now. They are not lost, so no outage is requested
             // for them.

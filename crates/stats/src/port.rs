@@ -50,22 +50,22 @@ pub enum StampKind {
 }
 
 /// Longest text about a port, in characters.
-const LONGEST_TEXT: usize = 1000;
+const MAX_PORT_TEXT_CHARACTERS: usize = 1000;
 
 /// Properties and abilities of a port. Its texts come from other machines, so they are read as one line each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortInfo {
     /// Name of the port in the plan.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub name: String,
     /// `ns/ifname`.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub location: String,
     /// Path of the frames.
     pub back_end: BackEnd,
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub why: String,
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PORT_TEXT_CHARACTERS, _>")]
     pub driver: String,
     /// Link speed, if the driver or the plan says.
     pub speed: Option<BitRate>,
@@ -142,11 +142,11 @@ pub struct RxCounters {
 impl RxCounters {
     /// Returns the frames that arrived at the port and that the receiver did not see.
     pub fn unseen_frames(&self) -> u64 {
-        self.unseen_beyond(0)
+        self.unexplained_unseen_frames(0)
     }
 
     /// Returns the same without frames that are `explained` by a faulty link.
-    pub fn unseen_beyond(&self, explained: u64) -> u64 {
+    pub fn unexplained_unseen_frames(&self, explained: u64) -> u64 {
         // Drops of the ring are among the frames that arrived unseen. A ring is full for other reasons than its link.
         let unseen = self.arrived.map_or(0, |arrived| arrived.saturating_sub(self.seen));
         // A link can explain frames that the interface counted. It cannot explain those that our own ring dropped.

@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Longest text about probes, in characters. It comes from another machine, so it is read as one line.
-const LONGEST_TEXT: usize = 1000;
+const MAX_PROBE_TEXT_CHARACTERS: usize = 1000;
 
 /// Number and distribution of times. Times below zero are possible within the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct DirectionTimes {
 /// Reason why a line has no more probes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "why", content = "detail")]
-pub enum ProbeLineEnd {
+pub enum ProbeLineEndReason {
     /// All probes of the schedule were sent.
     Done,
     /// The run was stopped.
@@ -75,12 +75,12 @@ pub enum ProbeLineEnd {
     /// A host or router reported that probes are prohibited.
     Prohibited,
     /// The limits of the target did not allow more.
-    Limits(#[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")] String),
+    Limits(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
     /// Nothing could be sent: no route, or no such host.
-    Failed(#[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")] String),
+    Failed(#[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")] String),
 }
 
-impl ProbeLineEnd {
+impl ProbeLineEndReason {
     /// Describes the end in words; `None` if it was the regular end.
     pub fn describe_end(&self) -> Option<String> {
         Some(match self {
@@ -121,7 +121,7 @@ pub struct MeasuredCapacity {
     /// Absent without an answer.
     pub rate: Option<CapacityRange>,
     /// Reason why there is no estimate.
-    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
+    #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub why_not: Option<String>,
     /// Trains that were sent, and those that were used for the answer.
     pub trains: u64,
@@ -150,7 +150,7 @@ impl CapacityRange {
 pub struct ProbeLineResult {
     /// Number of the line in the plan.
     pub line: usize,
-    pub end: ProbeLineEnd,
+    pub end: ProbeLineEndReason,
     pub counts: ProbeCounts,
     /// Probes lost on the way there and on the way back, according to the session's reflection numbers.
     pub session_lost: Option<(u64, u64)>,
@@ -165,15 +165,15 @@ pub struct ProbeLineResult {
     /// Departures against their planned times.
     pub release_error: Option<ProbeTimes>,
     /// The release mechanism, and why it was chosen.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub mechanism: String,
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_PROBE_TEXT_CHARACTERS, _>")]
     pub why: String,
 }
 
 impl ProbeLineResult {
     /// Returns the result of a line that sent nothing.
-    pub fn without_probes(line: usize, planned: u64, end: ProbeLineEnd) -> Self {
+    pub fn without_probes(line: usize, planned: u64, end: ProbeLineEndReason) -> Self {
         Self {
             line,
             end,

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
 /// Longest text about a node, in characters. Texts of results come from other machines, so they are read as one line each.
-const LONGEST_TEXT: usize = 1000;
+const MAX_NODE_TEXT_CHARACTERS: usize = 1000;
 
 /// All counts at one moment, while a run goes on. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ pub struct CaptureState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourState {
     /// Name of the interface.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub interface: String,
     pub address: IpAddr,
     /// Its MAC address, once it is known.
@@ -181,7 +181,7 @@ pub struct OtherRunFrames {
     /// Index of the port where they arrived.
     pub port: usize,
     /// The run, if this machine knows it.
-    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
+    #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub run: Option<String>,
     pub frames: u64,
 }
@@ -248,13 +248,13 @@ pub struct CaptureResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Release of its kernel.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub kernel: String,
     /// Name of its instruction set, such as `x86_64`.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub architecture: String,
     /// Model of its processors; absent if the kernel does not say.
-    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
+    #[serde(default, deserialize_with = "deserialize_optional_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub processor: Option<String>,
     /// Processors that the node may use; absent if the kernel does not say.
     pub processors: Option<u32>,
@@ -264,7 +264,7 @@ pub struct MachineInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
     /// The node's name; `local` on one machine.
-    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
+    #[serde(deserialize_with = "deserialize_line::<MAX_NODE_TEXT_CHARACTERS, _>")]
     pub node: String,
     /// Instant of the start, on this node's clock.
     pub started: MonoTime,
@@ -300,7 +300,7 @@ pub struct NodeResult {
 mod tests {
     use super::*;
     use crate::caveat::CaveatKind;
-    use crate::probe::{ProbeLineEnd, ProbeLineResult};
+    use crate::probe::{ProbeLineEndReason, ProbeLineResult};
 
     #[test]
     fn texts_of_results_are_one_bounded_line() {
@@ -308,7 +308,7 @@ mod tests {
         let line = ProbeLineResult {
             mechanism: bad.clone(),
             why: bad.clone(),
-            ..ProbeLineResult::without_probes(0, 1, ProbeLineEnd::Failed(bad.clone()))
+            ..ProbeLineResult::without_probes(0, 1, ProbeLineEndReason::Failed(bad.clone()))
         };
         let result = NodeResult {
             node: bad.clone(),

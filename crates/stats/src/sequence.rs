@@ -23,12 +23,12 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Frames a sequence window looks back.
-pub const WINDOW: u64 = 65_536;
+pub const SEQUENCE_WINDOW_FRAMES: u64 = 65_536;
 /// A number this far ahead of everything seen is damage, not a gap.
-const LONGEST_GAP: u64 = 1 << 31;
-const WORDS: usize = (WINDOW / 64) as usize;
+const MAX_SEQUENCE_GAP: u64 = 1 << 31;
+const WINDOW_WORDS: usize = (SEQUENCE_WINDOW_FRAMES / 64) as usize;
 /// Largest number of outages that are kept apart by default.
-const OUTAGES: usize = 512;
+const DEFAULT_MAX_OUTAGES: usize = 512;
 
 /// Meaning of one arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl SequenceCounts {
 /// The window. About 25 KiB; nothing is allocated after construction.
 #[derive(Clone, Debug)]
 pub struct SequenceWindow {
-    seen: SeenBits,
+    seen: SequenceBitmap,
     /// One above the highest number seen.
     next: u64,
     counts: SequenceCounts,
@@ -117,13 +117,13 @@ impl Default for SequenceWindow {
 impl SequenceWindow {
     /// A window that has seen nothing, with room for some hundred outages.
     pub fn new() -> Self {
-        Self::with_outages(OUTAGES)
+        Self::with_outages(DEFAULT_MAX_OUTAGES)
     }
 
     /// Creates a window like [`Self::new`], with room for this many outages.
     pub fn with_outages(limit: usize) -> Self {
         Self {
-            seen: SeenBits::new(),
+            seen: SequenceBitmap::new(),
             next: 0,
             counts: SequenceCounts::default(),
             burst: 0,
@@ -157,7 +157,7 @@ impl SequenceWindow {
 
     /// Returns whether frame `number` has arrived. A frame behind the window counts as arrived, because that is not known.
     pub fn has_seen(&self, number: u64) -> bool {
-        number < self.next && (self.next - number > WINDOW || self.seen.has_bit(number))
+        number < self.next && (self.next - number > SEQUENCE_WINDOW_FRAMES || self.seen.has_bit(number))
     }
 
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
@@ -171,7 +171,7 @@ impl SequenceWindow {
         // A damaged number would move the window and make everything in between lost. Tags are checked, but only by 16 bits, so
         // a jump of that size is not believed.
         if number >= self.next {
-            if number - self.next > LONGEST_GAP {
+            if number - self.next > MAX_SEQUENCE_GAP {
                 self.counts.stale += 1;
                 return SequenceArrival::Stale;
             }
@@ -187,7 +187,7 @@ impl SequenceWindow {
         }
         // Also for a copy or a stale frame: the path carried something, so an outage begins only after it.
         self.last_arrival = Some(at);
-        if self.next - number > WINDOW {
+        if self.next - number > SEQUENCE_WINDOW_FRAMES {
             self.counts.stale += 1;
             return SequenceArrival::Stale;
         }
@@ -206,7 +206,7 @@ impl SequenceWindow {
     fn count_unique(&mut self, number: u64) {
         self.seen.set_bit(number);
         self.counts.unique += 1;
-        let start = self.next.saturating_sub(WINDOW);
+        let start = self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES);
         self.density.on_arrival(number, start, |number| self.seen.has_bit(number));
     }
 
@@ -214,16 +214,16 @@ impl SequenceWindow {
     fn advance_window(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
         // At most one window of steps, however far the number jumps.
-        for entering in start..=number.min(start + WINDOW - 1) {
+        for entering in start..=number.min(start + SEQUENCE_WINDOW_FRAMES - 1) {
             // A number and the one a window before it share a bit: the old one is judged before the bit is cleared.
-            if let Some(leaving) = entering.checked_sub(WINDOW) {
+            if let Some(leaving) = entering.checked_sub(SEQUENCE_WINDOW_FRAMES) {
                 self.retire_number(leaving, self.seen.has_bit(leaving), &second_of);
             }
             self.seen.clear_bit(entering);
         }
         // After a jump of more than a window, the numbers in between never had a bit. All of them are lost, counted at once: a
         // jump of 2^31 must not take 2^31 steps.
-        let never_entered = (number + 1).saturating_sub(WINDOW);
+        let never_entered = (number + 1).saturating_sub(SEQUENCE_WINDOW_FRAMES);
         if never_entered > start {
             self.count_lost(start, never_entered, &second_of);
         }
@@ -286,10 +286,10 @@ impl SequenceWindow {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        for number in self.next.saturating_sub(WINDOW)..self.next {
+        for number in self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES)..self.next {
             self.retire_number(number, self.seen.has_bit(number), &second_of);
         }
-        let start = self.next.saturating_sub(WINDOW);
+        let start = self.next.saturating_sub(SEQUENCE_WINDOW_FRAMES);
         self.density.finish_stream(start, |number| self.seen.has_bit(number));
         // These frames were lost at the end of the stream: no later frame has shown that they were missing.
         if sent > self.next {
@@ -318,11 +318,11 @@ impl SequenceWindow {
 
 /// A bit for each number of the window. Numbers that are a window apart share one.
 #[derive(Clone, Debug)]
-struct SeenBits(Box<[u64; WORDS]>);
+struct SequenceBitmap(Box<[u64; WINDOW_WORDS]>);
 
-impl SeenBits {
+impl SequenceBitmap {
     fn new() -> Self {
-        Self(Box::new([0; WORDS]))
+        Self(Box::new([0; WINDOW_WORDS]))
     }
 
     fn has_bit(&self, number: u64) -> bool {
@@ -338,7 +338,7 @@ impl SeenBits {
     }
 
     const fn word_index(number: u64) -> usize {
-        (number % WINDOW / 64) as usize
+        (number % SEQUENCE_WINDOW_FRAMES / 64) as usize
     }
 
     const fn bit_mask(number: u64) -> u64 {

@@ -145,7 +145,7 @@ impl<'a> SegmentBatch<'a> {
             // Only a new segment counts: a repeat takes no more space.
             None => self.quotas.admit_late_segment(self.catalogue, id, bytes.len())?,
         }
-        let run = self.late_directory(&id.run)?;
+        let run = self.late_segment_directory(&id.run)?;
         Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row: false }))
     }
 
@@ -164,12 +164,12 @@ impl<'a> SegmentBatch<'a> {
         Outcome::Unwritten(self.unwritten.len() - 1)
     }
 
-    fn late_directory(&mut self, run: &RunId) -> Result<PathBuf, Error> {
+    fn late_segment_directory(&mut self, run: &RunId) -> Result<PathBuf, Error> {
         if let Some(known) = self.late_directories.get(run) {
             return Ok(known.clone());
         }
         // Remembered for the batch: one look-up for each run, and one pack.
-        let directory = self.catalogue.late_directory(run)?;
+        let directory = self.catalogue.late_segment_directory(run)?;
         self.late_directories.insert(run.clone(), directory.clone());
         Ok(directory)
     }

@@ -15,18 +15,18 @@ mod unfinished;
 pub use late::{LateResults, MAX_LATE, MAX_LATE_OF_NODE};
 pub(crate) use lock_holder::describe_holder;
 pub use methods::{MethodState, MethodSummary, UnfinishedMethod};
-pub(crate) use open::OPEN;
+pub(crate) use open::OPEN_RUN_FILE;
 pub use parts::{RunQuota, RunShare};
 pub use prune::{PruneCriteria, PruneOutcome, PrunedResult};
 pub(crate) use quotas::BatchQuotas;
 pub use search::{CatalogueEntry, CataloguePage, CatalogueQuery};
 pub(crate) use segments::SegmentRow;
-pub(crate) use stored::RUN;
+pub(crate) use stored::RUN_KIND;
 pub use stored::StoredSummary;
 pub use unfinished::UnfinishedRun;
 
 use crate::draft::RunDraft;
-use crate::files::REPORT;
+use crate::files::REPORT_FILE_NAME;
 use crate::room::ReportSize;
 use crate::{Error, migrations};
 use packetrig_report::{RunId, RunReport, SCHEMA_VERSION};
@@ -43,10 +43,10 @@ use std::{fs, thread};
 
 /// Longest wait of a writer for another process.
 const WRITER_TIMEOUT: Duration = Duration::from_secs(10);
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
 /// Directory with the directories of runs.
-pub(crate) const RUNS: &str = "runs";
-const COLUMNS: &str =
+pub(crate) const RUNS_DIRECTORY: &str = "runs";
+const RUN_COLUMNS_SQL: &str =
     "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
 
 /// The catalogue of a store. Several processes may use it at the same time.
@@ -81,8 +81,8 @@ pub struct RunSummary {
 /// Makes the file private, and keeps it open until the process ends. Closing a file drops all POSIX locks of the process on it,
 /// also those of other connections to the same catalogue.
 fn make_private(path: &Path) -> std::io::Result<()> {
-    static KEPT: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
-    let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    static KEPT_FILES: Mutex<BTreeMap<PathBuf, File>> = Mutex::new(BTreeMap::new());
+    let mut kept = KEPT_FILES.lock().unwrap_or_else(PoisonError::into_inner);
     if !kept.contains_key(path) || !path.exists() {
         kept.insert(path.to_owned(), private_files::open_or_create(path)?);
     }
@@ -92,7 +92,7 @@ fn make_private(path: &Path) -> std::io::Result<()> {
 impl RunCatalogue {
     /// Opens the catalogue in `place`, and creates it if there is none.
     pub fn open_or_create(place: &Path) -> Result<Self, Error> {
-        let runs = place.join(RUNS);
+        let runs = place.join(RUNS_DIRECTORY);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
         drop(private_files::tighten_path(&runs));
@@ -102,7 +102,7 @@ impl RunCatalogue {
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
         make_private(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
-        turn_on_write_ahead(&connection, WRITER_TIMEOUT).map_err(Error::catalogue(&path))?;
+        enable_write_ahead_log(&connection, WRITER_TIMEOUT).map_err(Error::catalogue(&path))?;
         // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is
         // committed, so the commit has to last.
         connection.pragma_update(None, "synchronous", "FULL").map_err(Error::catalogue(&path))?;
@@ -160,7 +160,8 @@ impl RunCatalogue {
 
     /// The newest runs first, at most `most`.
     pub fn list_runs(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
+        let sql =
+            format!("SELECT {RUN_COLUMNS_SQL} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
         self.query_rows(&sql, params![clamp_to_i64(most as u64)], read_run_summary)
     }
 
@@ -175,20 +176,23 @@ impl RunCatalogue {
     }
 
     fn newest_run_named(&self, name: &str) -> Result<Vec<RunSummary>, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM runs WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1");
+        let sql = format!(
+            "SELECT {RUN_COLUMNS_SQL} FROM runs WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1"
+        );
         self.query_rows(&sql, params![name], read_run_summary)
     }
 
     fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
         // Not LIKE: an id may contain `_`, which stands for any character there.
-        let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
+        let sql =
+            format!("SELECT {RUN_COLUMNS_SQL} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
         self.query_rows(&sql, params![prefix], read_run_summary)
     }
 
     /// The report of the run whose id begins with `prefix`.
     pub fn load_report(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
         let summary = self.find_run(prefix)?;
-        let report = read_report(&summary.directory.join(REPORT))?;
+        let report = read_report(&summary.directory.join(REPORT_FILE_NAME))?;
         Ok((summary, report))
     }
 
@@ -217,12 +221,13 @@ impl RunCatalogue {
     }
 
     pub(crate) fn run_directory(&self, run: &RunId) -> PathBuf {
-        self.place.join(RUNS).join(&run.0)
+        self.place.join(RUNS_DIRECTORY).join(&run.0)
     }
 
     /// Commits a run: writes its row.
     pub(crate) fn insert_run(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
-        let sql = format!("INSERT INTO runs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
+        let sql =
+            format!("INSERT INTO runs ({RUN_COLUMNS_SQL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
         let sent: u64 =
             report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(|sent| sent.frames).sum();
         let row = params![
@@ -323,7 +328,7 @@ fn read_count(row: &Row<'_>, column: impl RowIndex) -> rusqlite::Result<u64> {
 /// SQLite waits by itself (`busy_timeout`), except where it would wait while holding a lock. The first change to WAL is such a
 /// place, and two processes that create a catalogue meet there. So this function waits itself, with SQLite's own wait turned off:
 /// otherwise each attempt could also wait inside SQLite, and the times would add up.
-fn turn_on_write_ahead(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
+fn enable_write_ahead_log(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
     retry_while_busy(timeout, || connection.pragma_update(None, "journal_mode", "WAL"))?;
     connection.busy_timeout(timeout)
@@ -337,11 +342,11 @@ fn retry_while_busy<T>(
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
-            Err(error) if is_busy(&error) && waited < timeout => thread::sleep(BETWEEN_ATTEMPTS),
+            Err(error) if is_busy(&error) && waited < timeout => thread::sleep(ATTEMPT_PAUSE),
             outcome => return outcome,
         }
         // Only the pauses are counted, because an attempt itself does not wait.
-        waited += BETWEEN_ATTEMPTS;
+        waited += ATTEMPT_PAUSE;
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Extension of files that are being written.
-pub(crate) const UNFINISHED: &str = "tmp";
+pub(crate) const UNFINISHED_FILE_EXTENSION: &str = "tmp";
 
 /// Writes `bytes` as `name`. Once this returns, the file survives a power cut whole; before that it does not exist.
 pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -15,7 +15,7 @@ pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Res
 
 /// Like [`write_whole`], with all `parts` one after the other.
 pub(crate) fn write_parts(directory: &Path, name: &str, parts: &[&[u8]]) -> io::Result<()> {
-    let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
+    let temporary = directory.join(format!(".{name}.{UNFINISHED_FILE_EXTENSION}"));
     if let Err(error) = write_and_rename(&temporary, &directory.join(name), parts) {
         // Frees the space, which others may need. A file that cannot be removed is overwritten by the next attempt.
         drop(fs::remove_file(&temporary));
@@ -71,16 +71,16 @@ pub(crate) mod tests {
     use std::path::PathBuf;
 
     thread_local! {
-        static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+        static SYNCED_PATHS: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
     }
 
     pub(crate) fn record_sync(path: &Path) {
-        SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
+        SYNCED_PATHS.with_borrow_mut(|synced| synced.push(path.to_owned()));
     }
 
     /// Returns the paths that this thread has synced since the last call, in order.
     pub(crate) fn synced() -> Vec<PathBuf> {
-        SYNCED.take()
+        SYNCED_PATHS.take()
     }
 
     #[test]

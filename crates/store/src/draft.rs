@@ -1,12 +1,12 @@
 //! A run under way: its directory, until the run is complete.
 
-use crate::catalogue::OPEN;
+use crate::catalogue::OPEN_RUN_FILE;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
 use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather_part};
-use crate::kept::{self, CAPTURES, DirectoryOwner, KeptRun, PARTIAL};
+use crate::kept::{self, CAPTURES_DIRECTORY, DirectoryOwner, KeptRun, UNFINISHED_RUN_EXTENSION};
 use crate::room::{ReportRoom, ReportSize};
-use crate::segments::SEGMENTS;
+use crate::segments::SEGMENTS_DIRECTORY;
 use crate::{Error, disk, files};
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_sys::private_files;
@@ -37,7 +37,7 @@ impl RunDraft {
             return Err(Error::Taken(run.0));
         }
         // Creating the directory decides between two processes that begin a run with the same id.
-        let partial = directory.with_extension(PARTIAL);
+        let partial = directory.with_extension(UNFINISHED_RUN_EXTENSION);
         match private_files::create_directory(&partial) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
@@ -125,7 +125,7 @@ impl RunDraft {
         attempt: u32,
         node: &NodeName,
     ) -> Result<Option<GatheredPart>, Error> {
-        if !catalogue.is_part_whole(&self.run, attempt, node)? {
+        if !catalogue.is_part_complete(&self.run, attempt, node)? {
             return Ok(None);
         }
         self.assemble_partial(catalogue, attempt, node).map(Some)
@@ -172,10 +172,10 @@ impl RunDraft {
     }
 
     /// Like [`Self::end_without_report`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
-    pub fn give_up_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
+    pub fn abandon_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.captured_segments(&self.run)? == 0 {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
-            drop(fs::remove_dir_all(self.partial.join(SEGMENTS)));
+            drop(fs::remove_dir_all(self.partial.join(SEGMENTS_DIRECTORY)));
         }
         for (attempt, node) in catalogue.list_parts(&self.run)? {
             // A capture that cannot be assembled stays in its segments.
@@ -188,7 +188,7 @@ impl RunDraft {
 
     /// Directory of captures, which is created on demand ([`Self::capture_dir`]).
     pub(crate) fn captures_path(&self) -> PathBuf {
-        self.partial.join(CAPTURES)
+        self.partial.join(CAPTURES_DIRECTORY)
     }
 
     /// Creates the directory for captures, and returns its path.
@@ -250,7 +250,7 @@ impl RunDraft {
         if self.open.is_none() {
             // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. Files that cannot be
             // removed only take space.
-            drop(fs::remove_dir_all(self.directory.join(SEGMENTS)));
+            drop(fs::remove_dir_all(self.directory.join(SEGMENTS_DIRECTORY)));
         }
         Ok(())
     }
@@ -260,9 +260,11 @@ impl RunDraft {
     /// Stores the bytes of [`Self::set_open_state`]. Without them the report would never get results that come later, although their nodes
     /// delete them once they are stored. So they are written before the report, into the space reserved for it.
     fn store_open(&self) -> Result<(), Error> {
-        let path = self.partial.join(OPEN);
+        let path = self.partial.join(OPEN_RUN_FILE);
         match &self.open {
-            Some(what) => disk::write_whole(&self.partial, OPEN, what).map_err(Error::file("write", path)),
+            Some(what) => {
+                disk::write_whole(&self.partial, OPEN_RUN_FILE, what).map_err(Error::file("write", path))
+            }
             // Left by a controller that could not write the report, and had fewer results.
             None => match fs::remove_file(&path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

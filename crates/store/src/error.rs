@@ -61,7 +61,7 @@ pub enum Error {
     #[error("`{0}` is not a valid id of a run or method; use letters, digits, `-` and `_`")]
     BadId(String),
     /// A node's name that is unsafe as a directory's name.
-    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::RULE)]
+    #[error("`{0}` is not a valid node name: use {rule}", rule = NodeName::NAME_RULE)]
     BadNode(NodeName),
     /// Bytes that are not the segment with that id.
     #[error("segment {id}: {source}")]

@@ -14,7 +14,7 @@ pub use junit::report_junit;
 pub use markdown::report_markdown;
 pub use method::{method_csv, method_junit, method_markdown};
 /// Name of the page's file.
-pub use packetrig_page::report::FILE as PAGE;
+pub use packetrig_page::report::REPORT_PAGE_FILE as PAGE;
 pub use trend::{trend_csv, trend_markdown};
 
 use crate::{Error, disk};
@@ -29,7 +29,7 @@ use serde::Serialize;
 use std::path::Path;
 
 /// Name of the report's file.
-pub const REPORT: &str = "report.json";
+pub const REPORT_FILE_NAME: &str = "report.json";
 
 /// The report as JSON, for people and programs; `schema_version` is the version of its form.
 pub fn report_json(report: &RunReport) -> String {
@@ -94,7 +94,7 @@ pub fn write_run(
         files.push((PAGE, report_page(report, document)));
     }
     // Last, so that a directory with a report has all other files, too.
-    files.push((REPORT, report_json(report)));
+    files.push((REPORT_FILE_NAME, report_json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
 }
 

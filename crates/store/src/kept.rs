@@ -7,9 +7,9 @@
 //! here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
-use crate::files::REPORT;
-use crate::room::ROOM;
-use crate::segments::SEGMENTS;
+use crate::files::REPORT_FILE_NAME;
+use crate::room::RESERVED_FILE_PREFIX;
+use crate::segments::SEGMENTS_DIRECTORY;
 use crate::{Error, disk};
 use packetrig_report::RunId;
 use packetrig_sys::{private_files, process};
@@ -22,11 +22,11 @@ use std::thread;
 use std::time::Duration;
 
 /// Extension of a run's directory until the run has its row.
-pub(crate) const PARTIAL: &str = "partial";
-pub(crate) const OWNER: &str = "owner";
-const ATTEMPTS: u32 = 40;
-const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
-pub(crate) const CAPTURES: &str = "captures";
+pub(crate) const UNFINISHED_RUN_EXTENSION: &str = "partial";
+pub(crate) const OWNER_FILE_NAME: &str = "owner";
+const MAX_ATTEMPTS: u32 = 40;
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const CAPTURES_DIRECTORY: &str = "captures";
 
 /// A run whose files are on disk, but which has no row in the catalogue: it goes on, was killed, or its report could not be stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +54,7 @@ pub struct KeptCapture {
 impl KeptRun {
     /// Reads the files of a run in `directory`.
     pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
-        let owner = directory.join(OWNER);
+        let owner = directory.join(OWNER_FILE_NAME);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
         // The owner's file is written when a process takes the directory; unless the run was resumed, that is its beginning.
         let seconds = begun.mtime().max(0).unsigned_abs();
@@ -63,9 +63,9 @@ impl KeptRun {
             directory: directory.to_owned(),
             begun_wall_ns: seconds.saturating_mul(1_000_000_000),
             process: find_living_owner(&owner),
-            captures: list_captures(&directory.join(CAPTURES))?,
-            segment_bytes: bytes_below(&directory.join(SEGMENTS))?,
-            has_report: directory.join(REPORT).exists(),
+            captures: list_captures(&directory.join(CAPTURES_DIRECTORY))?,
+            segment_bytes: bytes_below(&directory.join(SEGMENTS_DIRECTORY))?,
+            has_report: directory.join(REPORT_FILE_NAME).exists(),
         })
     }
 }
@@ -76,7 +76,8 @@ impl RunCatalogue {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
         for directory in list_subdirectories(&runs).map_err(Error::file("read", &runs))? {
-            let is_partial = directory.extension().is_some_and(|extension| extension == PARTIAL);
+            let is_partial =
+                directory.extension().is_some_and(|extension| extension == UNFINISHED_RUN_EXTENSION);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             // Prune has removed its row and not yet its files: the next prune finishes that.
             if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
@@ -131,7 +132,7 @@ pub(crate) struct DirectoryOwner {
 
 impl DirectoryOwner {
     pub(crate) fn take_ownership(directory: &Path) -> io::Result<Self> {
-        let path = directory.join(OWNER);
+        let path = directory.join(OWNER_FILE_NAME);
         let mut file = private_files::open_or_create(&path)?;
         if !lock_owner(&file)? {
             return Ok(Self { file: None });
@@ -139,7 +140,7 @@ impl DirectoryOwner {
         // Only under the lock: before that, the file may contain the number of another process.
         file.set_len(0)?;
         // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
-        drop(writeln!(file, "{}", process::own_id()));
+        drop(writeln!(file, "{}", process::current_process_id()));
         Ok(Self { file: Some(file) })
     }
 
@@ -151,16 +152,16 @@ impl DirectoryOwner {
     /// Removes the owner's file from `directory`, whose run is complete.
     pub(crate) fn remove_owner_file(directory: &Path) {
         // A file that stays behind is not locked, and so means nothing.
-        drop(fs::remove_file(directory.join(OWNER)));
+        drop(fs::remove_file(directory.join(OWNER_FILE_NAME)));
     }
 }
 
 /// Takes the lock. A process that lists runs also holds it for a moment, so several attempts are made.
 fn lock_owner(file: &File) -> io::Result<bool> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) => thread::sleep(BETWEEN_ATTEMPTS),
+            Err(TryLockError::WouldBlock) => thread::sleep(ATTEMPT_PAUSE),
             Err(TryLockError::Error(error)) => return Err(error),
         }
     }
@@ -197,7 +198,7 @@ pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
 
 /// Removes what a draft has created, unless there are captures. Removes only files that are named here.
 pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
-    let captured = directory.join(CAPTURES);
+    let captured = directory.join(CAPTURES_DIRECTORY);
     if !list_captures(&captured)?.is_empty() {
         return Ok(());
     }
@@ -208,7 +209,10 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     for entry in list_entries(directory)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name == OWNER || name.starts_with(ROOM) || name.ends_with(disk::UNFINISHED) {
+        if name == OWNER_FILE_NAME
+            || name.starts_with(RESERVED_FILE_PREFIX)
+            || name.ends_with(disk::UNFINISHED_FILE_EXTENSION)
+        {
             fs::remove_file(entry.path())?;
         }
     }

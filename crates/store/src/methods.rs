@@ -11,7 +11,7 @@
 
 use crate::catalogue::{MethodState, RunCatalogue};
 use crate::draft::check_id;
-use crate::kept::{DirectoryOwner, OWNER, find_living_owner};
+use crate::kept::{DirectoryOwner, OWNER_FILE_NAME, find_living_owner};
 use crate::room::{ReportRoom, ReportSize};
 use crate::{Error, disk};
 use packetrig_method::journal::{self, Journal, JournalEntry};
@@ -22,19 +22,19 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 /// Directory of all methods in a store.
-pub(crate) const METHODS: &str = "methods";
+pub(crate) const METHODS_DIRECTORY: &str = "methods";
 /// Name of a method's journal.
-pub const JOURNAL: &str = "journal.jsonl";
+pub const JOURNAL_FILE_NAME: &str = "journal.jsonl";
 /// Name of the result's file, JSON. Its member `figures` holds what `report diff` compares.
-pub const RESULT: &str = "result.json";
+pub const RESULT_FILE_NAME: &str = "result.json";
 /// The result as CSV.
-pub const RESULT_CSV: &str = "result.csv";
+pub const RESULT_CSV_FILE: &str = "result.csv";
 /// The result as JUnit XML.
-pub const RESULT_JUNIT: &str = "junit.xml";
+pub const RESULT_JUNIT_FILE: &str = "junit.xml";
 /// The result as Markdown.
-pub const RESULT_MARKDOWN: &str = "result.md";
+pub const RESULT_MARKDOWN_FILE: &str = "result.md";
 /// The result as tables for a terminal.
-pub const RESULT_TEXT: &str = "result.txt";
+pub const RESULT_TEXT_FILE: &str = "result.txt";
 
 /// A method to begin.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ impl MethodDraft {
     pub(crate) fn begin_method(catalogue: &RunCatalogue, new: &NewMethod<'_>) -> Result<Self, Error> {
         check_id(new.id)?;
         let directory = catalogue.method_directory(new.id);
-        let methods = catalogue.place().join(METHODS);
+        let methods = catalogue.place().join(METHODS_DIRECTORY);
         disk::create_directories_below(catalogue.place(), &methods)
             .map_err(Error::file("create", &methods))?;
         // Creating the directory decides between two processes that begin a method with the same id.
@@ -125,11 +125,11 @@ impl MethodDraft {
     fn open_directory(id: &str, directory: PathBuf) -> Result<Self, Error> {
         let owner = DirectoryOwner::take_ownership(&directory).map_err(Error::file("lock", &directory))?;
         if !owner.has_lock() {
-            let process = find_living_owner(&directory.join(OWNER)).unwrap_or(0);
+            let process = find_living_owner(&directory.join(OWNER_FILE_NAME)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
         let room = ReportRoom::reserve_in(&directory, ReportSize::default())?;
-        let path = directory.join(JOURNAL);
+        let path = directory.join(JOURNAL_FILE_NAME);
         let journal = private_files::open_to_append(&path).map_err(Error::file("open", &path))?;
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
     }
@@ -161,7 +161,7 @@ impl MethodDraft {
     }
 
     fn journal_path(&self) -> PathBuf {
-        self.directory.join(JOURNAL)
+        self.directory.join(JOURNAL_FILE_NAME)
     }
 
     /// The journal as it is on the disk. `H` is the form of its first line.
@@ -211,7 +211,8 @@ impl MethodDraft {
 
     fn store_result(&mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<(), Error> {
         self.room.release_files();
-        let (result, others): (Vec<_>, Vec<_>) = outcome.files.iter().partition(|(name, _)| *name == RESULT);
+        let (result, others): (Vec<_>, Vec<_>) =
+            outcome.files.iter().partition(|(name, _)| *name == RESULT_FILE_NAME);
         // Last, so that a directory with a result has all other files, too.
         for (name, text) in others.into_iter().chain(result) {
             check_file_name(name)?;
@@ -248,7 +249,7 @@ impl MethodDraft {
 /// Trials in the journal of a method; 0 if it cannot be read.
 pub(crate) fn count_trials(directory: &Path) -> u64 {
     // The first line is the head, not a trial.
-    fs::read(directory.join(JOURNAL)).map_or(0, |bytes| count_lines(&bytes).saturating_sub(1))
+    fs::read(directory.join(JOURNAL_FILE_NAME)).map_or(0, |bytes| count_lines(&bytes).saturating_sub(1))
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
@@ -260,7 +261,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
 fn check_file_name(name: &str) -> Result<(), Error> {
     let is_plain = name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     // A file of the result must replace neither the journal nor the lock.
-    let is_own = [JOURNAL, OWNER].contains(&name);
+    let is_own = [JOURNAL_FILE_NAME, OWNER_FILE_NAME].contains(&name);
     if name.is_empty() || name.starts_with('.') || !is_plain || is_own {
         return Err(Error::BadFileName(name.to_owned()));
     }

@@ -3,7 +3,7 @@
 use packetrig_units::clamp_to_u32;
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: &[&str] = &[
+const MIGRATION_STEPS: &[&str] = &[
     "CREATE TABLE runs (
     id TEXT PRIMARY KEY,
     started_wall_ns INTEGER NOT NULL,
@@ -97,13 +97,13 @@ CREATE TABLE removals (
 ];
 
 /// The version from which the catalogue counts late results.
-pub(crate) const LATE_RESULTS: u32 = 4;
+pub(crate) const LATE_RESULTS_SCHEMA_VERSION: u32 = 4;
 /// The version from which the catalogue has methods, pins and removals.
-pub(crate) const METHODS: u32 = 7;
+pub(crate) const METHODS_SCHEMA_VERSION: u32 = 7;
 
 /// The newest version of the tables.
 pub(crate) fn newest_version() -> u32 {
-    clamp_to_u32(STEPS.len() as u64)
+    clamp_to_u32(MIGRATION_STEPS.len() as u64)
 }
 
 /// The version of the tables.
@@ -124,7 +124,7 @@ pub(crate) fn migrate_tables(connection: &mut Connection) -> rusqlite::Result<Re
         return Ok(Err(version));
     }
     // The version is the number of steps that were made already.
-    for sql in STEPS.iter().skip(version as usize) {
+    for sql in MIGRATION_STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
     // In the same transaction: after a crash the number fits the tables.

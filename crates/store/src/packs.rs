@@ -7,7 +7,7 @@
 //!
 //! Invariant: a pack exists whole or not at all, and is never changed.
 
-use crate::segments::{SEGMENTS, file_name, node_directory};
+use crate::segments::{SEGMENTS_DIRECTORY, file_name, node_directory};
 use crate::spool::segment::{SegmentHash, hex};
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
@@ -61,7 +61,7 @@ pub(crate) fn write_pack(
         places.push(SegmentPlace { pack: Some(name.clone()), position, length });
         position += length;
     }
-    let directory = run.join(SEGMENTS);
+    let directory = run.join(SEGMENTS_DIRECTORY);
     disk::create_directories_below(store, &directory).map_err(Error::file("create", &directory))?;
     disk::write_parts(&directory, &name, &parts).map_err(Error::file("write", directory.join(&name)))?;
     Ok(places)
@@ -75,7 +75,7 @@ impl SegmentPlace {
     /// The file with the segment.
     pub(crate) fn file_path(&self, run: &Path, id: &SegmentId) -> PathBuf {
         match &self.pack {
-            Some(pack) => run.join(SEGMENTS).join(pack),
+            Some(pack) => run.join(SEGMENTS_DIRECTORY).join(pack),
             None => node_directory(run, id.attempt, &id.node).join(file_name(id.number)),
         }
     }

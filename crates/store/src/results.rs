@@ -4,7 +4,7 @@
 //! method. This crate reads few members of a method's result: `options`, `figures`, its id, name and verdict.
 
 use crate::Error;
-use crate::catalogue::RUN;
+use crate::catalogue::RUN_KIND;
 use packetrig_report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
     ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure,
@@ -44,7 +44,7 @@ impl ComparableResult {
         Self {
             id: Some(report.run.0.clone()),
             name: report.name.clone(),
-            kind: RUN.to_owned(),
+            kind: RUN_KIND.to_owned(),
             verdict: report.verdict.as_str().to_owned(),
             subject: TestSubject::Plan(report.plan_sha256.as_str().to_owned()),
             figures,

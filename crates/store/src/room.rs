@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 /// Minimum space for a report. The smallest one needs far less, but caveats and reasons cannot
 /// be predicted from the plan.
-const FLOOR: u64 = 4 << 20;
+const MIN_RESERVED_BYTES: u64 = 4 << 20;
 /// Space for a row of the catalogue: pages of its tables and of its write-ahead log.
-const ROW: u64 = 256 << 10;
+const CATALOGUE_ROW_BYTES: u64 = 256 << 10;
 /// Bytes for the row of a stream, a port or a node, in all files together.
-const PER_ROW: u64 = 6 << 10;
+const BYTES_PER_ROW: u64 = 6 << 10;
 /// Bytes for one second of one of them, in all files together, without the name.
-const PER_SECOND: u64 = 320;
+const BYTES_PER_SECOND: u64 = 320;
 /// Seconds of a run without an end for which space is reserved.
-const ENDLESS: u64 = 600;
+const ENDLESS_RUN_SECONDS: u64 = 600;
 /// Largest space that is reserved. A larger report depends on the free space when it is written.
-const CEILING: u64 = 64 << 20;
+const MAX_RESERVED_BYTES: u64 = 64 << 20;
 
 /// The parts of a plan that determine the size of its report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +36,16 @@ impl ReportSize {
     pub fn wanted_bytes(&self) -> u64 {
         let rows = self.streams.saturating_add(self.ports);
         // A minute more than planned, because a run may take longer.
-        let seconds = self.seconds.map_or(ENDLESS, |seconds| seconds.saturating_add(60));
-        let per_second = PER_SECOND.saturating_add(self.name_bytes.saturating_mul(3));
-        let per_row = PER_ROW
+        let seconds = self.seconds.map_or(ENDLESS_RUN_SECONDS, |seconds| seconds.saturating_add(60));
+        let per_second = BYTES_PER_SECOND.saturating_add(self.name_bytes.saturating_mul(3));
+        let per_row = BYTES_PER_ROW
             .saturating_add(self.name_bytes.saturating_mul(16))
             .saturating_add(seconds.saturating_mul(per_second));
-        let all = rows.saturating_mul(per_row).saturating_add(self.document_bytes).saturating_add(FLOOR);
-        all.min(CEILING)
+        let all = rows
+            .saturating_mul(per_row)
+            .saturating_add(self.document_bytes)
+            .saturating_add(MIN_RESERVED_BYTES);
+        all.min(MAX_RESERVED_BYTES)
     }
 }
 
@@ -59,7 +62,7 @@ impl ReportRoom {
         let mut room = Self::default();
         room.files = Some(create_reserve_file(directory, "files", size.wanted_bytes())?);
         // If this fails, dropping `room` removes the first file.
-        room.row = Some(create_reserve_file(directory, "row", ROW)?);
+        room.row = Some(create_reserve_file(directory, "row", CATALOGUE_ROW_BYTES)?);
         Ok(room)
     }
 
@@ -86,10 +89,10 @@ impl Drop for ReportRoom {
 }
 
 /// First part of the files' names. They are not content of a run.
-pub(crate) const ROOM: &str = ".room-for-";
+pub(crate) const RESERVED_FILE_PREFIX: &str = ".room-for-";
 
 fn create_reserve_file(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
-    let path = directory.join(format!("{ROOM}{what}"));
+    let path = directory.join(format!("{RESERVED_FILE_PREFIX}{what}"));
     match disk::reserve_space(&path, bytes) {
         Ok(()) => Ok(path),
         Err(error) if is_full_disk_kind(error.kind()) => {
@@ -144,14 +147,22 @@ mod tests {
         };
         let written: u64 = sizes.sum();
         assert!(written > 1 << 20, "{written}");
-        assert!(size.wanted_bytes() - FLOOR > written, "{} {written}", size.wanted_bytes() - FLOOR);
-        assert!(size.wanted_bytes() < 4 * written + 2 * FLOOR, "{} {written}", size.wanted_bytes());
+        assert!(
+            size.wanted_bytes() - MIN_RESERVED_BYTES > written,
+            "{} {written}",
+            size.wanted_bytes() - MIN_RESERVED_BYTES
+        );
+        assert!(
+            size.wanted_bytes() < 4 * written + 2 * MIN_RESERVED_BYTES,
+            "{} {written}",
+            size.wanted_bytes()
+        );
     }
 
     #[test]
     fn sizes_have_a_floor_and_a_ceiling() {
-        assert!(ReportSize::default().wanted_bytes() >= FLOOR);
+        assert!(ReportSize::default().wanted_bytes() >= MIN_RESERVED_BYTES);
         let huge = ReportSize { streams: u64::MAX, seconds: Some(u64::MAX), ..ReportSize::default() };
-        assert_eq!(huge.wanted_bytes(), CEILING);
+        assert_eq!(huge.wanted_bytes(), MAX_RESERVED_BYTES);
     }
 }

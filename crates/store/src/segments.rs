@@ -17,10 +17,10 @@ use packetrig_report::{NodeName, RunId};
 use std::path::{Path, PathBuf};
 
 /// Directory of segments in a run's directory.
-pub(crate) const SEGMENTS: &str = "segments";
+pub(crate) const SEGMENTS_DIRECTORY: &str = "segments";
 
 /// Directory of segments of unknown runs.
-pub(crate) const STRAY: &str = "stray";
+pub(crate) const STRAY_SEGMENTS_DIRECTORY: &str = "stray";
 
 /// Result of storing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,14 +55,14 @@ impl RunCatalogue {
     }
 
     /// Directory for segments of a run if the caller has no draft of it.
-    pub(crate) fn late_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
+    pub(crate) fn late_segment_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
         let listed = self.run_directory(run);
         // In this order: a run under way, a run that has its report already, an unknown one.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
             _ if listed.exists() => listed,
-            _ => self.place().join(STRAY).join(&run.0),
+            _ => self.place().join(STRAY_SEGMENTS_DIRECTORY).join(&run.0),
         })
     }
 }
@@ -72,7 +72,7 @@ pub(crate) fn segment_key(id: &SegmentId) -> SegmentKey {
 }
 
 pub(crate) fn node_directory(run: &Path, attempt: u32, node: &NodeName) -> PathBuf {
-    run.join(SEGMENTS).join(format!("{node}.{attempt}"))
+    run.join(SEGMENTS_DIRECTORY).join(format!("{node}.{attempt}"))
 }
 
 pub(crate) fn file_name(number: u64) -> String {

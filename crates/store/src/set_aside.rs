@@ -3,7 +3,7 @@
 //! ```text
 //! <place>/set-aside/<node>/<sha256>.seg
 //! ```
-//! Invariant: at most [`FILES`] files with [`BYTES`] bytes together are kept per node. The caller
+//! Invariant: at most [`MAX_FILES_PER_NODE`] files with [`MAX_BYTES_PER_NODE`] bytes together are kept per node. The caller
 //! counts and drops further segments.
 
 use crate::catalogue::RunCatalogue;
@@ -16,9 +16,9 @@ use std::fs;
 use std::path::Path;
 
 /// Maximum number of files kept of one node.
-const FILES: usize = 64;
+const MAX_FILES_PER_NODE: usize = 64;
 /// Maximum number of bytes kept of one node.
-const BYTES: u64 = 4 << 20;
+const MAX_BYTES_PER_NODE: u64 = 4 << 20;
 
 impl RunCatalogue {
     /// Keeps a segment that cannot be read, unless its node has reached its limit. Returns whether it is kept.
@@ -32,10 +32,13 @@ impl RunCatalogue {
             .map_err(Error::file("create", &directory))?;
         // Named by content, so a node that keeps repeating the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
-        let kept = count_kept(&directory).map_err(Error::file("read", &directory))?;
+        let kept = count_kept_files(&directory).map_err(Error::file("read", &directory))?;
         // The name is the hash of the contents, so a file with this name has these bytes.
         let is_known = directory.join(&name).exists();
-        if is_known || kept.files >= FILES || kept.bytes + bytes.len() as u64 > BYTES {
+        if is_known
+            || kept.files >= MAX_FILES_PER_NODE
+            || kept.bytes + bytes.len() as u64 > MAX_BYTES_PER_NODE
+        {
             return Ok(is_known);
         }
         disk::write_whole(&directory, &name, bytes).map_err(Error::file("write", directory.join(&name)))?;
@@ -49,7 +52,7 @@ struct KeptFiles {
     bytes: u64,
 }
 
-fn count_kept(directory: &Path) -> std::io::Result<KeptFiles> {
+fn count_kept_files(directory: &Path) -> std::io::Result<KeptFiles> {
     let mut kept = KeptFiles::default();
     for entry in fs::read_dir(directory)? {
         kept.files += 1;
@@ -75,9 +78,9 @@ mod tests {
         };
         let bytes = |number: usize| format!("nonsense {number}").into_bytes();
         for _ in 0..2 {
-            let kept =
-                (0..FILES + 9).filter(|number| catalogue.set_aside(&id("a"), &bytes(*number)).unwrap());
-            assert_eq!(kept.count(), FILES);
+            let kept = (0..MAX_FILES_PER_NODE + 9)
+                .filter(|number| catalogue.set_aside(&id("a"), &bytes(*number)).unwrap());
+            assert_eq!(kept.count(), MAX_FILES_PER_NODE);
         }
         assert!(catalogue.set_aside(&id("b"), &bytes(0)).unwrap(), "another node has its own room");
         assert!(!catalogue.set_aside(&id("c"), &vec![7; 5 << 20]).unwrap(), "more than its room");

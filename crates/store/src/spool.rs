@@ -29,18 +29,18 @@ pub use segment::{ResultSegment, SegmentKey, SegmentKind};
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_report::{NodeName, RunId};
 use packetrig_sys::private_files;
-use part::{OpenedPart, PendingEnd, SpoolPart};
+use part::{OpenedPart, PendingPartEnd, SpoolPart};
 use reserve::DiskReserve;
-use segment::{HEADER, NAME_ROOM, PAYLOAD_ROOM};
+use segment::{HEADER, MAX_CAPTURE_NAME_BYTES, MAX_PAYLOAD_BYTES};
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of completed runs that are remembered, so that none of them is begun twice.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED_RUNS: usize = 256;
 /// When the spool is nearly full, one interval in this many is stored.
-const COARSE: u64 = 10;
+const COARSE_INTERVAL_DIVISOR: u64 = 10;
 
 /// Limits on the size of a spool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,7 @@ impl ResultSpool {
     pub fn release_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let mut state = self.lock_state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
-            part.release_below(below)?;
+            part.release_segments_below(below)?;
         }
         // Space has become free, so an End that did not fit may fit now.
         state.write_pending_ends()
@@ -264,8 +264,8 @@ impl SpoolState {
         let used = self.used_bytes();
         let most = self.limits.bytes;
         // Upper bound of the segments' size, with their headers and names.
-        let pieces = bytes.div_ceil(PAYLOAD_ROOM).max(1);
-        let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + NAME_ROOM)) as u64;
+        let pieces = bytes.div_ceil(MAX_PAYLOAD_BYTES).max(1);
+        let wanted = bytes.saturating_add(pieces.saturating_mul(HEADER + MAX_CAPTURE_NAME_BYTES)) as u64;
         let after = used.saturating_add(wanted);
         // The less a segment matters, the earlier it is refused: so results find space when intervals and captures no longer do.
         let fits = match kind {
@@ -274,7 +274,7 @@ impl SpoolState {
                 let coarse = after > most / 4 * 3;
                 self.intervals_asked += u64::from(coarse);
                 // The first of ten is stored, so that the thinner course begins at once.
-                let one_of_many = !coarse || self.intervals_asked % COARSE == 1;
+                let one_of_many = !coarse || self.intervals_asked % COARSE_INTERVAL_DIVISOR == 1;
                 after <= most / 8 * 7 && one_of_many && !self.is_disk_short(wanted)
             }
             SegmentKind::Result => after <= most,
@@ -338,7 +338,7 @@ impl SpoolState {
             .values_mut()
             .filter_map(|part| Some((part.segment_key(0), part.pending_end.take()?)))
             .collect();
-        for (SegmentKey { run, attempt, .. }, PendingEnd { cut_short, reason }) in pending {
+        for (SegmentKey { run, attempt, .. }, PendingPartEnd { cut_short, reason }) in pending {
             // An End that still does not fit is pending again.
             self.end_part(&run, attempt, cut_short, reason).map(drop).or_else(Error::ignore_if_full)?;
         }
@@ -350,7 +350,7 @@ impl SpoolState {
         let over = self.parts.iter().filter(|(_, part)| part.over).map(|(key, _)| key.clone());
         let over: Vec<_> = over.collect();
         // The map is in the order of run ids, which begin with their time, so the first are the oldest.
-        for key in over.iter().take(over.len().saturating_sub(REMEMBERED)) {
+        for key in over.iter().take(over.len().saturating_sub(MAX_REMEMBERED_RUNS)) {
             if let Some(part) = self.parts.remove(key) {
                 part.erase_directory()?;
             }

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 pub use object::{BpfInstruction, BpfObject};
 
-const RIGHTS: &str =
+const MISSING_RIGHTS_TEXT: &str =
     "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +69,9 @@ impl BpfMap {
             name: call::short_name(name),
             ..attr::MapCreate::default()
         };
-        let fd = call::invoke_for_descriptor(BpfCommand::MapCreate, &mut attr)
-            .map_err(|error| Error::from_call("bpf(MAP_CREATE)", name, error).with_rights(RIGHTS))?;
+        let fd = call::invoke_for_descriptor(BpfCommand::MapCreate, &mut attr).map_err(|error| {
+            Error::from_call("bpf(MAP_CREATE)", name, error).with_rights(MISSING_RIGHTS_TEXT)
+        })?;
         Ok(Self { fd, name, value, entries: entries.max(1) })
     }
 
@@ -175,14 +176,14 @@ pub struct BpfProgram {
 
 /// Outcome of a run on live frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LiveEnd {
+pub enum LiveRunOutcome {
     Interrupted,
     /// The program ran as often as asked.
     Repeated,
 }
 
 /// Attempts to load a program whose loading was interrupted.
-const LOAD_AGAIN: u32 = 20;
+const MAX_LOAD_ATTEMPTS: u32 = 20;
 
 impl BpfProgram {
     /// Loads instructions that run on arriving packets. `frags` declares that they handle frames in several pieces.
@@ -211,7 +212,7 @@ impl BpfProgram {
         };
         let mut loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
         // A signal, such as that of a process that is stopped and goes on, interrupts the kernel's verifier.
-        for _ in 0..LOAD_AGAIN {
+        for _ in 0..MAX_LOAD_ATTEMPTS {
             match &loaded {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                     loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
@@ -223,7 +224,7 @@ impl BpfProgram {
             Ok(fd) => Ok(Self { fd, name }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                 Err(Error::from_call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)
-                    .with_rights(RIGHTS))
+                    .with_rights(MISSING_RIGHTS_TEXT))
             }
             Err(error) => Err(Self::explain_rejection(name, &mut attr, error)),
         }
@@ -265,7 +266,7 @@ impl BpfProgram {
             Some(libc::EBUSY | libc::EEXIST) => {
                 Error::Busy { object: format!("the XDP hook of {object}"), holder: None }
             }
-            _ => Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
+            _ => Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(MISSING_RIGHTS_TEXT),
         })?;
         Ok(BpfAttachment { fd })
     }
@@ -279,8 +280,9 @@ impl BpfProgram {
             ..attr::LinkCreate::default()
         };
         let linked = netns.run_in(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
-        let fd = linked
-            .map_err(|error| Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS))?;
+        let fd = linked.map_err(|error| {
+            Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(MISSING_RIGHTS_TEXT)
+        })?;
         Ok(BpfAttachment { fd })
     }
 
@@ -293,7 +295,7 @@ impl BpfProgram {
         };
         let fd = call::invoke_for_descriptor(BpfCommand::TracepointOpen, &mut attr).map_err(|error| {
             Error::from_call("bpf(RAW_TRACEPOINT_OPEN)", tracepoint.to_string_lossy(), error)
-                .with_rights(RIGHTS)
+                .with_rights(MISSING_RIGHTS_TEXT)
         })?;
         Ok(BpfAttachment { fd })
     }
@@ -334,7 +336,7 @@ impl BpfProgram {
     /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and handles
     /// each as the program answers. Blocks until `repeat` runs are over or a signal arrives for this thread. Frames are
     /// redirected in the thread's network namespace.
-    pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveEnd, Error> {
+    pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveRunOutcome, Error> {
         let mut attr = attr::TestRun {
             program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
@@ -345,9 +347,11 @@ impl BpfProgram {
             ..attr::TestRun::default()
         };
         match call::invoke_bpf(BpfCommand::TestRun, &mut attr) {
-            Ok(_) => Ok(LiveEnd::Repeated),
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(LiveEnd::Interrupted),
-            Err(error) => Err(Error::from_call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(RIGHTS)),
+            Ok(_) => Ok(LiveRunOutcome::Repeated),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(LiveRunOutcome::Interrupted),
+            Err(error) => {
+                Err(Error::from_call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(MISSING_RIGHTS_TEXT))
+            }
         }
     }
 }
@@ -367,7 +371,9 @@ impl BpfAttachment {
             ..attr::LinkUpdate::default()
         };
         let updated = call::invoke_bpf(BpfCommand::LinkUpdate, &mut attr).map(drop);
-        updated.map_err(|error| Error::from_call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
+        updated.map_err(|error| {
+            Error::from_call("bpf(LINK_UPDATE)", program.name, error).with_rights(MISSING_RIGHTS_TEXT)
+        })
     }
 
     /// Takes the program off its interface now, even if another process holds the attachment, too. On an interface that has gone,
@@ -375,7 +381,9 @@ impl BpfAttachment {
     pub fn detach_program(&self, object: &str) -> Result<(), Error> {
         let mut attr = attr::LinkDetach { link: call::raw_descriptor(self.fd.as_fd()) };
         let detached = call::invoke_bpf(BpfCommand::LinkDetach, &mut attr).map(drop);
-        detached.map_err(|error| Error::from_call("bpf(LINK_DETACH)", object, error).with_rights(RIGHTS))
+        detached.map_err(|error| {
+            Error::from_call("bpf(LINK_DETACH)", object, error).with_rights(MISSING_RIGHTS_TEXT)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files that are written in large blocks, past the page cache where the file system allows it.
 //!
-//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of [`ALIGNMENT`]
+//! [`BulkFile`] owns its descriptors, [`AlignedMemory`] its memory. A block whose place and length are multiples of [`DIRECT_WRITE_ALIGNMENT`]
 //! goes to the disk directly (O_DIRECT). Any other block, and all blocks on a file system without direct writes, go through the
 //! page cache and are pushed out of it soon after, so that a long capture does not drive everything else out of memory. Pipes and
 //! terminals are written in order.
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 
 /// Alignment of direct writes, in bytes.
-pub const ALIGNMENT: usize = 4096;
+pub const DIRECT_WRITE_ALIGNMENT: usize = 4096;
 
 /// Zeroed memory that direct writes can be made from.
 #[derive(Debug)]
@@ -33,7 +33,8 @@ unsafe impl Send for AlignedMemory {}
 impl AlignedMemory {
     /// Allocates this many bytes; at least one.
     pub fn new(bytes: usize) -> Self {
-        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("far below the address space");
+        let layout = Layout::from_size_align(bytes.max(1), DIRECT_WRITE_ALIGNMENT)
+            .expect("far below the address space");
         // SAFETY: the layout has a size above zero.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
@@ -98,11 +99,11 @@ impl BulkFile {
             return self.file.flush();
         }
         // O_DIRECT wants the memory aligned, too.
-        let aligned =
-            bytes.len().is_multiple_of(ALIGNMENT) && bytes.as_ptr().addr().is_multiple_of(ALIGNMENT);
+        let aligned = bytes.len().is_multiple_of(DIRECT_WRITE_ALIGNMENT)
+            && bytes.as_ptr().addr().is_multiple_of(DIRECT_WRITE_ALIGNMENT);
         if let Some(direct) = &self.direct
             && aligned
-            && offset.is_multiple_of(ALIGNMENT as u64)
+            && offset.is_multiple_of(DIRECT_WRITE_ALIGNMENT as u64)
         {
             // A file system that opens with O_DIRECT may still refuse a direct write (EINVAL): from now on through the cache.
             match direct.write_all_at(bytes, offset) {
@@ -127,9 +128,9 @@ impl BulkFile {
         // SAFETY: takes a live descriptor and numbers.
         unsafe { libc::sync_file_range(self.file.as_raw_fd(), start, length, libc::SYNC_FILE_RANGE_WRITE) };
         // Pages whose write-out began 8 MiB ago are on the disk by now, as a rule; the kernel does not drop pages that are still dirty.
-        const BEHIND: u64 = 8 << 20;
-        if offset >= BEHIND {
-            let behind = clamp_to_i64(offset - BEHIND);
+        const WRITE_BACK_LAG_BYTES: u64 = 8 << 20;
+        if offset >= WRITE_BACK_LAG_BYTES {
+            let behind = clamp_to_i64(offset - WRITE_BACK_LAG_BYTES);
             // SAFETY: takes a live descriptor and numbers.
             unsafe { libc::posix_fadvise(self.file.as_raw_fd(), behind, length, libc::POSIX_FADV_DONTNEED) };
         }
@@ -146,11 +147,11 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("f");
             let mut file = BulkFile::create_at(&path, direct).unwrap();
-            let mut block = AlignedMemory::new(2 * ALIGNMENT);
+            let mut block = AlignedMemory::new(2 * DIRECT_WRITE_ALIGNMENT);
             block.bytes_mut().fill(1);
             file.write_at(block.bytes(), 0).unwrap();
             file.write_at(&[2; 100], 8192).unwrap();
-            file.write_at(&block.bytes()[..ALIGNMENT - 100], 8292).unwrap();
+            file.write_at(&block.bytes()[..DIRECT_WRITE_ALIGNMENT - 100], 8292).unwrap();
             file.write_at(block.bytes(), 12_288).unwrap();
             let content = std::fs::read(&path).unwrap();
             assert_eq!(content.len(), 20_480);
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn memory_is_aligned_and_zero() {
         let memory = AlignedMemory::new(10_000);
-        assert!(memory.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));
+        assert!(memory.bytes().as_ptr().addr().is_multiple_of(DIRECT_WRITE_ALIGNMENT));
         assert!(memory.bytes().iter().all(|byte| *byte == 0));
     }
 }

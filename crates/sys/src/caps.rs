@@ -5,7 +5,7 @@
 use rustix::thread::CapabilitySet;
 
 /// Rights that matter to packet work.
-const KNOWN: [(CapabilitySet, &str); 6] = [
+const PACKET_CAPABILITIES: [(CapabilitySet, &str); 6] = [
     (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
     (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
     (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
@@ -29,8 +29,11 @@ impl ThreadRights {
     pub fn current() -> Self {
         let effective =
             rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
-        let capabilities =
-            KNOWN.iter().filter(|(set, _)| effective.contains(*set)).map(|(_, name)| *name).collect();
+        let capabilities = PACKET_CAPABILITIES
+            .iter()
+            .filter(|(set, _)| effective.contains(*set))
+            .map(|(_, name)| *name)
+            .collect();
         Self {
             user: rustix::process::geteuid().as_raw(),
             capabilities,

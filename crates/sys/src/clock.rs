@@ -13,7 +13,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 /// Bracketed readings taken to find an offset; the tightest is kept.
-const READINGS: usize = 8;
+const OFFSET_READINGS: usize = 8;
 const SECOND: u64 = 1_000_000_000;
 
 /// Lead of `CLOCK_REALTIME` over `CLOCK_MONOTONIC`.
@@ -67,7 +67,7 @@ pub fn thread_cpu_ns() -> u64 {
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> RealtimeOffset {
     // The width of a bracket is what an interrupt or another thread may have added: the tightest of eight was disturbed least.
-    (1..READINGS).fold(read_offset(), |best, _| {
+    (1..OFFSET_READINGS).fold(read_offset(), |best, _| {
         let next = read_offset();
         if next.bound_ns < best.bound_ns { next } else { best }
     })

@@ -8,12 +8,12 @@ use rustix::net::{AddressFamily, SocketType};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 // Commands of linux/ethtool.h.
-const GSET: u32 = 0x01;
-const GDRVINFO: u32 = 0x03;
-const GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GSET: u32 = 0x01;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const GET_TS_INFO: u32 = 0x41;
-const GFLAGS: u32 = 0x25;
-const SFLAGS: u32 = 0x26;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_SFLAGS: u32 = 0x26;
 
 /// Calls to drivers in one network namespace.
 #[derive(Debug)]
@@ -148,7 +148,7 @@ impl EthtoolCalls {
     pub fn read_driver(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
-        info[0] = GDRVINFO;
+        info[0] = ETHTOOL_GDRVINFO;
         self.call_driver(name, &mut info).map_err(|errno| ethtool_error("ETHTOOL_GDRVINFO", name, errno))?;
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(DriverName {
@@ -164,7 +164,7 @@ impl EthtoolCalls {
         // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
         // the speed is the u16 at byte 28.
         let mut command = [0u32; 11];
-        command[0] = GSET;
+        command[0] = ETHTOOL_GSET;
         match self.call_driver(name, &mut command) {
             Ok(()) => Ok(speed_of(&command)),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
@@ -175,7 +175,7 @@ impl EthtoolCalls {
     pub fn read_channels(&self, name: &str) -> Result<QueueCounts, Error> {
         // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
         let mut channels = [0u32; 9];
-        channels[0] = GCHANNELS;
+        channels[0] = ETHTOOL_GCHANNELS;
         self.call_driver(name, &mut channels)
             .map_err(|errno| ethtool_error("ETHTOOL_GCHANNELS", name, errno))?;
         // A combined queue receives and sends.
@@ -223,7 +223,7 @@ impl EthtoolCalls {
     pub fn is_offload_on(&self, name: &str, offload: Offload) -> Result<bool, Error> {
         match offload.access_method() {
             OffloadAccess::Value { get, .. } => Ok(self.read_word(name, get)? != 0),
-            OffloadAccess::Flag(flag) => Ok(self.read_word(name, GFLAGS)? & flag != 0),
+            OffloadAccess::Flag(flag) => Ok(self.read_word(name, ETHTOOL_GFLAGS)? & flag != 0),
         }
     }
 
@@ -243,8 +243,8 @@ impl EthtoolCalls {
         let mut request = match offload.access_method() {
             OffloadAccess::Value { set, .. } => [set, u32::from(on)],
             OffloadAccess::Flag(flag) => {
-                let flags = self.read_word(name, GFLAGS)?;
-                [SFLAGS, if on { flags | flag } else { flags & !flag }]
+                let flags = self.read_word(name, ETHTOOL_GFLAGS)?;
+                [ETHTOOL_SFLAGS, if on { flags | flag } else { flags & !flag }]
             }
         };
         let set = self.call_driver(name, &mut request);

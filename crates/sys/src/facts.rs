@@ -58,7 +58,7 @@ pub struct InterfaceFacts {
 }
 
 /// Tries something in this namespace and returns the reason if it does not work.
-fn obstacle_here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
+fn probe_obstacle(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
     NetNs::current().and_then(|netns| tried(&netns)).err().map(|error| error.to_string())
 }
 
@@ -71,8 +71,8 @@ pub fn read_machine_facts() -> MachineFacts {
         processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
         lab_obstacle: userns::lab_obstacle().as_ref().map(UnsupportedFeature::to_string),
         bpf_obstacle: xdp::bpf_obstacle().map(|error| error.to_string()),
-        af_xdp_obstacle: obstacle_here(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
-        pktgen_obstacle: obstacle_here(|netns| Pktgen::open_in(netns).map(drop)),
+        af_xdp_obstacle: probe_obstacle(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
+        pktgen_obstacle: probe_obstacle(|netns| Pktgen::open_in(netns).map(drop)),
         walls: OfferedProtections::probe_kernel(),
         hindering_settings: machine_setting::hindering_settings(),
     }

@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A longer line is dropped.
-const LONGEST_LINE: usize = 4096;
+const MAX_LINE_BYTES: usize = 4096;
 const WRITABLE_BY_ALL: u32 = 0o002;
 
 #[derive(Debug)]
@@ -71,13 +71,13 @@ impl FifoReader {
     fn split_lines(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             // The rest of an overlong line is not stored, which bounds the memory.
-            if self.begun.len() <= LONGEST_LINE {
+            if self.begun.len() <= MAX_LINE_BYTES {
                 self.begun.extend_from_slice(part);
             }
             if part.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.begun);
                 if let Some(line) = line.strip_suffix(b"\n").and_then(|line| str::from_utf8(line).ok())
-                    && line.len() <= LONGEST_LINE
+                    && line.len() <= MAX_LINE_BYTES
                 {
                     take(line);
                 }

@@ -9,14 +9,15 @@ mod held;
 mod train;
 
 pub use gate::KernelGate;
-pub use held::{GatedFrame, SLOTS};
-pub use train::{FRAMES, LONGEST, LiveTrain};
+pub use held::{GatedFrame, MAX_HELD_FRAMES};
+pub use train::{LiveTrain, MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES};
 
 use crate::bpf::BpfObject;
-use held::{TABLE, read_gated_frame, read_passed_count};
+use held::{SHARED_TABLE_BYTES, read_gated_frame, read_passed_count};
 
-static GATE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
-static TRAIN: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
+static GATE_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
+static TRAIN_PROGRAM: BpfObject<'static> =
+    BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));
 
 /// The longest time that a frame is held back.
 pub const MAX_HELD_NS: u64 = 1_000_000;

@@ -20,8 +20,8 @@ pub fn architecture() -> String {
 /// Model of the processors, as the kernel names it. Some architectures have none.
 pub fn processor_model() -> Option<String> {
     // Read once: on machines with many processors the kernel takes its time to write it.
-    static MODEL: OnceLock<Option<String>> = OnceLock::new();
-    MODEL.get_or_init(|| model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)).clone()
+    static PROCESSOR_MODEL: OnceLock<Option<String>> = OnceLock::new();
+    PROCESSOR_MODEL.get_or_init(|| model_in(&std::fs::read_to_string("/proc/cpuinfo").ok()?)).clone()
 }
 
 fn model_in(cpuinfo: &str) -> Option<String> {

@@ -10,7 +10,7 @@ mod listeners;
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, netns::NetNs, process};
-use listeners::{NameHolder, bind_name, find_holder};
+use listeners::{LockNameHolder, bind_name, find_holder};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -19,7 +19,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
-const KIND: &str = "locks";
+const LOCKS_DIRECTORY: &str = "locks";
 /// Attempts to make a file anew that was removed while it was being locked.
 const MAX_TRIES: usize = 16;
 
@@ -61,8 +61,8 @@ impl NameLock {
         let listener = bound.map_err(|error| Error::from_call("lock", object, error))?;
         // After binding: of two processes that come at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
-            NameHolder::Nobody => Ok(Self { _listener: listener, file }),
-            NameHolder::Trusted(holder) => Err(Error::Busy { object: object.to_owned(), holder }),
+            LockNameHolder::Nobody => Ok(Self { _listener: listener, file }),
+            LockNameHolder::Trusted(holder) => Err(Error::Busy { object: object.to_owned(), holder }),
         }
     }
 
@@ -76,7 +76,7 @@ impl NameLock {
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     // A file that cannot be opened shows no holder. Then only the listeners count.
     let is_locked = open_existing_lock_file(&lock_file_path(netns, name)?).is_ok_and(|file| is_locked(&file));
-    Ok(is_locked || listeners::has_holder(netns, name)?)
+    Ok(is_locked || listeners::has_live_listener(netns, name)?)
 }
 
 /// Returns true if somebody has locked a file of this user. A file that does not exist is not locked.
@@ -94,7 +94,7 @@ fn lock_file_path(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
     let namespace = netns.inode()?;
     // Names contain slashes; a file name must not.
     let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    Ok(runtime_directory::path_for(KIND).join(format!("{namespace}-{name}")))
+    Ok(runtime_directory::path_for(LOCKS_DIRECTORY).join(format!("{namespace}-{name}")))
 }
 
 impl LockFile {
@@ -112,7 +112,7 @@ impl LockFile {
             if is_same {
                 // The file may be that of a process that was killed, with its number in it.
                 file.set_len(0)?;
-                write!(file, "{}", process::own_id())?;
+                write!(file, "{}", process::current_process_id())?;
                 return Ok(Some(Self { path: path.to_owned(), _file: file }));
             }
         }
@@ -271,9 +271,9 @@ mod tests {
         assert!(is_held(&netns, &name).unwrap());
         assert!(matches!(NameLock::take_name(&netns, &name, "eth1"), Err(Error::Busy { .. })));
         // A process that keeps files elsewhere sees the holder, too, although the name is another user's.
-        assert!(listeners::has_holder(&netns, &name).unwrap());
+        assert!(listeners::has_live_listener(&netns, &name).unwrap());
         drop(held);
-        assert!(!listeners::has_holder(&netns, &name).unwrap());
+        assert!(!listeners::has_live_listener(&netns, &name).unwrap());
         drop(squatter.stdin.take());
         assert!(squatter.wait().unwrap().success());
     }

@@ -15,14 +15,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
-const KIND: &str = "loopback";
+const LOOPBACK_DIRECTORY: &str = "loopback";
 /// `accept_local` lets a source pass that is an address of this machine; `route_localnet` lets 127.0.0.0/8 pass, which is
 /// otherwise a martian address.
-const SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"];
-const OPEN: &str = "1";
+const LOOPBACK_SETTINGS: [&str; 2] = ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"];
+const SETTING_ON: &str = "1";
 /// Attempts to hold the record; each takes half a second.
-const HOLD_TRIES: usize = 20;
-const OBJECT: &str = "the settings of interface lo";
+const MAX_HOLD_ATTEMPTS: usize = 20;
+const LOOPBACK_SETTINGS_NAME: &str = "the settings of interface lo";
 
 /// A holder of the open settings. Dropping the last one restores them.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct OpenLoopback {
 
 impl OpenLoopback {
     /// Opens the settings of a namespace, or joins the processes that have.
-    pub fn hold_open(netns: &NetNs) -> Result<Self, Error> {
+    pub fn hold_loopback_open(netns: &NetNs) -> Result<Self, Error> {
         let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
         let held = record.lock_record()?;
         // The file of holders is locked by every process that needs the settings open, and removed by the last.
@@ -48,7 +48,8 @@ impl OpenLoopback {
         holders.lock_shared().map_err(failed)?;
         // A holder from here on: if the kernel refuses a change, dropping it restores the other one and removes the record.
         let opened = Self { record, holders };
-        let changed = SETTINGS.into_iter().try_for_each(|key| kernel::write_setting(netns, key, OPEN));
+        let changed =
+            LOOPBACK_SETTINGS.into_iter().try_for_each(|key| kernel::write_setting(netns, key, SETTING_ON));
         drop(held);
         changed.map(|()| opened)
     }
@@ -66,7 +67,7 @@ impl Drop for OpenLoopback {
 }
 
 fn read_settings(netns: &NetNs) -> Result<[String; 2], Error> {
-    let [one, other] = SETTINGS.map(|key| kernel::read_setting(netns, key));
+    let [one, other] = LOOPBACK_SETTINGS.map(|key| kernel::read_setting(netns, key));
     Ok([one?, other?])
 }
 
@@ -86,7 +87,7 @@ impl LoopbackRecord {
         let cookie = netns.cookie()?.unwrap_or_default();
         // Inode numbers are used again, so boot and cookie tell whether the record is of this very namespace.
         let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
-        let path = runtime_directory::path_for(KIND).join(inode.to_string());
+        let path = runtime_directory::path_for(LOOPBACK_DIRECTORY).join(inode.to_string());
         Ok(Self { netns, identity, path })
     }
 
@@ -96,8 +97,8 @@ impl LoopbackRecord {
 
     /// Keeps other processes from the record until the returned file is dropped.
     fn lock_record(&self) -> Result<File, Error> {
-        let held = (0..HOLD_TRIES).find_map(|_| runtime_directory::hold_file(&self.path));
-        held.ok_or_else(|| Error::Busy { object: OBJECT.to_owned(), holder: None })
+        let held = (0..MAX_HOLD_ATTEMPTS).find_map(|_| runtime_directory::hold_file(&self.path));
+        held.ok_or_else(|| Error::Busy { object: LOOPBACK_SETTINGS_NAME.to_owned(), holder: None })
     }
 
     /// Reads the settings before the first holder; `None` if none are recorded for this namespace.
@@ -118,9 +119,9 @@ impl LoopbackRecord {
     /// Writes the recorded settings back and removes the record. A setting that somebody else has changed meanwhile stays.
     fn restore_settings(&self) -> Result<(), Error> {
         let Some(before) = self.read_recorded() else { return Ok(()) };
-        for (key, value) in SETTINGS.into_iter().zip(before) {
+        for (key, value) in LOOPBACK_SETTINGS.into_iter().zip(before) {
             // Another value is somebody's later decision, which must not be undone.
-            if kernel::read_setting(&self.netns, key)? == OPEN {
+            if kernel::read_setting(&self.netns, key)? == SETTING_ON {
                 kernel::write_setting(&self.netns, key, &value)?;
             }
         }
@@ -161,7 +162,7 @@ impl UnrestoredLoopback {
 
 /// Finds all such settings of this machine in namespaces that can be found: the caller's and those with names.
 pub fn find_unrestored() -> Vec<UnrestoredLoopback> {
-    let names = runtime_directory::list_names(&runtime_directory::path_for(KIND));
+    let names = runtime_directory::list_names(&runtime_directory::path_for(LOOPBACK_DIRECTORY));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());
     let records =
         inodes.filter_map(|inode| LoopbackRecord::for_netns(NetNs::find_by_inode(inode, None)?).ok());
@@ -204,7 +205,7 @@ mod tests {
         }
 
         fn hold(&self) -> OpenLoopback {
-            OpenLoopback::hold_open(&NetNs::open_named(&self.0).unwrap()).unwrap()
+            OpenLoopback::hold_loopback_open(&NetNs::open_named(&self.0).unwrap()).unwrap()
         }
 
         fn settings(&self) -> [String; 2] {
@@ -238,7 +239,8 @@ mod tests {
     #[ignore = "run by other tests"]
     fn holder() {
         let _held =
-            OpenLoopback::hold_open(&NetNs::open_named(&std::env::var(NAMESPACE).unwrap()).unwrap()).unwrap();
+            OpenLoopback::hold_loopback_open(&NetNs::open_named(&std::env::var(NAMESPACE).unwrap()).unwrap())
+                .unwrap();
         println!("holds");
         io::stdin().read_line(&mut String::new()).unwrap();
     }
@@ -298,12 +300,12 @@ mod tests {
     fn restore_keeps_original_and_foreign_settings() {
         let Some(namespace) = Namespace::new() else { return };
         let netns = NetNs::open_named(&namespace.0).unwrap();
-        kernel::write_setting(&netns, SETTINGS[0], "1").unwrap();
+        kernel::write_setting(&netns, LOOPBACK_SETTINGS[0], "1").unwrap();
         kill(namespace.held_elsewhere());
         namespace.unrestored().unwrap().restore_settings().unwrap();
         assert_eq!(namespace.settings(), ["1", "0"], "as it was");
         let held = namespace.hold();
-        kernel::write_setting(&netns, SETTINGS[0], "0").unwrap();
+        kernel::write_setting(&netns, LOOPBACK_SETTINGS[0], "0").unwrap();
         drop(held);
         assert_eq!(namespace.settings(), ["0", "0"], "somebody else turned it off meanwhile");
     }

@@ -1,6 +1,6 @@
 //! Settings of the machine that a user may have changed, and later changed back: switches of the kernel, interfaces, modules.
 //!
-//! Each change can be reversed: [`SettingChange::find_reverse`] is asked before it is made.
+//! Each change can be reversed: [`SettingChange::find_reverse_change`] is asked before it is made.
 
 use crate::link::NamespaceLinks;
 use crate::netns::NetNs;
@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::process::Command;
 
-pub const UP: &str = "up";
-const DOWN: &str = "down";
-const LOADED: &str = "loaded";
-const ABSENT: &str = "absent";
+pub const STATE_UP: &str = "up";
+const STATE_DOWN: &str = "down";
+const MODULE_LOADED: &str = "loaded";
+const MODULE_ABSENT: &str = "absent";
 /// Module with the kernel's packet generator.
-const MODULE: &str = "pktgen";
+const PKTGEN_MODULE: &str = "pktgen";
 
 /// The switches of the kernel that may be changed. A record of changes cannot name any other file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ impl SettingChange {
     }
 
     /// Returns the change that takes this one back; `None` if the setting has the value already.
-    pub fn find_reverse(&self) -> Result<Option<Self>, Error> {
+    pub fn find_reverse_change(&self) -> Result<Option<Self>, Error> {
         let before = self.setting.read_value()?;
         Ok((before != self.value).then(|| Self { setting: self.setting.clone(), value: before }))
     }
@@ -87,12 +87,12 @@ impl MachineSetting {
             Self::Interface { namespace, name } => {
                 let netns = NetNs::open_or_current(namespace.as_deref())?;
                 let link = NamespaceLinks::open_in(&netns)?.by_name(name)?;
-                if link.up { UP } else { DOWN }.to_owned()
+                if link.up { STATE_UP } else { STATE_DOWN }.to_owned()
             }
             Self::PacketGenerator => {
                 // The module's own file, because it may also be built into the kernel.
                 let is_loaded = std::path::Path::new("/proc/net/pktgen").exists();
-                if is_loaded { LOADED } else { ABSENT }.to_owned()
+                if is_loaded { MODULE_LOADED } else { MODULE_ABSENT }.to_owned()
             }
         })
     }
@@ -104,10 +104,10 @@ impl MachineSetting {
                 let netns = NetNs::open_or_current(namespace.as_deref())?;
                 let mut links = NamespaceLinks::open_in(&netns)?;
                 let index = links.by_name(name)?.index;
-                links.set_up(index, value == UP)
+                links.set_up(index, value == STATE_UP)
             }
-            Self::PacketGenerator if value == LOADED => run_modprobe(&[MODULE]),
-            Self::PacketGenerator => run_modprobe(&["--remove", MODULE]),
+            Self::PacketGenerator if value == MODULE_LOADED => run_modprobe(&[PKTGEN_MODULE]),
+            Self::PacketGenerator => run_modprobe(&["--remove", PKTGEN_MODULE]),
         }
     }
 }
@@ -115,7 +115,7 @@ impl MachineSetting {
 /// Settings of this machine and namespace that hinder packetrig, each with a value that does not. What the kernel does not have is left
 /// out.
 pub fn hindering_settings() -> Vec<SettingChange> {
-    const HINDERING: [(KernelSwitch, &str, &str); 5] = [
+    const HINDERING_SETTINGS: [(KernelSwitch, &str, &str); 5] = [
         (KernelSwitch::BridgeFilter, "1", "0"),
         (KernelSwitch::BridgeFilterIpv6, "1", "0"),
         (KernelSwitch::UserNamespaces, "0", "1"),
@@ -124,14 +124,15 @@ pub fn hindering_settings() -> Vec<SettingChange> {
     ];
     // A setting that cannot be read is one that this kernel does not have.
     let has_value = |setting: &MachineSetting, value| setting.read_value().is_ok_and(|found| found == value);
-    let switches = HINDERING.into_iter().filter_map(|(switch, hindering, wanted)| {
+    let switches = HINDERING_SETTINGS.into_iter().filter_map(|(switch, hindering, wanted)| {
         let setting = MachineSetting::Kernel { switch };
         has_value(&setting, hindering).then(|| SettingChange::new(setting, wanted))
     });
     let generator = MachineSetting::PacketGenerator;
     // `modprobe` knows which modules this kernel has, in whatever form they are compressed.
-    let may_load = has_value(&generator, ABSENT) && run_modprobe(&["--dry-run", MODULE]).is_ok();
-    switches.chain(may_load.then(|| SettingChange::new(generator, LOADED))).collect()
+    let may_load =
+        has_value(&generator, MODULE_ABSENT) && run_modprobe(&["--dry-run", PKTGEN_MODULE]).is_ok();
+    switches.chain(may_load.then(|| SettingChange::new(generator, MODULE_LOADED))).collect()
 }
 
 fn run_modprobe(arguments: &[&str]) -> Result<(), Error> {
@@ -165,13 +166,13 @@ mod tests {
         // The loopback interface of the lab is up; reading it needs no rights.
         let setting = MachineSetting::Interface { namespace: None, name: "lo".to_owned() };
         let value = setting.read_value().unwrap();
-        assert_eq!(SettingChange::new(setting, &value).find_reverse().unwrap(), None);
+        assert_eq!(SettingChange::new(setting, &value).find_reverse_change().unwrap(), None);
     }
 
     #[test]
     fn missing_interface_cannot_be_changed() {
         let setting = MachineSetting::Interface { namespace: None, name: "nosuch0".to_owned() };
-        let error = SettingChange::new(setting, UP).find_reverse().unwrap_err();
+        let error = SettingChange::new(setting, STATE_UP).find_reverse_change().unwrap_err();
         assert!(error.to_string().contains("nosuch0"), "{error}");
     }
 }

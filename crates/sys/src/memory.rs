@@ -16,7 +16,7 @@ pub fn release_freed_memory() {
 }
 
 thread_local! {
-    static HELD: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
+    static HELD_BYTES: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
 }
 
 /// Bytes that all threads together have allocated and not freed.
@@ -39,18 +39,18 @@ impl MeteredAllocator {
     /// the allocator of the program.
     pub fn measure_peak(work: impl FnOnce()) -> Option<u64> {
         let is_in_use = {
-            let before = HELD.get().now;
+            let before = HELD_BYTES.get().now;
             // An allocation that shows whether the program uses this allocator.
             let probe = Box::new([0_u8; 64]);
-            let held = HELD.get().now - before;
+            let held = HELD_BYTES.get().now - before;
             drop(std::hint::black_box(probe));
             held >= 64
         };
-        let before = HELD.get().now;
-        HELD.set(HeldBytes { now: before, peak: before });
+        let before = HELD_BYTES.get().now;
+        HELD_BYTES.set(HeldBytes { now: before, peak: before });
         work();
         // The peak began at `before` and only grows.
-        is_in_use.then(|| (HELD.get().peak - before).cast_unsigned() as u64)
+        is_in_use.then(|| (HELD_BYTES.get().peak - before).cast_unsigned() as u64)
     }
 
     /// The most bytes that the whole process holds at one time during `work`, beyond what was held before. For work that is passed to other
@@ -63,11 +63,11 @@ impl MeteredAllocator {
         is_in_use.then(|| u64::try_from(peak).unwrap_or(0))
     }
 
-    fn note_allocation(bytes: usize, sign: isize) {
+    fn count_allocation(bytes: usize, sign: isize) {
         // No layout is larger than `isize::MAX`.
         let bytes = bytes.cast_signed();
         // While a thread ends, its number is gone and allocations go on; nobody asks for them.
-        best_effort(HELD.try_with(|held| {
+        best_effort(HELD_BYTES.try_with(|held| {
             let now = held.get().now + sign * bytes;
             held.set(HeldBytes { now, peak: held.get().peak.max(now) });
         }));
@@ -80,23 +80,23 @@ impl MeteredAllocator {
 // thread-local number that needs neither initialisation nor destruction, and allocates nothing.
 unsafe impl GlobalAlloc for MeteredAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::note_allocation(layout.size(), 1);
+        Self::count_allocation(layout.size(), 1);
         // SAFETY: the caller's layout, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        Self::note_allocation(layout.size(), -1);
+        Self::count_allocation(layout.size(), -1);
         // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // A block that cannot grow in place exists twice for a while: the peak counts both.
-        Self::note_allocation(size, 1);
+        Self::count_allocation(size, 1);
         // SAFETY: as for `dealloc`; the new size is the caller's.
         let moved = unsafe { System.realloc(pointer, layout, size) };
-        Self::note_allocation(layout.size(), -1);
+        Self::count_allocation(layout.size(), -1);
         moved
     }
 }
@@ -120,13 +120,13 @@ pub fn prefetch<T>(line: &T) {
 }
 
 /// The largest page of any kernel's that is not a large one: borders on it are borders of pages.
-const LARGE: usize = 1 << 16;
+const MAX_PAGE_BYTES: usize = 1 << 16;
 
 /// Asks for large pages for memory that has not been touched yet. Returns true if the kernel accepts.
 pub fn request_large_pages<T>(memory: &mut [T]) -> bool {
     // Advice for a part of a page is refused, so only whole pages inside the memory are named.
-    let start = memory.as_mut_ptr().addr().next_multiple_of(LARGE);
-    let end = (memory.as_ptr().addr() + size_of_val(memory)) / LARGE * LARGE;
+    let start = memory.as_mut_ptr().addr().next_multiple_of(MAX_PAGE_BYTES);
+    let end = (memory.as_ptr().addr() + size_of_val(memory)) / MAX_PAGE_BYTES * MAX_PAGE_BYTES;
     let Some(length) = end.checked_sub(start).filter(|&length| length > 0) else { return false };
     let inside = memory.as_mut_ptr().with_addr(start);
     // SAFETY: whole pages inside a slice that is borrowed for writing; the advice does not change what is in them.

@@ -8,7 +8,7 @@ use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializa
 use netlink_sys::protocols::NETLINK_GENERIC;
 
 /// Family of the generic netlink controller, and its command to look up another.
-const CONTROLLER: u16 = 16;
+const GENL_CONTROLLER_FAMILY: u16 = 16;
 const CONTROLLER_GET_FAMILY: u8 = 3;
 const CONTROLLER_FAMILY_ID: u16 = 1;
 const CONTROLLER_FAMILY_NAME: u16 = 2;
@@ -52,7 +52,12 @@ pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
 
 fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     let mut found = None;
-    let request = GenericMessage::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
+    let request = GenericMessage::new(
+        GENL_CONTROLLER_FAMILY,
+        CONTROLLER_GET_FAMILY,
+        CONTROLLER_FAMILY_NAME,
+        b"netdev\0",
+    );
     let asked = netlink.request_answers(request, 0, &mut |answer: GenericMessage| {
         found = answer
             .find_attribute(CONTROLLER_FAMILY_ID)

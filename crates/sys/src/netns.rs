@@ -19,20 +19,20 @@ use std::sync::{PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 /// Directory of named namespaces, shared with `ip netns`.
-pub const DIRECTORY: &str = "/run/netns";
+pub const NETNS_DIRECTORY: &str = "/run/netns";
 /// Maximum number of namespaces that are examined.
 const MAX_VISIBLE: usize = 1024;
-const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root";
-const MADE_LATER: &str =
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN: run as root";
+const CREATED_LATER_TEXT: &str =
     "this program dropped CAP_SYS_ADMIN before the namespace was made or named; restart it";
 /// Maximum number of namespaces with a thread that stays there.
 const MAX_RESIDENTS: usize = 256;
 
 /// Threads that stay in a namespace, by its inode, which is not used again while the thread is there.
-static RESIDENTS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
+static RESIDENT_THREADS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
 /// File system type of namespace descriptors (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
-const CALLERS: &str = "/proc/thread-self/ns/net";
+const CALLER_NETNS_PATH: &str = "/proc/thread-self/ns/net";
 
 #[derive(Debug)]
 pub struct NetNs {
@@ -43,7 +43,8 @@ pub struct NetNs {
 impl NetNs {
     /// Opens the namespace of the calling thread.
     pub fn current() -> Result<Self, Error> {
-        let file = File::open(CALLERS).map_err(|error| Error::from_call("open", CALLERS, error))?;
+        let file = File::open(CALLER_NETNS_PATH)
+            .map_err(|error| Error::from_call("open", CALLER_NETNS_PATH, error))?;
         Ok(Self { file, label: "the current namespace".into() })
     }
 
@@ -83,17 +84,19 @@ impl NetNs {
     /// Creates a namespace that others find by name, as `ip netns add` does. It stays until [`delete_named`].
     pub fn create_named(name: &str) -> Result<Self, Error> {
         let path = namespace_path(name)?;
-        private_files::create_public_directories(Path::new(DIRECTORY))
-            .map_err(|error| Error::from_call("mkdir", DIRECTORY, error))?;
+        private_files::create_public_directories(Path::new(NETNS_DIRECTORY))
+            .map_err(|error| Error::from_call("mkdir", NETNS_DIRECTORY, error))?;
         let object = path.display().to_string();
         // Fails if the name is taken: two namespaces must not get the same one.
-        private_files::create_new(&path)
-            .map_err(|error| Error::from_call("create", object.clone(), error).with_rights(RIGHTS))?;
+        private_files::create_new(&path).map_err(|error| {
+            Error::from_call("create", object.clone(), error).with_rights(MISSING_RIGHTS_TEXT)
+        })?;
         let mounted = run_in_new_thread(|| {
             unshare_network()?;
             // The mount keeps the namespace alive without a process or descriptor (ip-netns(8)).
-            rustix::mount::mount_bind(CALLERS, &path)
-                .map_err(|errno| Error::from_call("mount", object.clone(), errno).with_rights(RIGHTS))
+            rustix::mount::mount_bind(CALLER_NETNS_PATH, &path).map_err(|errno| {
+                Error::from_call("mount", object.clone(), errno).with_rights(MISSING_RIGHTS_TEXT)
+            })
         });
         let opened = mounted.and_then(|()| Self::open_named(name));
         if opened.is_err() {
@@ -111,7 +114,7 @@ impl NetNs {
             return Ok(work());
         }
         let inode = self.inode()?;
-        let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
+        let residents = RESIDENT_THREADS.read().unwrap_or_else(PoisonError::into_inner);
         // CAP_SYS_ADMIN may have been given up. A thread that stayed in the namespace needs no right: the threads that it
         // starts inherit the namespace.
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
@@ -134,7 +137,7 @@ impl NetNs {
         let inside = self.duplicate()?;
         let thread = std::thread::Builder::new().name(name.clone());
         // A thread that is started in the namespace need not enter it.
-        let started = if self.has_resident()? {
+        let started = if self.has_resident_thread()? {
             self.run_in(|| thread.spawn(move || inside.work_inside(work)))?
         } else {
             thread.spawn(move || inside.work_inside(work))
@@ -148,9 +151,9 @@ impl NetNs {
         work()
     }
 
-    fn has_resident(&self) -> Result<bool, Error> {
+    fn has_resident_thread(&self) -> Result<bool, Error> {
         let inode = self.inode()?;
-        let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
+        let residents = RESIDENT_THREADS.read().unwrap_or_else(PoisonError::into_inner);
         Ok(residents.iter().any(|(namespace, _)| *namespace == inode))
     }
 
@@ -162,15 +165,16 @@ impl NetNs {
         }
         rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|errno| {
-                let has_kept = !RESIDENTS.read().unwrap_or_else(PoisonError::into_inner).is_empty();
-                let cure = if has_kept { MADE_LATER } else { RIGHTS };
+                let has_kept = !RESIDENT_THREADS.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+                let cure = if has_kept { CREATED_LATER_TEXT } else { MISSING_RIGHTS_TEXT };
                 Error::from_call("setns", self.label.clone(), errno).with_rights(cure)
             })
     }
 
     /// Returns true if the calling thread is in it.
     fn is_calling_thread_inside(&self) -> Result<bool, Error> {
-        let callers = std::fs::metadata(CALLERS).map_err(|error| Error::from_call("stat", CALLERS, error))?;
+        let callers = std::fs::metadata(CALLER_NETNS_PATH)
+            .map_err(|error| Error::from_call("stat", CALLER_NETNS_PATH, error))?;
         // All namespaces are files of one file system, so the inode number alone tells them apart.
         Ok(callers.ino() == self.inode()?)
     }
@@ -270,7 +274,7 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
         // EINVAL: a plain file on which nothing is mounted any more.
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
         Err(rustix::io::Errno::NOENT) => return Err(missing_namespace(name)),
-        Err(errno) => return Err(Error::from_call("umount", object, errno).with_rights(RIGHTS)),
+        Err(errno) => return Err(Error::from_call("umount", object, errno).with_rights(MISSING_RIGHTS_TEXT)),
     }
     std::fs::remove_file(&path).map_err(|error| Error::from_call("unlink", object, error))
 }
@@ -282,18 +286,18 @@ pub fn keep_threads_in(names: &[String]) {
         let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
         // On doubt the namespace is left out. Work in it then reports the reason.
-        if netns.has_resident().unwrap_or(true) || netns.is_calling_thread_inside().unwrap_or(true) {
+        if netns.has_resident_thread().unwrap_or(true) || netns.is_calling_thread_inside().unwrap_or(true) {
             continue;
         }
         if let Ok(resident) = ResidentThread::start_in(&netns, "netns") {
-            RESIDENTS.write().unwrap_or_else(PoisonError::into_inner).push((inode, resident));
+            RESIDENT_THREADS.write().unwrap_or_else(PoisonError::into_inner).push((inode, resident));
         }
     }
 }
 
 /// Lists the names of the namespaces in `/run/netns`, in order.
 pub fn list_named() -> Vec<String> {
-    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(NETNS_DIRECTORY).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
@@ -303,7 +307,7 @@ fn namespace_path(name: &str) -> Result<PathBuf, Error> {
     // A name is one component of a path: no other file may be reached by it.
     let fits =
         !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
-    if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing_namespace(name)) }
+    if fits { Ok(Path::new(NETNS_DIRECTORY).join(name)) } else { Err(missing_namespace(name)) }
 }
 
 fn path_of_process(process: u32) -> String {
@@ -321,8 +325,9 @@ fn missing_namespace(name: &str) -> Error {
 fn unshare_network() -> Result<(), Error> {
     // SAFETY: only CLONE_NEWNET is passed: the descriptor table stays shared, so no descriptor of another thread can
     // be closed or replaced behind its back.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
-        .map_err(|errno| Error::from_call("unshare", "a network namespace", errno).with_rights(RIGHTS))
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| {
+        Error::from_call("unshare", "a network namespace", errno).with_rights(MISSING_RIGHTS_TEXT)
+    })
 }
 
 fn run_in_new_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {

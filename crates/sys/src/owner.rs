@@ -20,12 +20,12 @@ const NETLINK_SOCK_DIAG: isize = 4;
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 72;
 /// All states of a connection but these: the first has no second end yet, the second is a listener.
-const WANTED_STATES: u32 = !(1 << tcp_state::SYN_RECV | 1 << tcp_state::LISTEN);
+const WANTED_TCP_STATES: u32 = !(1 << tcp_state::SYN_RECV | 1 << tcp_state::TCP_LISTEN_STATE);
 
 /// TCP states as the kernel numbers them (`include/net/tcp_states.h`).
 mod tcp_state {
     pub(super) const SYN_RECV: u32 = 3;
-    pub(super) const LISTEN: u32 = 10;
+    pub(super) const TCP_LISTEN_STATE: u32 = 10;
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ enum OwnerLookup {
 impl ConnectionOwners {
     /// Prepares for connections of the calling thread's network namespace. It makes one connection to itself to find the method
     /// that works on this kernel; an error if none does.
-    pub fn open_here() -> Result<Self, Error> {
+    pub fn open_for_this_thread() -> Result<Self, Error> {
         let overflow = overflow_user();
         let netlink = NetlinkConversation::open_in(&NetNs::current()?, NETLINK_SOCK_DIAG);
         let ways = netlink.ok().map(|netlink| OwnerLookup::Netlink(Mutex::new(netlink)));
@@ -155,7 +155,7 @@ impl NetlinkSerializable for DiagMessage {
         let Self::Request(pair) = self else { return };
         let mut bytes = Vec::with_capacity(REQUEST_BYTES);
         bytes.extend_from_slice(&[family_of(pair.near.ip()), PROTOCOL_TCP, 0, 0]);
-        bytes.extend_from_slice(&WANTED_STATES.to_ne_bytes());
+        bytes.extend_from_slice(&WANTED_TCP_STATES.to_ne_bytes());
         bytes.extend_from_slice(&pair.near.port().to_be_bytes());
         bytes.extend_from_slice(&pair.far.port().to_be_bytes());
         bytes.extend_from_slice(&padded_octets(pair.near.ip()));
@@ -280,7 +280,7 @@ mod tests {
             let (accepted, peer) = listener.accept().unwrap();
             let server = accepted.local_addr().unwrap();
             assert_eq!(owners(peer, server), [own, own], "{listen}");
-            assert_eq!(ConnectionOwners::open_here().unwrap().find_owner(peer, server), own);
+            assert_eq!(ConnectionOwners::open_for_this_thread().unwrap().find_owner(peer, server), own);
             let elsewhere = SocketAddr::new(server.ip(), bound.port().wrapping_add(1));
             assert_eq!(owners(peer, elsewhere), [None, None], "{listen}");
             assert_eq!(owners(server, SocketAddr::new(peer.ip(), 9)), [None, None], "a listener is no owner");

@@ -14,5 +14,5 @@ mod tx;
 
 pub use plain::{FrameOptions, FrameSocket, ReleaseClock};
 pub use promiscuous::PromiscuousMode;
-pub use rx::{ArrivalStamp, MergedFrame, RawFrame, RingProgress, RingRest, RxOptions, RxRing, RxStats};
+pub use rx::{ArrivalStamp, MergedFrame, RawFrame, RingDrain, RingProgress, RxOptions, RxRing, RxStats};
 pub use tx::{TxCounts, TxOptions, TxRing};

@@ -11,9 +11,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-const NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so"];
+const LIBPCAP_NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so"];
 const LINK_TYPE_ETHERNET: c_int = 1;
-const SNAP_LEN: c_int = 65_535;
+const SNAP_LENGTH: c_int = 65_535;
 /// libpcap then refuses expressions about broadcast addresses, instead of compiling them for some network.
 const NETMASK_UNKNOWN: u32 = u32::MAX;
 
@@ -57,8 +57,8 @@ type PcapHandle = c_void;
 type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut PcapHandle;
 type PcapClose = unsafe extern "C" fn(*mut PcapHandle);
 type PcapCompile = unsafe extern "C" fn(*mut PcapHandle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
-type FreeCode = unsafe extern "C" fn(*mut RawProgram);
-type ErrorOf = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
+type PcapFreeFunction = unsafe extern "C" fn(*mut RawProgram);
+type PcapErrorFunction = unsafe extern "C" fn(*mut PcapHandle) -> *mut c_char;
 type PcapFilter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
 
 /// Functions of libpcap that are used.
@@ -66,19 +66,19 @@ struct PcapLibrary {
     open_dead: OpenDead,
     close: PcapClose,
     compile: PcapCompile,
-    free_code: FreeCode,
-    error_of: ErrorOf,
+    free_code: PcapFreeFunction,
+    error_of: PcapErrorFunction,
     filter: PcapFilter,
 }
 
 /// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
 pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError> {
     // Releases before 1.8 compile with global state.
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    static COMPILE_LOCK: Mutex<()> = Mutex::new(());
     let library = shared_library()?;
     let text =
         CString::new(expression).map_err(|_| expression_error(expression, "it contains a zero byte"))?;
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = COMPILE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let dead = DeadHandle::open_in_library(library)
         .ok_or_else(|| expression_error(expression, "libpcap could not allocate memory"))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
@@ -104,14 +104,14 @@ fn expression_error(expression: &str, reason: &str) -> PcapError {
 pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
     let library = shared_library()?;
     // The interpreter itself checks nothing.
-    assert!(is_bounded(program), "a program that runs off its end");
+    assert!(is_program_bounded(program), "a program that runs off its end");
     let length: c_uint = clamp_to_u32(frame.len());
     // SAFETY: the program ends on every path, by the assertion; the frame is live and has the length given.
     Ok(unsafe { (library.filter)(program.as_ptr(), frame.as_ptr(), length, length) })
 }
 
 /// Returns true if jumps stay inside, the last instruction returns, and cells of memory exist.
-fn is_bounded(program: &[ClassicInsn]) -> bool {
+fn is_program_bounded(program: &[ClassicInsn]) -> bool {
     !program.is_empty() && (0..program.len()).all(|at| stays_inside(program, at))
 }
 
@@ -147,7 +147,7 @@ struct DeadHandle {
 impl DeadHandle {
     fn open_in_library(library: &'static PcapLibrary) -> Option<Self> {
         // SAFETY: takes two numbers and returns a handle or null.
-        let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LEN) };
+        let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LENGTH) };
         NonNull::new(handle).map(|handle| Self { library, handle })
     }
 
@@ -170,8 +170,8 @@ impl Drop for DeadHandle {
 }
 
 fn shared_library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
-    static LIBRARY: OnceLock<Result<PcapLibrary, UnsupportedFeature>> = OnceLock::new();
-    LIBRARY.get_or_init(|| load_library(&NAMES)).as_ref().map_err(Clone::clone)
+    static LIBPCAP: OnceLock<Result<PcapLibrary, UnsupportedFeature>> = OnceLock::new();
+    LIBPCAP.get_or_init(|| load_library(&LIBPCAP_NAMES)).as_ref().map_err(Clone::clone)
 }
 
 fn missing_library(found: String) -> UnsupportedFeature {
@@ -211,9 +211,9 @@ fn load_library(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
         // SAFETY: as above.
         compile: unsafe { std::mem::transmute::<NonNull<c_void>, PcapCompile>(compile) },
         // SAFETY: as above.
-        free_code: unsafe { std::mem::transmute::<NonNull<c_void>, FreeCode>(free_code) },
+        free_code: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFreeFunction>(free_code) },
         // SAFETY: as above.
-        error_of: unsafe { std::mem::transmute::<NonNull<c_void>, ErrorOf>(error_of) },
+        error_of: unsafe { std::mem::transmute::<NonNull<c_void>, PcapErrorFunction>(error_of) },
         // SAFETY: as above.
         filter: unsafe { std::mem::transmute::<NonNull<c_void>, PcapFilter>(filter) },
     })
@@ -247,11 +247,11 @@ mod tests {
     #[test]
     fn programs_that_leave_their_bounds_are_recognised() {
         let insn = |code, jt, k| ClassicInsn { code, jt, jf: 0, k };
-        assert!(is_bounded(&[insn(6, 0, 0)]));
-        assert!(!is_bounded(&[]));
-        assert!(!is_bounded(&[insn(0x28, 0, 12)]));
-        assert!(!is_bounded(&[insn(0x15, 1, 0), insn(6, 0, 0)]));
-        assert!(!is_bounded(&[insn(2, 0, 16), insn(6, 0, 0)]));
-        assert!(!is_bounded(&[insn(5, 0, u32::MAX), insn(6, 0, 0)]));
+        assert!(is_program_bounded(&[insn(6, 0, 0)]));
+        assert!(!is_program_bounded(&[]));
+        assert!(!is_program_bounded(&[insn(0x28, 0, 12)]));
+        assert!(!is_program_bounded(&[insn(0x15, 1, 0), insn(6, 0, 0)]));
+        assert!(!is_program_bounded(&[insn(2, 0, 16), insn(6, 0, 0)]));
+        assert!(!is_program_bounded(&[insn(5, 0, u32::MAX), insn(6, 0, 0)]));
     }
 }

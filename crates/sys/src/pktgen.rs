@@ -12,11 +12,11 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::thread::JoinHandle;
 
 /// Directory in the calling thread's namespace: `/proc/net` would be that of the process's first thread.
-const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
-const CONTROL: &str = "pgctrl";
-const RIGHTS: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
+const PKTGEN_DIRECTORY: &str = "/proc/thread-self/net/pktgen";
+const CONTROL_FILE: &str = "pgctrl";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
 /// The kernel's answer to an option that it accepted.
-const TAKEN: &str = "OK";
+const ACCEPTED_ANSWER: &str = "OK";
 
 /// The generator of a network namespace.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Pktgen {
         // The same file tells how the kernel took the last option.
         let result = self.read_progress(device)?.result;
         match written {
-            Ok(()) if result.starts_with(TAKEN) => Ok(()),
+            Ok(()) if result.starts_with(ACCEPTED_ANSWER) => Ok(()),
             Ok(()) => Err(Error::from_call("write", object, std::io::Error::other(result))),
             Err(error) => Err(Error::from_call("write", object, error)),
         }
@@ -119,14 +119,14 @@ impl Pktgen {
         // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
         let thread = std::thread::Builder::new()
             .name("pktgen".into())
-            .spawn(move || netns.run_in(|| write_command(&pktgen_path(CONTROL), "start"))?);
+            .spawn(move || netns.run_in(|| write_command(&pktgen_path(CONTROL_FILE), "start"))?);
         let thread = thread.map_err(|error| Error::from_call("spawn", "pktgen", error))?;
         Ok(PktgenRun { thread })
     }
 
     /// Stops all devices. A device that was started and has not noticed it yet misses the stop: repeat it until the run has ended.
     pub fn stop_devices(&self) -> Result<(), Error> {
-        self.in_namespace(CONTROL, |path| write_command(path, "stop"))
+        self.in_namespace(CONTROL_FILE, |path| write_command(path, "stop"))
     }
 
     fn find_device(&self, name: &str) -> Result<&PktgenDevice, Error> {
@@ -190,18 +190,18 @@ fn devices_in_use_error(netns: &NetNs) -> Error {
 }
 
 fn pktgen_path(file: &str) -> String {
-    format!("{DIRECTORY}/{file}")
+    format!("{PKTGEN_DIRECTORY}/{file}")
 }
 
 /// Kernel threads of the calling thread's namespace.
 fn thread_names() -> Result<Vec<String>, Error> {
-    let entries = std::fs::read_dir(DIRECTORY).map_err(|error| match error.kind() {
+    let entries = std::fs::read_dir(PKTGEN_DIRECTORY).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::Unsupported(UnsupportedFeature {
             feature: "back end pktgen",
             needs: "the kernel module pktgen: `modprobe pktgen`".into(),
             found: "no /proc/net/pktgen".into(),
         }),
-        _ => Error::from_call("read", DIRECTORY, error),
+        _ => Error::from_call("read", PKTGEN_DIRECTORY, error),
     })?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("kpktgend_")).collect();
@@ -209,7 +209,7 @@ fn thread_names() -> Result<Vec<String>, Error> {
     if names.is_empty() {
         return Err(Error::from_call(
             "read",
-            DIRECTORY,
+            PKTGEN_DIRECTORY,
             std::io::Error::other("no pktgen thread is running"),
         ));
     }
@@ -218,7 +218,7 @@ fn thread_names() -> Result<Vec<String>, Error> {
 
 fn open_file(path: &str) -> Result<File, Error> {
     let opened = OpenOptions::new().read(true).write(true).open(path);
-    opened.map_err(|error| Error::from_call("open", path, error).with_rights(RIGHTS))
+    opened.map_err(|error| Error::from_call("open", path, error).with_rights(MISSING_RIGHTS_TEXT))
 }
 
 fn read_file(path: &str) -> Result<String, Error> {
@@ -230,8 +230,9 @@ fn read_file(path: &str) -> Result<String, Error> {
 fn write_command(path: &str, command: &str) -> Result<(), Error> {
     // The kernel takes the last byte of `start_devices` for a newline.
     let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
-    written
-        .map_err(|error| Error::from_call("write", format!("{path}: {command}"), error).with_rights(RIGHTS))
+    written.map_err(|error| {
+        Error::from_call("write", format!("{path}: {command}"), error).with_rights(MISSING_RIGHTS_TEXT)
+    })
 }
 
 /// Returns true if a kernel thread's file names any device.
@@ -286,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_it_says_what_it_needs() {
-        if std::path::Path::new(DIRECTORY).exists() {
+        if std::path::Path::new(PKTGEN_DIRECTORY).exists() {
             return;
         }
         let refused = NetNs::current().and_then(|netns| Pktgen::open_in(&netns)).err();

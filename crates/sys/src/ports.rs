@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 /// A filter that drops every packet.
-pub(crate) const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
+pub(crate) const DROP_ALL_FILTER: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortProtocol {
@@ -39,7 +39,7 @@ impl HeldPort {
         let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
         let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
         // Before the socket is bound, so that nothing gets past the filter.
-        socket::attach_filter(&socket, &NOTHING)
+        socket::attach_filter(&socket, &DROP_ALL_FILTER)
             .map_err(|errno| port_error("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
         rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
         if protocol == PortProtocol::Tcp {

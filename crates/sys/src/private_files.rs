@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub const FILE_MODE: u32 = 0o600;
 pub const DIRECTORY_MODE: u32 = 0o700;
-const PERMISSIONS: u32 = 0o7777;
+const PERMISSION_BITS: u32 = 0o7777;
 
 /// Makes files of this process and of its children private from now on, unless they are made public on purpose.
 pub fn tighten_process() {
@@ -83,10 +83,10 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
 /// Gives the file this content. Readers find the old or the new content, whole, also after a power cut; when this returns the new one
 /// lasts. If several processes replace the file at once, one of them is the last.
 pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    static DRAFTS: AtomicU32 = AtomicU32::new(0);
+    static NEXT_DRAFT_NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
     // Two threads of this process must not share a draft.
-    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let number = NEXT_DRAFT_NUMBER.fetch_add(1, Ordering::Relaxed);
     draft.push(format!(".{}-{number}.new", std::process::id()));
     let draft = Path::new(&draft);
     if let Err(error) = write_through(draft, bytes.as_ref()).and_then(|()| fs::rename(draft, path)) {
@@ -130,7 +130,7 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
 pub fn tighten_path(path: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
-    if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
+    if facts.is_symlink() || facts.permissions().mode() & PERMISSION_BITS & !wanted == 0 {
         return Ok(());
     }
     // By a descriptor, because a sandbox refuses a change by path. NONBLOCK: opening a pipe would wait for its other end.
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        fs::metadata(path).unwrap().permissions().mode() & PERMISSIONS
+        fs::metadata(path).unwrap().permissions().mode() & PERMISSION_BITS
     }
 
     #[test]

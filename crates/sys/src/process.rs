@@ -17,7 +17,7 @@ pub fn parent_id() -> Option<u32> {
     rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
 }
 
-pub fn own_id() -> u32 {
+pub fn current_process_id() -> u32 {
     std::process::id()
 }
 

@@ -115,12 +115,13 @@ fn etf_settings(attributes: &[QdiscAttribute]) -> Option<EtfSettings> {
 fn parse_attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
     const HEADER: usize = 4;
     /// Bits above the type say how the value is to be read.
-    const TYPE: u16 = 0x3fff;
+    const NLA_TYPE_MASK: u16 = 0x3fff;
     let mut parts = Vec::new();
     while let Some((&[a, b, c, d], _)) = piece.split_first_chunk::<HEADER>() {
         let length = usize::from(u16::from_ne_bytes([a, b]));
         let Some(value) = piece.get(HEADER..length) else { break };
-        parts.push(QdiscAttribute { kind: u16::from_ne_bytes([c, d]) & TYPE, value: value.to_vec() });
+        parts
+            .push(QdiscAttribute { kind: u16::from_ne_bytes([c, d]) & NLA_TYPE_MASK, value: value.to_vec() });
         piece = piece.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     parts

@@ -44,13 +44,13 @@ impl ResidentThread {
         // only once the job has run, which consumes the work, or has been dropped: both close the channel or send.
         let job: ResidentJob = unsafe { std::mem::transmute(job) };
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
-        sent.map_err(|_| self.no_thread())?;
-        let worked = result.recv().map_err(|_| self.no_thread())?;
+        sent.map_err(|_| self.no_thread_error())?;
+        let worked = result.recv().map_err(|_| self.no_thread_error())?;
         Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     }
 
     /// Error for a job for which the kernel had no thread.
-    fn no_thread(&self) -> Error {
+    fn no_thread_error(&self) -> Error {
         Error::from_call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }
 }

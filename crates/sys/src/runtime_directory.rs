@@ -12,7 +12,7 @@ use crate::caps::{ThreadRights, outer_user};
 use crate::clock::boot_id;
 use crate::error::best_effort;
 use crate::process;
-use crate::sandbox::home_of;
+use crate::sandbox::find_home_directory;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
@@ -26,11 +26,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Environment variable that names another directory for the files.
-const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
-const DIRECTORY: &str = "/run/packetrig";
+const RUN_DIRECTORY_VARIABLE: &str = "PACKETRIG_RUN_DIR";
+const SYSTEM_RUN_DIRECTORY: &str = "/run/packetrig";
 /// Directory in which session managers make one for each user.
-const USERS: &str = "/run/user";
-const NAME: &str = "packetrig";
+const USER_RUN_DIRECTORIES: &str = "/run/user";
+const RUN_DIRECTORY_NAME: &str = "packetrig";
 
 /// The directory for one kind of file; it may not exist yet.
 pub fn path_for(kind: &str) -> PathBuf {
@@ -39,17 +39,18 @@ pub fn path_for(kind: &str) -> PathBuf {
 
 /// The directory for files that other packetrig processes of this machine read until the next reboot; it may not exist yet.
 pub fn runtime_directory() -> PathBuf {
-    if let Some(directory) = std::env::var_os(OVERRIDE) {
+    if let Some(directory) = std::env::var_os(RUN_DIRECTORY_VARIABLE) {
         return PathBuf::from(directory);
     }
     let rights = ThreadRights::current();
     // Root of a user namespace is an ordinary user outside of it, and cannot write in the system's directory.
     if rights.user == 0 && !rights.in_user_namespace {
-        return PathBuf::from(DIRECTORY);
+        return PathBuf::from(SYSTEM_RUN_DIRECTORY);
     }
-    let home = home_of(outer_user()).zip(boot_id().ok());
-    let home = home.map(|(home, boot)| home.join(".cache").join(NAME).join(format!("run-{boot}")));
-    users_directory(Path::new(USERS), &std::env::temp_dir(), home, outer_user())
+    let home = find_home_directory(outer_user()).zip(boot_id().ok());
+    let home =
+        home.map(|(home, boot)| home.join(".cache").join(RUN_DIRECTORY_NAME).join(format!("run-{boot}")));
+    users_directory(Path::new(USER_RUN_DIRECTORIES), &std::env::temp_dir(), home, outer_user())
 }
 
 /// Directory of an ordinary user. One that a session manager made cannot be taken away by anybody else. The environment is not
@@ -57,9 +58,9 @@ pub fn runtime_directory() -> PathBuf {
 fn users_directory(users: &Path, temporary: &Path, home: Option<PathBuf>, user: u32) -> PathBuf {
     let session = users.join(user.to_string());
     if is_own_directory(&session) {
-        return session.join(NAME);
+        return session.join(RUN_DIRECTORY_NAME);
     }
-    let shared = temporary.join(format!("{NAME}-{user}"));
+    let shared = temporary.join(format!("{RUN_DIRECTORY_NAME}-{user}"));
     // Once used, it stays in use: the user that was first in the shared place may go away again.
     let in_home = home.filter(|home| {
         is_own_directory(home) || belongs_to_another_user(&shared) && home.ancestors().any(is_own_directory)
@@ -82,10 +83,10 @@ const LONGEST_FILE: u64 = 1 << 20;
 /// Maximum number of files that are listed.
 const MAX_FILES: usize = 4096;
 /// Attempts to lock a file, and the time between two.
-const HOLD_TRIES: u32 = 100;
-const HOLD_PAUSE: Duration = Duration::from_millis(5);
+const MAX_LOCK_ATTEMPTS: u32 = 100;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Names of drafts that are tried.
-const DRAFT_TRIES: u32 = 1000;
+const MAX_DRAFT_NAMES: u32 = 1000;
 /// Mode bits with which group or others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -113,11 +114,11 @@ struct DraftFile {
 
 /// Creates a draft that no other writer has: neither another thread nor a process of another PID namespace, which may have the same number.
 fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    for _ in 0..DRAFT_TRIES {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    static NEXT_FILE_NUMBER: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..MAX_DRAFT_NAMES {
+        let number = NEXT_FILE_NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut draft = name.to_owned();
-        draft.push(format!(".{}-{number}", process::own_id()));
+        draft.push(format!(".{}-{number}", process::current_process_id()));
         match open_file(directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
             // Another process has it, or one that was killed has left it.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -165,9 +166,9 @@ pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
 /// for half a second: the process that holds it may be stopped.
 pub fn hold_file(path: &Path) -> Option<File> {
     let file = open_lock_file(&lock_path(path)).ok()?;
-    let is_held = (0..HOLD_TRIES).any(|attempt| {
+    let is_held = (0..MAX_LOCK_ATTEMPTS).any(|attempt| {
         if attempt > 0 {
-            std::thread::sleep(HOLD_PAUSE);
+            std::thread::sleep(LOCK_RETRY_PAUSE);
         }
         file.try_lock().is_ok()
     });
@@ -217,7 +218,7 @@ fn open_file(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<Fil
 
 fn ownership_error(path: &Path) -> io::Error {
     let text = format!(
-        "{} must belong to this user alone; correct its owner and mode, or set {OVERRIDE} to another directory",
+        "{} must belong to this user alone; correct its owner and mode, or set {RUN_DIRECTORY_VARIABLE} to another directory",
         path.display()
     );
     io::Error::new(io::ErrorKind::PermissionDenied, text)

@@ -29,7 +29,7 @@ pub use landlock::{FileRules, TcpRules};
 pub use report::{ActiveProtections, MissingProtection, OfferedProtections};
 pub use status::{ThreadStatus, threads_of};
 pub use syscalls::ThreadClass;
-pub use user::{ProcessUser, UserError, home_of, own_user_name};
+pub use user::{ProcessUser, UserError, find_home_directory, own_user_name};
 
 use crate::{Error, caps::ThreadRights};
 use std::os::unix::process::CommandExt;

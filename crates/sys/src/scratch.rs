@@ -26,11 +26,11 @@ impl ScratchDirectory {
     /// Makes a directory that only this user can enter, `KIND-PROCESS-NUMBER` in `base`, and removes leftovers of this kind and
     /// user if their processes are gone.
     pub fn create_in(base: &Path, kind: &str) -> io::Result<Self> {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        static NEXT_SCRATCH_NUMBER: AtomicU32 = AtomicU32::new(0);
         remove_leftovers(base, kind);
         for _ in 0..MAX_TRIES {
-            let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = base.join(format!("{kind}-{}-{number}", process::own_id()));
+            let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
+            let path = base.join(format!("{kind}-{}-{number}", process::current_process_id()));
             match private_files::create_directory(&path) {
                 // The directory of a process that had the same number in another container.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,

@@ -14,7 +14,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of connections that wait to be accepted.
-const BACKLOG: i32 = 64;
+const LISTEN_BACKLOG: i32 = 64;
 
 /// The process at the other end of a connection, as the kernel noted it when the connection was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +76,7 @@ impl SeqpacketListener {
             std::fs::set_permissions(path, mode)
                 .map_err(|error| Error::from_call("chmod", object.clone(), error))?;
         }
-        rustix::net::listen(&listener.socket, BACKLOG).map_err(call_error("listen", &object))?;
+        rustix::net::listen(&listener.socket, LISTEN_BACKLOG).map_err(call_error("listen", &object))?;
         Ok(listener)
     }
 
@@ -201,14 +201,14 @@ impl SeqpacketStream {
 /// Checks that no other user can replace the socket. A directory that others may write to must be sticky, as /tmp is.
 fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
-    const STICKY: u32 = 0o1000;
+    const STICKY_MODE: u32 = 0o1000;
     let parent =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let facts = std::fs::metadata(parent)
         .map_err(|error| Error::from_call("stat", parent.display().to_string(), error))?;
     let own = rustix::process::geteuid().as_raw();
     let is_ours = facts.uid() == own || facts.uid() == 0;
-    if is_ours && (facts.mode() & WRITABLE_BY_OTHERS == 0 || facts.mode() & STICKY != 0) {
+    if is_ours && (facts.mode() & WRITABLE_BY_OTHERS == 0 || facts.mode() & STICKY_MODE != 0) {
         return Ok(());
     }
     let source = std::io::Error::new(

@@ -9,20 +9,20 @@ use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-static FIRST: AtomicI32 = AtomicI32::new(0);
-static HANGUPS: AtomicU32 = AtomicU32::new(0);
+static FIRST_SIGNAL: AtomicI32 = AtomicI32::new(0);
+static HANGUP_SIGNALS: AtomicU32 = AtomicU32::new(0);
 
 /// Signals that are latched.
-const LATCHED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+const LATCHED_SIGNALS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Starts latching SIGINT, SIGTERM and SIGHUP. The first of a kind is noted, the second kills as usual.
 pub fn latch_end_signals() -> Result<(), Error> {
-    LATCHED.into_iter().try_for_each(install_latch)
+    LATCHED_SIGNALS.into_iter().try_for_each(install_latch)
 }
 
 /// Number of the first signal that came, if any has.
 pub fn first_end_signal() -> Option<i32> {
-    match FIRST.load(Ordering::Acquire) {
+    match FIRST_SIGNAL.load(Ordering::Acquire) {
         0 => None,
         signal => Some(signal),
     }
@@ -35,7 +35,7 @@ pub fn count_hangups() -> Result<(), Error> {
 
 /// SIGHUPs that came since they are counted.
 pub fn hangup_count() -> u32 {
-    HANGUPS.load(Ordering::Acquire)
+    HANGUP_SIGNALS.load(Ordering::Acquire)
 }
 
 /// The signal that only interrupts: its handler does nothing.
@@ -60,13 +60,13 @@ extern "C" fn ignore_signal(_signal: i32) {}
 
 extern "C" fn count_hangup(_signal: i32) {
     // Async-signal-safe: one atomic operation.
-    HANGUPS.fetch_add(1, Ordering::Release);
+    HANGUP_SIGNALS.fetch_add(1, Ordering::Release);
 }
 
 extern "C" fn latch_first(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
-    if FIRST.load(Ordering::Acquire) == 0 {
-        FIRST.store(signal, Ordering::Release);
+    if FIRST_SIGNAL.load(Ordering::Acquire) == 0 {
+        FIRST_SIGNAL.store(signal, Ordering::Release);
     }
 }
 

@@ -15,17 +15,17 @@ pub use watched::WatchedSocket;
 use crate::Error;
 use crate::clock::timespec_of;
 use crate::packet::socket::{attach_filter, call_error, length_of};
-use crate::ports::NOTHING;
+use crate::ports::DROP_ALL_FILTER;
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Maximum length of a UDP datagram, in bytes.
-const LONGEST: usize = 65_535;
+const MAX_DATAGRAM_BYTES: usize = 65_535;
 /// Index of the drops among the numbers of `SO_MEMINFO` (`SK_MEMINFO_DROPS`), and the number of these numbers.
-const DROPS: usize = 8;
-const NUMBERS: usize = 9;
+const MEMINFO_DROPS_INDEX: usize = 8;
+const MEMINFO_NUMBERS: usize = 9;
 
 #[derive(Debug)]
 pub struct UdpReceiver {
@@ -47,7 +47,7 @@ impl UdpReceiver {
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes));
         sized.map_err(|errno| Error::from_call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
         let socket = OwnedFd::from(socket);
-        Ok(Self { socket, buffer: vec![0; LONGEST].into_boxed_slice(), seen: 0, dropped: 0 })
+        Ok(Self { socket, buffer: vec![0; MAX_DATAGRAM_BYTES].into_boxed_slice(), seen: 0, dropped: 0 })
     }
 
     pub fn address(&self) -> Result<SocketAddr, Error> {
@@ -57,7 +57,7 @@ impl UdpReceiver {
 
     /// Stops taking datagrams in: those that come from now on are dropped and counted. Those in the socket can still be received.
     pub fn stop_intake(&self) -> Result<(), Error> {
-        attach_filter(&self.socket, &NOTHING)
+        attach_filter(&self.socket, &DROP_ALL_FILTER)
             .map_err(call_error("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
     }
 
@@ -98,8 +98,8 @@ impl UdpReceiver {
 
     /// Datagrams dropped so far because the buffer was full or their checksum was wrong.
     pub fn dropped_datagrams(&mut self) -> Result<u64, Error> {
-        let mut numbers = [0_u32; NUMBERS];
-        let mut length = length_of::<[u32; NUMBERS]>();
+        let mut numbers = [0_u32; MEMINFO_NUMBERS];
+        let mut length = length_of::<[u32; MEMINFO_NUMBERS]>();
         // SAFETY: the socket is open while `self` lives; both pointers are to live values that may be written, and `length` is
         // the size of the first.
         let done = unsafe {
@@ -115,8 +115,8 @@ impl UdpReceiver {
             return Err(Error::last_os_error("getsockopt SO_MEMINFO", "a UDP socket"));
         }
         // The kernel counts modulo 2^32.
-        self.dropped += u64::from(numbers[DROPS].wrapping_sub(self.seen));
-        self.seen = numbers[DROPS];
+        self.dropped += u64::from(numbers[MEMINFO_DROPS_INDEX].wrapping_sub(self.seen));
+        self.seen = numbers[MEMINFO_DROPS_INDEX];
         Ok(self.dropped)
     }
 }

@@ -31,14 +31,14 @@ pub fn enter_lab() -> Result<EnteredLab, Error> {
     // Mounts made here must not reach the rest of the machine.
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|errno| Error::from_call("mount(private)", "/", errno))?;
-    let directory = Path::new(netns::DIRECTORY);
+    let directory = Path::new(netns::NETNS_DIRECTORY);
     if user_namespace && !directory.exists() {
         // /run belongs to the machine's root, who has no user number here, so nothing can be made in it: a new one covers it.
         mount_tmpfs("/run")?;
     }
     private_files::create_public_directories(directory)
-        .map_err(|error| Error::from_call("mkdir", netns::DIRECTORY, error))?;
-    mount_tmpfs(netns::DIRECTORY)?;
+        .map_err(|error| Error::from_call("mkdir", netns::NETNS_DIRECTORY, error))?;
+    mount_tmpfs(netns::NETNS_DIRECTORY)?;
     raise_loopback()?;
     Ok(EnteredLab { user_namespace })
 }
@@ -49,13 +49,13 @@ fn enter_user_namespace() -> Result<(), Error> {
     let group = rustix::process::getegid().as_raw();
     unshare_process(UnshareFlags::NEWUSER, "a user namespace")?;
     // The kernel accepts an ordinary user's group map only once setgroups is given up (user_namespaces(7)).
-    write_own("/proc/self/setgroups", "deny")?;
-    write_own("/proc/self/uid_map", &format!("0 {user} 1"))?;
-    write_own("/proc/self/gid_map", &format!("0 {group} 1"))
+    write_proc_self_file("/proc/self/setgroups", "deny")?;
+    write_proc_self_file("/proc/self/uid_map", &format!("0 {user} 1"))?;
+    write_proc_self_file("/proc/self/gid_map", &format!("0 {group} 1"))
 }
 
 /// Writes a file of this process's own directory in `/proc`.
-fn write_own(path: &str, text: &str) -> Result<(), Error> {
+fn write_proc_self_file(path: &str, text: &str) -> Result<(), Error> {
     let opened = File::options().write(true).open(path);
     opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| lab_error(path, &error))
 }
@@ -77,7 +77,7 @@ fn unshare_process(flags: UnshareFlags, what: &'static str) -> Result<(), Error>
 /// The setting of this machine, if there is one, that keeps an ordinary user from [`enter_lab`]. Other obstacles, such as
 /// a sandbox's filter, show only when it is tried.
 pub fn lab_obstacle() -> Option<UnsupportedFeature> {
-    SETTINGS.iter().find_map(|(path, forbidding, cure)| {
+    USER_NAMESPACE_SETTINGS.iter().find_map(|(path, forbidding, cure)| {
         let found = std::fs::read_to_string(path).ok()?;
         (found.trim() == *forbidding).then(|| UnsupportedFeature {
             feature: "a private lab for ordinary users",
@@ -88,7 +88,7 @@ pub fn lab_obstacle() -> Option<UnsupportedFeature> {
 }
 
 /// File of a setting, the value that forbids user namespaces, and the remedy.
-const SETTINGS: [(&str, &str, &str); 3] = [
+const USER_NAMESPACE_SETTINGS: [(&str, &str, &str); 3] = [
     (
         "/proc/sys/kernel/unprivileged_userns_clone",
         "0",

@@ -14,38 +14,40 @@ pub mod tx;
 use crate::bpf::{BpfAttachment, BpfObject, BpfProgram};
 use crate::{Error, netns::NetNs};
 
-static RECEIVE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
-static METER: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
-static TAP: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/tap.o")));
-static SEND: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
+static RECEIVE_PROGRAM: BpfObject<'static> =
+    BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
+static METER_PROGRAM: BpfObject<'static> =
+    BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
+static TAP_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/tap.o")));
+static SEND_PROGRAM: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
 
 /// `return XDP_DROP`.
-const DISCARD: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
+const DISCARD_PROGRAM: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Drops everything that arrives, in the driver: the least that receiving can cost.
 pub fn attach_discard(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
-    BpfProgram::load_xdp("discard", &DISCARD, true)?.attach_xdp(netns, index, true, object)
+    BpfProgram::load_xdp("discard", &DISCARD_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }
 
 /// `return XDP_PASS`.
-const PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
+const PASS_PROGRAM: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
 /// program or merges frames (GRO), and this program changes nothing.
 pub fn attach_pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
-    BpfProgram::load_xdp("pass", &PASS, true)?.attach_xdp(netns, index, true, object)
+    BpfProgram::load_xdp("pass", &PASS_PROGRAM, true)?.attach_xdp(netns, index, true, object)
 }
 
 /// Returns the reason why BPF programs cannot be loaded here, if they cannot.
 pub fn bpf_obstacle() -> Option<Error> {
-    BpfProgram::load_xdp("probe", &PASS, true).err()
+    BpfProgram::load_xdp("probe", &PASS_PROGRAM, true).err()
 }
 
 /// Bytes of a ring in `bpf/rings.h`.
 const RING_BYTES: usize = crate::layout::rings::RING_BYTES;
 
 /// Section of the programs in their objects.
-const SECTION: &str = "xdp";
+const XDP_SECTION: &str = "xdp";
 
 #[cfg(test)]
 #[path = "xdp/ring/tests.rs"]

@@ -6,13 +6,13 @@
 //! [`packetrig_link`], which is pure, decides the fate of each frame; [`Device`] runs it on a thread per port over packet rings.
 //! Frames leave on every other port.
 //!
-//! Invariant: the frames that left are those that came in, changed only by the faults in [`KeyTruth`]. Frames that the device
+//! Invariant: the frames that left are those that came in, changed only by the faults in [`KeyFrameTruth`]. Frames that the device
 //! lost by itself are counted.
 
 mod forward;
 
 pub use forward::{Device, DeviceReport, Error};
 pub use packetrig_link::{
-    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, QueueLimit,
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyFrameTruth, QueueLimit,
     RateQueue, RulePositions,
 };

@@ -23,11 +23,11 @@ pub const INTERFACE: &str = "eth0";
 const MTU: u32 = 9_216;
 const BRIDGE: &str = "br0";
 // ENOENT of errno(3). The setting has no file in a kernel without IPv6 or without bridge filters.
-const NOT_FOUND: i32 = 2;
+const ENOENT_ERRNO: i32 = 2;
 
 /// Connection between the ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Middle {
+pub enum PortConnection {
     /// A cable between two ports.
     Cable,
     Bridge,
@@ -42,12 +42,12 @@ pub struct Lab {
     device: Option<Device>,
     passes: Vec<BpfAttachment>,
     ports: Vec<LabPort>,
-    device_space: Option<Space>,
+    device_space: Option<TestNamespace>,
 }
 
 #[derive(Debug)]
 pub struct LabPort {
-    space: Space,
+    space: TestNamespace,
     /// The interface as it was when the lab created it.
     pub link: Link,
 }
@@ -71,25 +71,25 @@ impl LabPort {
 impl Lab {
     /// Builds two ports and a cable.
     pub fn cabled_pair() -> Result<Self, device::Error> {
-        Self::build_named(&unique_prefix(), &["a", "b"], Middle::Cable)
+        Self::build_named(&unique_prefix(), &["a", "b"], PortConnection::Cable)
     }
 
     /// Builds `count` ports around a kernel bridge.
     pub fn with_bridge(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, Middle::Bridge)
+        Self::build_named(&unique_prefix(), &names, PortConnection::Bridge)
     }
 
     /// Builds `count` ports with unconnected neighbours, `port0` … in a namespace of their own.
     pub fn with_unconnected_ports(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, Middle::Nothing)
+        Self::build_named(&unique_prefix(), &names, PortConnection::Nothing)
     }
 
     /// Builds `count` ports around the reference device; device port n is the neighbour of lab port n.
     pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build_named(&unique_prefix(), &names, Middle::Reference(plan))
+        Self::build_named(&unique_prefix(), &names, PortConnection::Reference(plan))
     }
 
     /// Builds ports in namespaces `prefix` + name. With an empty prefix the names are meant for users (`tx/eth0`), and two such
@@ -97,17 +97,17 @@ impl Lab {
     pub fn build_named<S: AsRef<str>>(
         prefix: &str,
         names: &[S],
-        middle: Middle,
+        middle: PortConnection,
     ) -> Result<Self, device::Error> {
         // On a failure below, everything made so far is dropped, and each namespace removes itself with its content.
-        let spaces: Vec<Space> = names
+        let spaces: Vec<TestNamespace> = names
             .iter()
-            .map(|name| Space::create_quiet(&format!("{prefix}{}", name.as_ref())))
+            .map(|name| TestNamespace::create_quiet(&format!("{prefix}{}", name.as_ref())))
             .collect::<Result<_, _>>()?;
-        if middle == Middle::Cable {
+        if middle == PortConnection::Cable {
             return Ok(Self::connect_pair(spaces)?);
         }
-        let device_space = Space::create_quiet(&format!("{prefix}dut"))?;
+        let device_space = TestNamespace::create_quiet(&format!("{prefix}dut"))?;
         let mut ports = Vec::new();
         for (index, space) in spaces.into_iter().enumerate() {
             let near = CableEnd { space: &space, name: INTERFACE, number: index };
@@ -118,11 +118,11 @@ impl Lab {
         }
         let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
         let device = match middle {
-            Middle::Reference(plan) => {
+            PortConnection::Reference(plan) => {
                 Some(Device::start_forwarding(&device_space.netns, &device_ports, &plan)?)
             }
-            Middle::Nothing => None,
-            Middle::Bridge | Middle::Cable => {
+            PortConnection::Nothing => None,
+            PortConnection::Bridge | PortConnection::Cable => {
                 bridge_ports(&device_space.netns, &device_ports)?;
                 ready::await_forwarding(&ports)?;
                 None
@@ -131,7 +131,7 @@ impl Lab {
         Ok(Self { device, passes: Vec::new(), ports, device_space: Some(device_space) })
     }
 
-    fn connect_pair(spaces: Vec<Space>) -> Result<Self, Error> {
+    fn connect_pair(spaces: Vec<TestNamespace>) -> Result<Self, Error> {
         if let [a, b] = spaces.as_slice() {
             let near = CableEnd { space: a, name: INTERFACE, number: 0 };
             create_cable(near, CableEnd { space: b, name: INTERFACE, number: 1 })?;
@@ -161,7 +161,7 @@ impl Lab {
     }
 
     /// Makes the device's end of every cable take the live frames of back end `xdp`.
-    pub fn take_live_frames(&mut self) -> Result<(), Error> {
+    pub fn enable_live_frames(&mut self) -> Result<(), Error> {
         let Some(space) = &self.device_space else { return Ok(()) };
         let mut links = NamespaceLinks::open_in(&space.netns)?;
         let ethtool = EthtoolCalls::open_in(&space.netns)?;
@@ -181,7 +181,7 @@ impl Lab {
 }
 
 impl LabPort {
-    fn from_space(space: Space) -> Result<Self, Error> {
+    fn from_space(space: TestNamespace) -> Result<Self, Error> {
         let link = NamespaceLinks::open_in(&space.netns)?.by_name(INTERFACE)?;
         Ok(Self { space, link })
     }
@@ -189,12 +189,12 @@ impl LabPort {
 
 /// A named namespace that is removed when dropped.
 #[derive(Debug)]
-struct Space {
+struct TestNamespace {
     name: String,
     netns: NetNs,
 }
 
-impl Space {
+impl TestNamespace {
     fn create_quiet(name: &str) -> Result<Self, Error> {
         let netns = NetNs::create_named(name)?;
         // The value exists before the settings are written: if one fails, its drop removes the namespace.
@@ -211,7 +211,7 @@ impl Space {
     }
 }
 
-impl Drop for Space {
+impl Drop for TestNamespace {
     fn drop(&mut self) {
         // Nothing can be done about a failure here, and inside a private lab the name ends with the process.
         drop(netns::delete_named(&self.name));
@@ -221,7 +221,7 @@ impl Drop for Space {
 /// Writes a setting. One that this kernel does not have needs no change.
 fn write_if_setting_exists(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     match kernel::write_setting(netns, key, value) {
-        Err(error) if error.errno() == Some(NOT_FOUND) => Ok(()),
+        Err(error) if error.errno() == Some(ENOENT_ERRNO) => Ok(()),
         other => other,
     }
 }
@@ -246,7 +246,7 @@ fn local_mac(number: usize) -> Mac {
 /// One end of a cable: an interface that is to be made.
 #[derive(Clone, Copy)]
 struct CableEnd<'a> {
-    space: &'a Space,
+    space: &'a TestNamespace,
     name: &'a str,
     /// Makes its MAC address unique in the lab.
     number: usize,

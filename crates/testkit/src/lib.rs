@@ -11,4 +11,4 @@ mod blame;
 pub mod device;
 pub mod lab;
 
-pub use lab::{Lab, Middle};
+pub use lab::{Lab, PortConnection};

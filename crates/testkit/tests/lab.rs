@@ -7,7 +7,8 @@ use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_testkit::device::{
-    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyTruth, RulePositions,
+    ExpectedCounts, FaultPlan, FaultRule, FrameClassifier, FrameFault, HeaderEdit, KeyFrameTruth,
+    RulePositions,
 };
 use packetrig_testkit::lab::{INTERFACE, Lab, LabPort};
 use packetrig_units::Nanos;
@@ -153,13 +154,13 @@ fn impaired_device_follows_plan_and_reports_truth() {
     // It forwards first what has arrived by now. Nothing else says how many frames have to come.
     let report = lab.stop_device().unwrap();
     assert_eq!(report.own_losses, 0);
-    let truths: Vec<KeyTruth> = (0..6).map(|key| report.truth(0, key)).collect();
+    let truths: Vec<KeyFrameTruth> = (0..6).map(|key| report.truth(0, key)).collect();
     arrivals.await_frames(truths.iter().map(|truth| truth.departures.len()).sum());
     for (key, truth) in (0u16..).zip(&truths) {
         assert_eq!(truth.received, 2000, "key {key}");
         assert_eq!(arrivals.positions(key), truth.departures, "key {key}");
     }
-    let accounts: Vec<ExpectedCounts> = truths.iter().map(KeyTruth::expected_counts).collect();
+    let accounts: Vec<ExpectedCounts> = truths.iter().map(KeyFrameTruth::expected_counts).collect();
     assert!((20..=27).contains(&accounts[0].lost) && accounts[0].longest_burst >= 7);
     assert_eq!((accounts[1].duplicates, accounts[2].reordered, accounts[2].max_extent), (30, 15, 9));
     assert_eq!((accounts[3].altered, truths[4].delayed, accounts[5].unique), (2000, 2000, 2000));
@@ -168,7 +169,7 @@ fn impaired_device_follows_plan_and_reports_truth() {
 #[test]
 fn duplicate_lab_name_is_refused_without_harming_first() {
     let prefix = format!("twice{}-", std::process::id());
-    let build = || Lab::build_named(&prefix, &["a", "b"], packetrig_testkit::Middle::Cable);
+    let build = || Lab::build_named(&prefix, &["a", "b"], packetrig_testkit::PortConnection::Cable);
     let Some(first) = lab(build()) else { return };
     assert!(build().is_err());
     let port = &first.ports()[0];

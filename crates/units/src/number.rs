@@ -2,12 +2,12 @@
 
 /// Form of numbers.
 #[derive(Clone, Copy, Debug)]
-pub struct NumberForm {
+pub struct NumberFormat {
     /// Space between groups of digits, and before a unit.
     pub space: char,
 }
 
-impl NumberForm {
+impl NumberFormat {
     /// Formats a count with its digits in threes: `1 234 567`.
     pub fn format_count(self, value: u64) -> String {
         self.group_digits(&value.to_string())
@@ -66,7 +66,7 @@ pub fn trim_zeros(number: &str) -> &str {
 mod tests {
     use super::*;
 
-    const FORM: NumberForm = NumberForm { space: ' ' };
+    const FORM: NumberFormat = NumberFormat { space: ' ' };
 
     #[test]
     fn digits_come_in_threes() {

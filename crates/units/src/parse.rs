@@ -93,7 +93,7 @@ impl FromStr for Share {
             "" | "%" => value.multiply_exactly(10_000_000).map(Self::from_billionths),
             _ => None,
         });
-        parsed.filter(|share| *share <= Self::WHOLE).ok_or_else(|| Error {
+        parsed.filter(|share| *share <= Self::WHOLE_LINK).ok_or_else(|| Error {
             text: text.to_owned(),
             kind: "percentage",
             example: "0.5%, between 0 and 100",

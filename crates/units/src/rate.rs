@@ -47,7 +47,7 @@ impl fmt::Display for BitRate {
 pub struct Share(u64);
 
 impl Share {
-    pub const WHOLE: Self = Self(1_000_000_000);
+    pub const WHOLE_LINK: Self = Self(1_000_000_000);
 
     /// `billionths` of the whole.
     pub const fn from_billionths(billionths: u64) -> Self {

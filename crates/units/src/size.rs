@@ -14,7 +14,7 @@ impl FrameSize {
     pub const FCS: u32 = 4;
     /// Preamble, start delimiter and minimum gap: what a frame costs on the line beyond its own bytes.
     // IEEE 802.3: 7 bytes of preamble, 1 of start delimiter, and a gap of at least 12.
-    pub const L1_OVERHEAD: u32 = 20;
+    pub const LAYER1_OVERHEAD_BYTES: u32 = 20;
     /// The smallest legal Ethernet frame.
     pub const MIN: Self = Self(64);
 
@@ -37,7 +37,7 @@ impl FrameSize {
     }
     /// Bytes the frame takes on the line: with FCS, preamble and minimum gap.
     pub const fn l1_bytes(self) -> u32 {
-        self.0.saturating_add(Self::L1_OVERHEAD)
+        self.0.saturating_add(Self::LAYER1_OVERHEAD_BYTES)
     }
 }
 

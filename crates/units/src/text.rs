@@ -59,7 +59,7 @@ pub fn encode_url_part(text: &str) -> String {
 
 /// Reads a text as one line, for fields that other machines fill in.
 pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
-    from.deserialize_str(LineVisitor::<MOST>)
+    from.deserialize_str(OneLineVisitor::<MOST>)
 }
 
 /// Reads a text that may be absent as [`deserialize_line`] does.
@@ -79,9 +79,9 @@ impl<'de, const MOST: usize> Deserialize<'de> for ForeignLine<MOST> {
     }
 }
 
-struct LineVisitor<const MOST: usize>;
+struct OneLineVisitor<const MOST: usize>;
 
-impl<const MOST: usize> Visitor<'_> for LineVisitor<MOST> {
+impl<const MOST: usize> Visitor<'_> for OneLineVisitor<MOST> {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -29,7 +29,8 @@ fn nonsense_is_refused_with_an_example() {
 #[test]
 fn gigabit_line_rate_is_1488095_minimal_frames() {
     let link = BitRate::new(1_000_000_000);
-    let rate = FrameRate::from_share(link, Share::WHOLE, u64::from(FrameSize::MIN.l1_bytes()), 1).unwrap();
+    let rate =
+        FrameRate::from_share(link, Share::WHOLE_LINK, u64::from(FrameSize::MIN.l1_bytes()), 1).unwrap();
     assert_eq!(rate.frames_within(Nanos::from_secs(1)), 1_488_096); // 1 488 095.2: one more has begun
     assert_eq!(rate.due_time(1_488_095 * 21).as_u64() / 1_000_000_000, 20);
     assert_eq!(rate.l1_bit_rate(FrameSize::MIN), link);

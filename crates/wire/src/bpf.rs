@@ -20,9 +20,9 @@ pub use ebpf::{EbpfInsn, FilterEndings};
 use decode::BpfOperation;
 
 /// Instructions of a program at most, as in the kernel.
-pub const LONGEST: usize = 4096;
+pub const MAX_PROGRAM_INSTRUCTIONS: usize = 4096;
 /// Words of scratch memory.
-const MEMORY: usize = 16;
+const SCRATCH_WORDS: usize = 16;
 
 /// An instruction of classic BPF as it is compiled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct FilterProgram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProgramRefusal {
     /// The program is empty, or too long.
-    #[error("the filter has {0} instructions; from 1 to {LONGEST} are allowed")]
+    #[error("the filter has {0} instructions; from 1 to {MAX_PROGRAM_INSTRUCTIONS} are allowed")]
     Length(usize),
     /// The program contains an unknown or impossible instruction.
     #[error("instruction {at} of the filter (code {code:#x}) is unknown")]

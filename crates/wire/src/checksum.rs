@@ -58,14 +58,14 @@ fn fold_carries(mut total: u64) -> u16 {
 }
 
 /// Table `n` takes a byte that has `n` more behind it in its group.
-static CRC_TABLES: [[u32; 256]; GROUP] = crc_tables();
+static CRC_TABLES: [[u32; 256]; BYTES_PER_STEP] = crc_tables();
 /// Number of bytes that one step takes.
-const GROUP: usize = 8;
+const BYTES_PER_STEP: usize = 8;
 
-const fn crc_tables() -> [[u32; 256]; GROUP] {
+const fn crc_tables() -> [[u32; 256]; BYTES_PER_STEP] {
     // The reflected polynomial of IEEE 802.3.
     const POLYNOMIAL: u32 = 0xedb8_8320;
-    let mut tables = [[0u32; 256]; GROUP];
+    let mut tables = [[0u32; 256]; BYTES_PER_STEP];
     let mut index = 0u32;
     while index < 256 {
         let mut value = index;
@@ -80,7 +80,7 @@ const fn crc_tables() -> [[u32; 256]; GROUP] {
     let mut index = 0;
     while index < 256 {
         let mut group = 1;
-        while group < GROUP {
+        while group < BYTES_PER_STEP {
             let value = tables[group - 1][index];
             tables[group][index] = (value >> 8) ^ tables[0][(value & 0xff) as usize];
             group += 1;
@@ -100,7 +100,7 @@ pub fn crc32(before: u32, bytes: &[u8]) -> u32 {
     // Slicing by eight: the CRC so far is added to the first half of a group, then each byte is looked up in the table for the
     // number of bytes behind it. A byte at a time, every lookup would wait for the one before.
     let tables = &CRC_TABLES;
-    let (groups, rest) = bytes.as_chunks::<GROUP>();
+    let (groups, rest) = bytes.as_chunks::<BYTES_PER_STEP>();
     let crc = groups.iter().fold(!before, |crc, group| {
         let mixed = (u64::from_le_bytes(*group) ^ u64::from(crc)).to_le_bytes();
         mixed.iter().zip(tables.iter().rev()).fold(0, |crc, (byte, table)| crc ^ table[usize::from(*byte)])

@@ -73,26 +73,26 @@ impl FieldCondition {
 }
 
 /// Offset of a frame's type, or of its first VLAN tag.
-const ETHER_TYPE: usize = 12;
+const ETHERTYPE_OFFSET: usize = 12;
 /// Types that announce a VLAN tag.
-const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const VLAN_TAG_TYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 /// Maximum number of VLAN tags that the search for a header skips.
 const MAX_TAGS: usize = 8;
 
 /// Reports whether the type at this offset announces a VLAN tag.
 fn is_tag(frame: &[u8], at: usize) -> bool {
-    word_at(frame, at).is_some_and(|found| TAGS.contains(&found))
+    word_at(frame, at).is_some_and(|found| VLAN_TAG_TYPES.contains(&found))
 }
 
 impl FilterBase {
     fn find_offset(self, frame: &[u8]) -> Option<usize> {
         match self {
             Self::Frame => Some(0),
-            Self::Vlan => is_tag(frame, ETHER_TYPE).then_some(ETHER_TYPE + 2),
+            Self::Vlan => is_tag(frame, ETHERTYPE_OFFSET).then_some(ETHERTYPE_OFFSET + 2),
             Self::Ipv4 | Self::Ipv6 => {
                 // Bounded, because the compiled filter writes this loop out.
-                let tags = (0..MAX_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
-                let at = ETHER_TYPE + 4 * tags;
+                let tags = (0..MAX_TAGS).take_while(|tag| is_tag(frame, ETHERTYPE_OFFSET + 4 * tag)).count();
+                let at = ETHERTYPE_OFFSET + 4 * tags;
                 (word_at(frame, at)? == self.ether_type()).then_some(at + 2)
             }
         }

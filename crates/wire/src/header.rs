@@ -33,7 +33,7 @@ pub enum HeaderKind {
 
 /// Notation of a field's values in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueForm {
+pub enum FieldNotation {
     Number,
     Mac,
     Ipv4,
@@ -88,15 +88,15 @@ pub struct FieldDef {
     pub at: u32,
     pub bits: u32,
     /// Notation of its values.
-    pub form: ValueForm,
+    pub form: FieldNotation,
     pub absent: AbsentValue,
     /// Pattern choices beyond value, values, increment and decrement.
-    pub extra: ExtraChoice,
+    pub extra: ExtraPatternChoice,
 }
 
 /// Pattern choices that only some fields have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExtraChoice {
+pub enum ExtraPatternChoice {
     None,
     /// `auto`.
     Auto,

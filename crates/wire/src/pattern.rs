@@ -124,12 +124,12 @@ fn draw_value(min: u128, max: u128, seed: u64, n: u64) -> u128 {
 /// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
 pub fn keyed_mix(seed: u64, n: u64) -> u64 {
     // The seed is finalised by itself first, so that neighbouring seeds have nothing in common.
-    finalise_word(
-        finalise_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    finalise_hash_word(
+        finalise_hash_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
     )
 }
 
-fn finalise_word(mut word: u64) -> u64 {
+fn finalise_hash_word(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)

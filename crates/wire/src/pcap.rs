@@ -6,7 +6,7 @@
 //! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MAX_NEEDED`] bytes, gives what it has and drops what
 //! was used, so a file of any size is read in constant memory. It does not interpret the bytes of a record.
 //!
-//! Invariant: any bytes are fine. Every step but [`DecoderStep::More`] uses at least one byte, and [`DecoderStep::More`] asks for
+//! Invariant: any bytes are fine. Every step but [`CaptureElement::More`] uses at least one byte, and [`CaptureElement::More`] asks for
 //! more than there is, up to a fixed limit. So reading ends.
 
 pub mod block;
@@ -21,7 +21,7 @@ pub const MAX_NEEDED: usize = MAX_BLOCK;
 /// The longest block with a packet that is believed; a longer one is damage, not data.
 const MAX_BLOCK: usize = 1 << 20;
 /// Link type of Ethernet frames.
-pub const ETHERNET: u16 = 1;
+pub const ETHERNET_LINK_TYPE: u16 = 1;
 
 /// A packet of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct CaptureRecord<'a> {
     pub full_len: u32,
     /// Time of the capture, nanoseconds since 1970; `None` where the file does not say.
     pub at_ns: Option<u64>,
-    /// Link type of its bytes: a LINKTYPE number, [`ETHERNET`] for Ethernet.
+    /// Link type of its bytes: a LINKTYPE number, [`ETHERNET_LINK_TYPE`] for Ethernet.
     pub link_type: u16,
     /// True if the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
     pub has_fcs: Option<bool>,
@@ -49,7 +49,7 @@ impl CaptureRecord<'_> {
 
 /// The first element of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecoderStep<'a> {
+pub enum CaptureElement<'a> {
     /// A packet; it takes `used` bytes.
     Record {
         record: CaptureRecord<'a>,
@@ -131,7 +131,7 @@ impl CaptureDecoder {
     }
 
     /// Decodes the front of `input`: the bytes that follow those used so far.
-    pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+    pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         match &mut self.0 {
             DecoderFormat::Unknown => self.begin_file(input),
             DecoderFormat::Classic(file) => file.next_step(input),
@@ -139,22 +139,22 @@ impl CaptureDecoder {
         }
     }
 
-    fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(DecoderStep::More(4)) };
+    fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(CaptureElement::More(4)) };
         // The magic of a section header reads the same in either byte order, so it is recognised before the order is known.
-        if magic == ng::SECTION {
+        if magic == ng::SECTION_HEADER_BLOCK {
             let mut section = ng::PcapngSection::new();
             let step = section.next_step(input)?;
             // Kept only once the header was read whole: until then the next call starts again from the front.
-            if !matches!(step, DecoderStep::More(_)) {
+            if !matches!(step, CaptureElement::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }
             return Ok(step);
         }
         let Some(file) = classic::ClassicFile::read_header(input)? else {
-            return Ok(DecoderStep::More(classic::FILE_HEADER));
+            return Ok(CaptureElement::More(classic::FILE_HEADER));
         };
         self.0 = DecoderFormat::Classic(file);
-        Ok(DecoderStep::Skip(classic::FILE_HEADER as u64))
+        Ok(CaptureElement::Skip(classic::FILE_HEADER as u64))
     }
 }

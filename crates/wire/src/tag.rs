@@ -26,7 +26,7 @@ use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
 
 /// Number of streams that the short form can distinguish.
-pub const SHORT_STREAMS: usize = 1 << 12;
+pub const MAX_SHORT_TAG_STREAMS: usize = 1 << 12;
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 const MAX_VLAN_TAGS: usize = 4;
@@ -48,11 +48,11 @@ pub enum TagForm {
 
 impl TagForm {
     /// Bytes of the longest form.
-    pub const LONGEST: usize = 16;
+    pub const MAX_TAG_BYTES: usize = 16;
 
     pub const fn bytes(self) -> usize {
         match self {
-            Self::Full => Self::LONGEST,
+            Self::Full => Self::MAX_TAG_BYTES,
             Self::Short => 6,
         }
     }
@@ -80,7 +80,7 @@ impl TagForm {
 pub struct FrameTag {
     /// Form in which it was written.
     pub form: TagForm,
-    /// The stream's number in the plan, below [`SHORT_STREAMS`] in the short form.
+    /// The stream's number in the plan, below [`MAX_SHORT_TAG_STREAMS`] in the short form.
     pub stream: u16,
     /// The low `form.sequence_bits()` bits of the frame's number.
     pub sequence: u32,
@@ -189,7 +189,7 @@ pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTa
 fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     // The mark covers all fields but the check: a tag with a damaged field is no tag of this run.
     let found = unverified_full_tag(frame, end)?;
-    let mark = &frame[end - TagForm::LONGEST..][..2];
+    let mark = &frame[end - TagForm::MAX_TAG_BYTES..][..2];
     (found.tag.compute_mark(key).to_be_bytes() == mark).then_some(found)
 }
 

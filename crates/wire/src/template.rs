@@ -19,16 +19,16 @@ use crate::header::PacketHeader;
 use crate::pattern::FieldPattern;
 use crate::payload::PayloadPattern;
 use crate::size::SizePattern;
-use crate::tag::{FoundTag, SHORT_STREAMS, TagForm, TagStamp};
+use crate::tag::{FoundTag, MAX_SHORT_TAG_STREAMS, TagForm, TagStamp};
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
 /// Shortest frame without FCS: a device may pad up to this.
-const PADDED: usize = 60;
+const PADDED_FRAME_BYTES: usize = 60;
 /// Length of both addresses of an Ethernet header.
-const MAC_ADDRESSES: usize = 12;
+const MAC_ADDRESSES_BYTES: usize = 12;
 /// The type that announces an 802.1Q tag.
-const VLAN: [u8; 2] = [0x81, 0];
+const VLAN_TAG_TYPE: [u8; 2] = [0x81, 0];
 
 /// Description of a stream's frames.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -166,7 +166,7 @@ impl FrameTemplate {
     pub fn begins_with_tag(&self) -> bool {
         // A type that varies announces a tag in some frames only.
         let is_constant = self.constant.get(12..14).is_some_and(|mask| mask == [0xff; 2]);
-        is_constant && self.image[..self.header_len].get(12..14).is_some_and(|found| found == VLAN)
+        is_constant && self.image[..self.header_len].get(12..14).is_some_and(|found| found == VLAN_TAG_TYPE)
     }
 
     /// Returns the size of frame `n`, FCS included.
@@ -194,7 +194,7 @@ impl FrameTemplate {
         let FrameIndex { number, index } = nth.into();
         let size = self.frame_size(index);
         let len = size.kernel_len();
-        let mut tail = [0; TagForm::LONGEST];
+        let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tail = self.render_tag(number, size, stamp, &mut tail);
         let (head, rest) = out[..len].split_at_mut(self.header_len);
         self.write_headers(index, len, tail, head);
@@ -232,14 +232,14 @@ impl FrameTemplate {
             return FrameComparison::Corrupt;
         }
         // A device may pad a short frame to the minimum length. Other bytes behind the tag were added on the way.
-        let padded = frame.len() > found.end && frame.len() != PADDED;
+        let padded = frame.len() > found.end && frame.len() != PADDED_FRAME_BYTES;
         // With other headers in front, the fields are elsewhere and cannot be compared.
         if start != self.header_len || padded {
             return FrameComparison::Altered;
         }
         let head = &mut scratch[..self.header_len];
         let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
-        let mut tail = [0; TagForm::LONGEST];
+        let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tail = self.render_tag(number, size, stamp, &mut tail);
         // Fields, then what routers changed, then checksums: the last cover both.
         self.write_fields(index, len, head);
@@ -252,7 +252,7 @@ impl FrameTemplate {
     fn expect_routing(&self, frame: &[u8], head: &mut [u8]) {
         if let Some(at) = self.hop_limit {
             // Each router writes its own address and that of the next hop.
-            head[..MAC_ADDRESSES].copy_from_slice(&frame[..MAC_ADDRESSES]);
+            head[..MAC_ADDRESSES_BYTES].copy_from_slice(&frame[..MAC_ADDRESSES_BYTES]);
             // Routers only lower it.
             head[at] = head[at].min(frame[at]);
         }
@@ -276,12 +276,12 @@ impl FrameTemplate {
         n: u64,
         size: FrameSize,
         stamp: TagStamp,
-        out: &'a mut [u8; TagForm::LONGEST],
+        out: &'a mut [u8; TagForm::MAX_TAG_BYTES],
     ) -> &'a [u8] {
         // The short form has 12 bits for the stream: a larger number would be taken for another stream.
         let form = self
             .tag_form(size)
-            .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < SHORT_STREAMS);
+            .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < MAX_SHORT_TAG_STREAMS);
         let Some(form) = form else { return &[] };
         let out = &mut out[..form.bytes()];
         let fill = size.kernel_len() - self.header_len - form.bytes();

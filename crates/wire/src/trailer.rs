@@ -11,9 +11,9 @@
 //! `crates/sys/bpf/tap.bpf.c` writes the same.
 
 /// Bytes of a trailer.
-pub const LEN: usize = 24;
+pub const TRAILER_BYTES: usize = 24;
 /// First bytes of a trailer; the last of them is the version.
-pub const MARK: [u8; 4] = *b"prT1";
+pub const TRAILER_MAGIC: [u8; 4] = *b"prT1";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapTrailer {
@@ -28,9 +28,9 @@ pub struct TapTrailer {
 }
 
 impl TapTrailer {
-    pub fn to_bytes(&self) -> [u8; LEN] {
-        let mut bytes = [0; LEN];
-        bytes[..4].copy_from_slice(&MARK);
+    pub fn to_bytes(&self) -> [u8; TRAILER_BYTES] {
+        let mut bytes = [0; TRAILER_BYTES];
+        bytes[..4].copy_from_slice(&TRAILER_MAGIC);
         bytes[4] = self.direction;
         bytes[6..8].copy_from_slice(&self.full_len.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_be_bytes());
@@ -41,10 +41,10 @@ impl TapTrailer {
 
 /// Splits a copy into the frame and its trailer; `None` for a frame that has none.
 pub fn split_trailer(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
-    let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
+    let (frame, bytes) = copy.split_last_chunk::<TRAILER_BYTES>()?;
     let [m0, m1, m2, m3, direction, reserved, l0, l1, numbers @ ..] = *bytes;
     // Any frame may end in these 24 bytes by chance. Four bytes of mark and two that are nearly fixed make that one in 2^47.
-    if [m0, m1, m2, m3] != MARK || direction > 1 || reserved != 0 {
+    if [m0, m1, m2, m3] != TRAILER_MAGIC || direction > 1 || reserved != 0 {
         return None;
     }
     let full_len = u16::from_be_bytes([l0, l1]);

@@ -4,7 +4,7 @@
 
 use super::cost;
 use packetrig_flow::parse::{FrameParser, ParseOptions, unified};
-use packetrig_flow::{IgnoredReason, MAPPED, PacketInfo, TunnelKind, flags};
+use packetrig_flow::{IPV4_MAPPED_PREFIX, IgnoredReason, PacketInfo, TunnelKind, flags};
 
 /// The frames of an input; the last may be shorter than it says.
 pub fn frames(data: &[u8]) -> impl Iterator<Item = &[u8]> {
@@ -40,14 +40,18 @@ fn parse_once(data: &[u8]) {
 }
 
 fn assert_makes_sense(packet: &PacketInfo, frame: &[u8], depth: u8) {
-    let is_six = packet.flags & flags::IPV6 != 0;
+    let is_six = packet.flags & flags::IPV6_FLAG != 0;
     assert!(packet.frame_bytes as usize >= frame.len() && frame.len() >= 34);
     assert!(packet.bytes >= if is_six { 40 } else { 20 });
-    assert!(is_six || (packet.source.starts_with(&MAPPED) && packet.destination.starts_with(&MAPPED)));
+    assert!(
+        is_six
+            || (packet.source.starts_with(&IPV4_MAPPED_PREFIX)
+                && packet.destination.starts_with(&IPV4_MAPPED_PREFIX))
+    );
     assert!(depth > 0 || packet.tunnel == TunnelKind::None);
     assert!(packet.tunnel != TunnelKind::None || (packet.tunnel_id, packet.outer_source) == (0, [0; 16]));
-    assert!(packet.flags & flags::LATER_FRAGMENT == 0 || packet.flags & flags::FRAGMENT != 0);
+    assert!(packet.flags & flags::LATER_FRAGMENT_FLAG == 0 || packet.flags & flags::FRAGMENT_FLAG != 0);
     assert!(packet.vlan < 4096 && packet.inner_vlan < 4096 && packet.input == 7);
     // What is wholly there was not cut.
-    assert!(packet.flags & flags::CUT != 0 || packet.bytes as usize <= frame.len());
+    assert!(packet.flags & flags::CUT_FLAG != 0 || packet.bytes as usize <= frame.len());
 }

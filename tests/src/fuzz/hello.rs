@@ -1,7 +1,9 @@
 //! What a node of the fleet says that it is: every controller and `fleet up` read it, whoever the node is.
 
 use super::cost::assert_linear;
-use packetrig_fleet::hello::{LONGEST_TEXT, MAX_HELLO_BYTES, MAX_PORTS, MAX_SPOOLED, MAX_TEXTS, NodeHello};
+use packetrig_fleet::hello::{
+    MAX_HELLO_BYTES, MAX_PORTS, MAX_SPOOLED, MAX_TEXT_CHARACTERS, MAX_TEXTS, NodeHello,
+};
 use packetrig_fleet::message::MessageBody;
 use packetrig_fleet::packed;
 use packetrig_nats::letter_reader::LetterReader;
@@ -55,6 +57,6 @@ fn assert_bounds(hello: &NodeHello) {
 
 fn assert_lines<'a>(texts: impl IntoIterator<Item = &'a str>) {
     for text in texts {
-        assert!(text.chars().count() <= LONGEST_TEXT && !text.contains(char::is_control), "{text:?}");
+        assert!(text.chars().count() <= MAX_TEXT_CHARACTERS && !text.contains(char::is_control), "{text:?}");
     }
 }

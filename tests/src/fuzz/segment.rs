@@ -2,14 +2,14 @@
 
 use packetrig_report::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
-use packetrig_store::spool::segment::PAYLOAD_ROOM;
+use packetrig_store::spool::segment::MAX_PAYLOAD_BYTES;
 use packetrig_store::spool::{PartManifest, ResultSegment, SegmentKey, SegmentKind, value};
 use packetrig_sys::memory::MeteredAllocator;
 
 /// Memory that the smallest input may take: JSON that is free, as values, and the buffers.
 const BASE: u64 = 48 << 20;
-/// Memory for each byte of input: [`value::RATIO`] bytes of JSON, each of which becomes at most this many of values.
-const PER_BYTE: u64 = value::RATIO * 40;
+/// Memory for each byte of input: [`value::MAX_COMPRESSION_RATIO`] bytes of JSON, each of which becomes at most this many of values.
+const PER_BYTE: u64 = value::MAX_COMPRESSION_RATIO * 40;
 
 /// Any bytes are a segment or refused; any payload is a value or refused. Either takes memory in proportion to its bytes.
 pub fn segment(data: &[u8]) {
@@ -38,7 +38,7 @@ fn read(data: &[u8]) {
         name: String::from_utf8_lossy(name).chars().filter(char::is_ascii).collect(),
         offset: u64::from(data.last().copied().unwrap_or(0)) << 56,
         last: data.len().is_multiple_of(2),
-        payload: payload[..payload.len().min(PAYLOAD_ROOM)].to_vec(),
+        payload: payload[..payload.len().min(MAX_PAYLOAD_BYTES)].to_vec(),
     };
     if let Ok(bytes) = made.to_bytes(&key) {
         assert_eq!(

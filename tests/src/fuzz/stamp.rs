@@ -75,6 +75,6 @@ fn reflect(
     if let Ok(ready) = reflector.reflect_request(&arrived, out) {
         reflector.finish_reflection(&ready, at.as_nanos() + 1, out);
         assert!(out.len() <= bytes.len(), "{} of {}", out.len(), bytes.len());
-        reflector.note_departure(&ready, at.as_nanos() + 2, 0);
+        reflector.record_departure_stamp(&ready, at.as_nanos() + 2, 0);
     }
 }

@@ -31,7 +31,7 @@ fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option
     };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
-    if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
+    if back_end != "packet" && !skip::may_use_bpf(lab.enable_live_frames()) {
         return None;
     }
     let finished =

@@ -31,7 +31,7 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
         |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
     let frames: Vec<_> = (0..FRAMES).map(|n| Recorded { at: n * 150_000, bytes: frame(n) }).collect();
     let (_directory, file) = stored(&frames);
-    if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
+    if back_end != "packet" && !skip::may_use_bpf(lab.enable_live_frames()) {
         return None;
     }
     let ports = ["--tx", &lab.location(0), "--rx", &lab.location(1)];

@@ -3,7 +3,7 @@
 use super::allocations;
 use packetrig_flow::export::{ExportFormat, ExportMessage, ExportOptions, MessageExporter, MessageSink};
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
-use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, MAPPED};
+use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX};
 
 const NOW: u64 = 1_790_000_000_000_000_000;
 
@@ -19,7 +19,7 @@ impl MessageSink for Counted {
 fn record(n: u16) -> FlowRecord {
     let mut address = [n.to_be_bytes()[1]; 16];
     if n.is_multiple_of(2) {
-        address[..12].copy_from_slice(&MAPPED);
+        address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     }
     let half = FlowHalf { packets: 1, bytes: 46, first_ns: NOW, last_ns: NOW, ..FlowHalf::default() };
     FlowRecord {

@@ -327,7 +327,7 @@ fn receiving_allocates_nothing() {
     let allocated = allocations(|| {
         // A bounded bite per step: more steps than frames is more than enough.
         for _ in 0..=frames {
-            receiver.take_arrivals(START).unwrap();
+            receiver.receive_arrivals(START).unwrap();
         }
     });
     let counters = receiver.port_counters().unwrap();

@@ -20,7 +20,7 @@ fn metering_allocates_nothing() {
         while intake.counts().seen < until {
             intake.clear();
             assert_eq!(source.take_packets(&mut intake).unwrap(), TakeOutcome::Some);
-            let now_ns = source.given_until_ns(false);
+            let now_ns = source.delivered_until_ns(false);
             table.meter_packets(intake.packets(), now_ns, &mut outbox);
             table.advance_to(now_ns, &mut outbox);
         }

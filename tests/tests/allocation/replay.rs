@@ -46,7 +46,7 @@ fn replaying_and_verifying_allocate_nothing() {
         receiver.apply_control(StreamControl::StartAt(START));
         let allocated = super::allocations(|| {
             for _ in 0..FRAMES {
-                receiver.take_arrivals(START).unwrap();
+                receiver.receive_arrivals(START).unwrap();
             }
         });
         let foreign = receiver.port_counters().unwrap().foreign;

@@ -261,7 +261,7 @@ impl Hostile {
         if !matches!(armed, Some(NodeReply::Armed)) {
             return Some(format!("not armed: {armed:?}"));
         }
-        let start = now() + LeaseTerms::FLEET.ttl;
+        let start = now() + LeaseTerms::FLEET_TERMS.ttl;
         for command in [NodeCommand::Commit { start, guard: Nanos::ZERO }, NodeCommand::Confirm { start }] {
             let answer = self.tell(head, command);
             if !matches!(answer, Some(NodeReply::Committed | NodeReply::Confirmed)) {

@@ -102,7 +102,7 @@ fn flood(endpoint: &mut NatsEndpoint, hello: &[u8], is_removed: &AtomicBool) -> 
             break;
         }
         // Troubles of its connection.
-        if !endpoint.take_troubles().is_empty() && is_removed.load(Ordering::Acquire) {
+        if !endpoint.take_problems().is_empty() && is_removed.load(Ordering::Acquire) {
             break;
         }
         said += 1;

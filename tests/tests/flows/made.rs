@@ -1,6 +1,6 @@
 //! Records whose sums are known.
 
-use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, TunnelKind};
+use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX, TunnelKind};
 use std::collections::BTreeMap;
 
 /// 2026-11-21 13:00:00 UTC and some nanoseconds, which readers are to keep.
@@ -26,7 +26,7 @@ pub(crate) struct Made {
 
 fn address(low: u16) -> [u8; 16] {
     let mut address = [0; 16];
-    address[..12].copy_from_slice(&MAPPED);
+    address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     address[12..14].copy_from_slice(&[198, 19]);
     address[14..].copy_from_slice(&low.to_be_bytes());
     address

@@ -126,7 +126,7 @@ fn af_xdp_run_follows_stopped_run_immediately() {
 #[test]
 fn live_frames_are_used_where_peer_accepts() {
     let Some(mut lab) = lab(|| Lab::with_bridge(2)) else { return };
-    lab.take_live_frames().unwrap();
+    lab.enable_live_frames().unwrap();
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
     assert_ran(&report, "xdp", &["asked for"]);

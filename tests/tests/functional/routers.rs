@@ -67,7 +67,7 @@ fn live_frames_pass_the_router() {
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
-    lab.take_live_frames().unwrap();
+    lab.enable_live_frames().unwrap();
     let ends = ["--src-ip", "10.0.0.2", "--dst-ip", "10.0.1.2", "--both-ways", "--back-end", "xdp"];
     let flags = [&ends[..], &["--gateway", "10.0.0.1", "--rx-gateway", "10.0.1.1"]].concat();
     assert_routed(&lab, &flags, &["stream: sender > receiver", "stream: receiver > sender"]);

@@ -1,6 +1,6 @@
 //! Files of `packetrig capture`, read by others.
 
-use packetrig_engine::packet::quiet::LOUD;
+use packetrig_engine::packet::quiet::FRAME_CHANGING_OFFLOADS;
 use packetrig_sys::ethtool::EthtoolCalls;
 use packetrig_sys::link::{Link, NamespaceLinks};
 use packetrig_testkit::Lab;
@@ -205,7 +205,7 @@ fn capturing_leaves_the_interface_as_it_is() {
     let look = || {
         let link = NamespaceLinks::open_in(port.netns()).unwrap().by_name(&port.link.name).unwrap();
         let ethtool = EthtoolCalls::open_in(port.netns()).unwrap();
-        let offloads = LOUD.map(|offload| ethtool.is_offload_on(&link.name, offload).ok());
+        let offloads = FRAME_CHANGING_OFFLOADS.map(|offload| ethtool.is_offload_on(&link.name, offload).ok());
         // Promiscuous mode is the exception.
         (Link { promiscuous: false, ..link }, offloads)
     };

@@ -51,7 +51,7 @@ fn snappi_drives_the_server_over_grpc_in_slices() {
 fn otg_model_subset_matches_public_model() {
     let directory = tempfile::tempdir().unwrap();
     let descriptor = directory.path().join("otg.bin");
-    std::fs::write(&descriptor, packetrig_server::DESCRIPTOR).unwrap();
+    std::fs::write(&descriptor, packetrig_server::OTG_DESCRIPTOR).unwrap();
     let refused = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/server/model/refused.txt");
     check(&["model", descriptor.to_str().unwrap(), refused]);
 }

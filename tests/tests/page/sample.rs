@@ -1,6 +1,6 @@
 //! Pages of made-up runs: their numbers are known, and nothing had to be sent.
 
-use packetrig_page::report::{FILE, RunPage, render_run};
+use packetrig_page::report::{REPORT_PAGE_FILE, RunPage, render_run};
 use packetrig_report::RunReport;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ fn probe_line(from: u64, to: u64) -> Value {
 fn page_of(run: Value) -> SamplePage {
     let report: RunReport = serde_json::from_value(run).expect("a sample is a report");
     let place = tempfile::tempdir().unwrap();
-    let file = place.path().join(FILE);
+    let file = place.path().join(REPORT_PAGE_FILE);
     let html = render_run(RunPage { report: &report, document: "flows: [] # the plan" });
     std::fs::write(&file, &html).unwrap();
     SamplePage { report, file, bytes: html.len(), _place: place }

@@ -8,7 +8,7 @@ use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_probe::ProbePermit;
 use packetrig_report::NodeName;
-use packetrig_stats::probe::{ProbeLineEnd, ProbeNodeResult};
+use packetrig_stats::probe::{ProbeLineEndReason, ProbeNodeResult};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel};
@@ -102,7 +102,7 @@ fn two_planes_probe_each_other_over_a_cable() {
         let preparation = preparation(&lab, &format!("method: {method}, count: 5, interval: 20ms"));
         for result in run(&preparation, [&open, &open], || ()) {
             let [line] = &result.lines[..] else { panic!("{method}: {result:?}") };
-            assert_eq!((&line.end, line.counts.sent), (&ProbeLineEnd::Done, 5), "{method}: {line:?}");
+            assert_eq!((&line.end, line.counts.sent), (&ProbeLineEndReason::Done, 5), "{method}: {line:?}");
             assert!(result.first.is_some() && line.mechanism == "sleep");
             let answered = if method == "send" { 0 } else { 5 };
             assert_eq!(line.counts.answered, answered, "{method}: {line:?}");
@@ -128,9 +128,9 @@ fn expired_lease_stops_probes_and_answers() {
     renew(3_600_000_000_000);
     let results = run(&preparation, [&leased, &SendGate::without_lease()], || renew(300_000_000));
     let (stopped, other) = (&results[0].lines[0], &results[1].lines[0]);
-    assert_eq!(stopped.end, ProbeLineEnd::LeaseEnded, "{stopped:?}");
+    assert_eq!(stopped.end, ProbeLineEndReason::LeaseEnded, "{stopped:?}");
     assert!(stopped.counts.sent < 260, "{stopped:?}");
-    assert_eq!((&other.end, other.counts.sent), (&ProbeLineEnd::Done, 260), "{other:?}");
+    assert_eq!((&other.end, other.counts.sent), (&ProbeLineEndReason::Done, 260), "{other:?}");
     assert!(other.counts.answered < 260, "nobody answered any more: {other:?}");
     // What arrived when the lease had ended was not answered, so nobody knows whose answers are missing.
     assert_eq!(results[0].reflected[0].reflected, None);
@@ -148,8 +148,8 @@ fn a_target_that_is_not_there_fails_alone() {
     for result in run(&preparation, [&open, &open], || ()) {
         let (there, nowhere): (Vec<_>, Vec<_>) = result.lines.iter().partition(|line| line.counts.sent > 0);
         let (&[there], &[nowhere]) = (&there[..], &nowhere[..]) else { panic!("{result:?}") };
-        assert_eq!((&there.end, there.counts.answered), (&ProbeLineEnd::Done, 3));
-        let ProbeLineEnd::Failed(why) = &nowhere.end else { panic!("{nowhere:?}") };
+        assert_eq!((&there.end, there.counts.answered), (&ProbeLineEndReason::Done, 3));
+        let ProbeLineEndReason::Failed(why) = &nowhere.end else { panic!("{nowhere:?}") };
         assert!(why.contains("198.18.0.77 does not answer ARP"), "{why}");
     }
 }

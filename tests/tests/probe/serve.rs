@@ -1,7 +1,7 @@
 //! `packetrig probe serve`: packets of other programs leave on time, are reported with their stamps, and stay inside what the permit allows.
 
 use crate::stations::{FAR, NEAR, Stations};
-use packetrig_probe::frame::{FrameEnds, TcpSegment};
+use packetrig_probe::frame::{ProbeFrameEndpoints, TcpSegment};
 use packetrig_release::message::{PacketOutcome, PacketReport, PacketToRelease, StampReader};
 use packetrig_release::{AnswerFilter, ReleaseClient, ReleaseEvent};
 use packetrig_sys::clock;
@@ -53,9 +53,9 @@ impl Service {
     }
 }
 
-pub(crate) fn ends(target: &str) -> FrameEnds {
+pub(crate) fn ends(target: &str) -> ProbeFrameEndpoints {
     let (source, target) = (NEAR.parse().unwrap(), target.parse().unwrap());
-    FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }
+    ProbeFrameEndpoints { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }
 }
 
 /// The IP packet of a frame.
@@ -79,7 +79,7 @@ pub(crate) fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> Pack
 pub(crate) fn reports(
     client: &mut ReleaseClient,
     count: usize,
-) -> (Vec<PacketReport>, Vec<packetrig_release::message::HeardAnswer>) {
+) -> (Vec<PacketReport>, Vec<packetrig_release::message::ReceivedAnswer>) {
     let (mut reports, mut answers) = (Vec::new(), Vec::new());
     while reports.len() < count {
         match client.next_event(SOON).unwrap() {

@@ -3,23 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Functions that Rust or custom names.
-const CUSTOMARY: [&str; 8] = ["new", "fmt", "default", "drop", "from", "next", "deref", "main"];
+const CUSTOMARY_FUNCTIONS: [&str; 8] = ["new", "fmt", "default", "drop", "from", "next", "deref", "main"];
 /// Participles that do not end with `ed`.
-const IRREGULAR: [&str; 29] = [
+const IRREGULAR_PARTICIPLES: [&str; 29] = [
     "heard", "left", "told", "said", "known", "found", "taken", "held", "kept", "begun", "owed", "given",
     "gone", "seen", "sent", "met", "made", "come", "meant", "lost", "led", "built", "shown", "drawn", "cut",
     "laid", "put", "set", "run",
 ];
 /// Words that end with `ed` and are no participles.
-const NO_PARTICIPLES: [&str; 10] =
+const WORDS_THAT_ARE_NO_PARTICIPLES: [&str; 10] =
     ["speed", "seed", "feed", "need", "embed", "bed", "shed", "exceed", "proceed", "succeed"];
 /// Words that once stood for something technical here, for which there is a technical word.
-const METAPHORS: [&str; 16] = [
+const METAPHOR_WORDS: [&str; 16] = [
     "desk", "shelf", "crew", "bench", "ground", "seat", "ears", "patience", "manner", "books", "hush",
     "charge", "remains", "reign", "throne", "loan",
 ];
 /// Words that make a sentence without a noun as its subject, if one of the others follows.
-const WITHOUT_NOUN: [(&str, &[&str]); 3] = [
+const SENTENCE_STARTS_WITHOUT_NOUN: [(&str, &[&str]); 3] = [
     (
         "What",
         &[
@@ -31,11 +31,11 @@ const WITHOUT_NOUN: [(&str, &[&str]); 3] = [
     ("Who", &[]),
 ];
 /// Number of files from which the name of a function says nothing in a search.
-const MANY_FILES: usize = 8;
+const MIN_SHARED_FUNCTION_FILES: usize = 8;
 
 /// Names of functions, and words to avoid in names and sentences.
 #[derive(Debug, Default)]
-pub(super) struct WordCensus {
+pub(super) struct WordCounts {
     pub(super) functions: usize,
     pub(super) of_one_word: usize,
     pub(super) participles: usize,
@@ -45,7 +45,7 @@ pub(super) struct WordCensus {
     files: BTreeMap<String, BTreeSet<String>>,
 }
 
-impl WordCensus {
+impl WordCounts {
     pub(super) fn add_comment(&mut self, line: &str) {
         let text = line.trim_start_matches(['/', '!', ' ']);
         let sentences = text.split(". ").flat_map(|sentence| sentence.split(": "));
@@ -54,8 +54,9 @@ impl WordCensus {
 
     pub(super) fn add_code(&mut self, file: &str, line: &str) {
         self.metaphors +=
-            names_in(line).flat_map(words_of).filter(|word| is_one_of(&METAPHORS, word)).count();
-        let Some(name) = function_defined_in(line).filter(|name| !is_one_of(&CUSTOMARY, name)) else {
+            names_in(line).flat_map(words_of).filter(|word| is_one_of(&METAPHOR_WORDS, word)).count();
+        let Some(name) = function_defined_in(line).filter(|name| !is_one_of(&CUSTOMARY_FUNCTIONS, name))
+        else {
             return;
         };
         self.functions += 1;
@@ -63,14 +64,14 @@ impl WordCensus {
         self.files.entry(name.to_owned()).or_default().insert(file.to_owned());
         if !name.contains('_') {
             self.of_one_word += 1;
-            let is_regular = name.ends_with("ed") && !is_one_of(&NO_PARTICIPLES, name);
-            self.participles += usize::from(is_regular || is_one_of(&IRREGULAR, name));
+            let is_regular = name.ends_with("ed") && !is_one_of(&WORDS_THAT_ARE_NO_PARTICIPLES, name);
+            self.participles += usize::from(is_regular || is_one_of(&IRREGULAR_PARTICIPLES, name));
         }
     }
 
     /// Returns the number of function names that many files define.
     pub(super) fn widespread(&self) -> usize {
-        self.files.values().filter(|files| files.len() >= MANY_FILES).count()
+        self.files.values().filter(|files| files.len() >= MIN_SHARED_FUNCTION_FILES).count()
     }
 }
 
@@ -81,7 +82,7 @@ fn is_one_of(words: &[&str], word: &str) -> bool {
 fn lacks_noun(sentence: &str) -> bool {
     let mut words = sentence.split_whitespace();
     let (first, second) = (words.next(), words.next().unwrap_or_default());
-    WITHOUT_NOUN
+    SENTENCE_STARTS_WITHOUT_NOUN
         .iter()
         .any(|(begin, then)| first == Some(begin) && (then.is_empty() || is_one_of(then, second)))
 }
@@ -128,8 +129,8 @@ fn words_of(name: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn census(lines: &[&str]) -> WordCensus {
-        let mut census = WordCensus::default();
+    fn census(lines: &[&str]) -> WordCounts {
+        let mut census = WordCounts::default();
         for (number, line) in (0..).zip(lines) {
             census.add_code(&format!("{number}.rs"), line);
         }
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn sentence_needs_a_noun_as_subject() {
-        let mut census = WordCensus::default();
+        let mut census = WordCounts::default();
         for line in [
             "/// What is known of it.",
             "//! It holds: Of a port. Who reads it",

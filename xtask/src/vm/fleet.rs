@@ -11,24 +11,24 @@
 mod guest;
 mod judge;
 
-use super::Missing;
+use super::MissingGuestFile;
 use anyhow::{Context, Result, bail, ensure};
 use guest::Guest;
-use judge::{Witness, incomplete, judge};
+use judge::{NodeClockReadings, incomplete, judge};
 use packetrig_sys::{clock, userns};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-const PLAN: &str = include_str!("fleet/plan.yaml");
+const FLEET_PLAN: &str = include_str!("fleet/plan.yaml");
 /// How QEMU's network of one calls the host.
-const HOST: &str = "10.0.2.2";
+const HOST_ADDRESS: &str = "10.0.2.2";
 /// Frames a second, and frames: on a machine that has much else to do an emulated sender may not renew its lease in time
 /// and then has to stop, so it is tried again with less to do.
-const TRIES: [(u32, u64); 3] = [(100, 2000), (50, 1000), (25, 500)];
-const PATIENCE_NS: u64 = 120_000_000_000;
-const LOOK_NS: u64 = 500_000_000;
+const TRIAL_RATES_AND_FRAMES: [(u32, u64); 3] = [(100, 2000), (50, 1000), (25, 500)];
+const FLEET_TIMEOUT_NS: u64 = 120_000_000_000;
+const STATUS_CHECK_INTERVAL_NS: u64 = 500_000_000;
 
 /// Programs that the test needs beside a guest's parts: packetrig, and the message server.
 pub(super) struct Programs {
@@ -36,7 +36,7 @@ pub(super) struct Programs {
     server: PathBuf,
 }
 
-pub(super) fn programs() -> Result<Result<Programs, Missing>> {
+pub(super) fn programs() -> Result<Result<Programs, MissingGuestFile>> {
     let own = std::env::current_exe().context("we have no path")?;
     let packetrig =
         std::env::var_os("PACKETRIG_BIN").map_or_else(|| own.with_file_name("packetrig"), PathBuf::from);
@@ -47,7 +47,7 @@ pub(super) fn programs() -> Result<Result<Programs, Missing>> {
     let asked = Command::new("sh").args(["scripts/clients.sh", "nats"]).current_dir(root).output()?;
     if !asked.status.success() {
         let why = String::from_utf8_lossy(&asked.stderr);
-        return Ok(Err(Missing::Server(why.lines().last().unwrap_or("no reason given").to_owned())));
+        return Ok(Err(MissingGuestFile::Server(why.lines().last().unwrap_or("no reason given").to_owned())));
     }
     let server = PathBuf::from(String::from_utf8_lossy(&asked.stdout).trim());
     Ok(Ok(Programs { packetrig, server }))
@@ -60,7 +60,7 @@ pub(super) fn run(programs: &Programs, target: &Path) -> Result<()> {
     userns::enter_lab().context("no private network can be had")?;
     // The address by which the guests reach the host is one of ours, too, so one join line is right for all nodes.
     ip("link set lo up")?;
-    ip(&format!("address add {HOST}/32 dev lo"))?;
+    ip(&format!("address add {HOST_ADDRESS}/32 dev lo"))?;
     let rig = Rig { programs, place: &place };
     for line in rig.measure()? {
         crate::report(&format!("vm-fleet: {line}"));
@@ -104,7 +104,7 @@ impl Rig<'_> {
 
     /// Runs until one is complete, and judges that.
     fn runs(&self, guests: &mut [Guest]) -> Result<Vec<String>> {
-        for (rate, frames) in TRIES {
+        for (rate, frames) in TRIAL_RATES_AND_FRAMES {
             let before = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
             let report = self.run_plan(rate, frames)?;
             let after = guests.iter_mut().map(Guest::sample_clock).collect::<Result<Vec<_>>>()?;
@@ -113,8 +113,11 @@ impl Rig<'_> {
                 continue;
             }
             let looks = guests.iter().zip(before).zip(after);
-            let witness =
-                |((guest, before), after): ((&Guest, _), _)| Witness { node: guest.name, before, after };
+            let witness = |((guest, before), after): ((&Guest, _), _)| NodeClockReadings {
+                node: guest.name,
+                before,
+                after,
+            };
             return judge(&report, &looks.map(witness).collect::<Vec<_>>(), frames);
         }
         bail!("no run was complete, not even the slowest")
@@ -122,7 +125,7 @@ impl Rig<'_> {
 
     fn run_plan(&self, rate: u32, frames: u64) -> Result<Value> {
         let plan = self.place.join("plan.yaml");
-        let text = PLAN.replace("RATE", &rate.to_string()).replace("FRAMES", &frames.to_string());
+        let text = FLEET_PLAN.replace("RATE", &rate.to_string()).replace("FRAMES", &frames.to_string());
         fs::write(&plan, text).with_context(|| plan.display().to_string())?;
         let output = self.packetrig().arg("run").arg(&plan).output().context("packetrig does not run")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -143,13 +146,14 @@ impl Rig<'_> {
     }
 
     /// Its middle, and the line by which nodes join.
-    fn fleet(&self) -> Result<(Middle, String)> {
+    fn fleet(&self) -> Result<(FleetUpProcess, String)> {
         let log = self.place.join("fleet.log");
         let mut command = self.packetrig();
         command
-            .args(["fleet", "up", "--uses", "2", "--address", HOST, "--server"])
+            .args(["fleet", "up", "--uses", "2", "--address", HOST_ADDRESS, "--server"])
             .arg(&self.programs.server);
-        let middle = Middle(command.stdout(File::create(&log)?).spawn().context("packetrig does not run")?);
+        let middle =
+            FleetUpProcess(command.stdout(File::create(&log)?).spawn().context("packetrig does not run")?);
         let line = poll_until_found("the fleet's line", || {
             let text = fs::read_to_string(&log)?;
             let start = text.find("prig1:").filter(|at| text[*at..].contains('\n'));
@@ -160,9 +164,9 @@ impl Rig<'_> {
 }
 
 /// `packetrig fleet up`; it is told to end, for it ends its server.
-struct Middle(Child);
+struct FleetUpProcess(Child);
 
-impl Drop for Middle {
+impl Drop for FleetUpProcess {
     fn drop(&mut self) {
         let told = Command::new("kill").arg(self.0.id().to_string()).status();
         if told.is_ok_and(|status| status.success()) {
@@ -171,14 +175,14 @@ impl Drop for Middle {
     }
 }
 
-/// Looks until it finds something; fails after [`PATIENCE_NS`].
+/// Looks until it finds something; fails after [`FLEET_TIMEOUT_NS`].
 fn poll_until_found<T>(what: &str, look: impl Fn() -> Result<Option<T>>) -> Result<T> {
-    let deadline = clock::monotonic_ns() + PATIENCE_NS;
+    let deadline = clock::monotonic_ns() + FLEET_TIMEOUT_NS;
     loop {
         if let Some(found) = look()? {
             return Ok(found);
         }
         ensure!(clock::monotonic_ns() < deadline, "waited in vain for {what}");
-        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        clock::sleep_until_ns(clock::monotonic_ns() + STATUS_CHECK_INTERVAL_NS);
     }
 }

@@ -5,34 +5,34 @@
 
 use std::io::{self, Write};
 
-const DIRECTORY: u32 = 0o040_755;
-const PROGRAM: u32 = 0o100_755;
-const END: &str = "TRAILER!!!";
+const DIRECTORY_MODE: u32 = 0o040_755;
+const PROGRAM_MODE: u32 = 0o100_755;
+const ARCHIVE_END_NAME: &str = "TRAILER!!!";
 
 /// An archive being written.
 #[derive(Debug)]
-pub(crate) struct Image<W> {
+pub(crate) struct GuestImage<W> {
     out: W,
     number: u32,
 }
 
-impl<W: Write> Image<W> {
+impl<W: Write> GuestImage<W> {
     pub(crate) fn new(out: W) -> Self {
         Self { out, number: 0 }
     }
 
     pub(crate) fn directory(&mut self, name: &str) -> io::Result<()> {
-        self.entry(name, DIRECTORY, &[])
+        self.entry(name, DIRECTORY_MODE, &[])
     }
 
     /// A file that may be run.
     pub(crate) fn file(&mut self, name: &str, content: &[u8]) -> io::Result<()> {
-        self.entry(name, PROGRAM, content)
+        self.entry(name, PROGRAM_MODE, content)
     }
 
     /// Ends the archive.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        self.entry(END, 0, &[])?;
+        self.entry(ARCHIVE_END_NAME, 0, &[])?;
         self.out.flush()
     }
 
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn archive_entries_are_aligned_and_end_with_trailer() {
         let mut bytes = Vec::new();
-        let mut image = Image::new(&mut bytes);
+        let mut image = GuestImage::new(&mut bytes);
         image.directory("dev").expect("memory takes it");
         image.file("init", b"#!/bin/sh").expect("memory takes it");
         image.finish().expect("memory takes it");
@@ -74,6 +74,6 @@ mod tests {
         assert_eq!(starts.len(), 3);
         assert!(starts.iter().all(|at| at % 4 == 0), "{starts:?}");
         assert_eq!(&bytes[starts[1] + 110..starts[1] + 115], b"init\0");
-        assert_eq!(&bytes[starts[2] + 110..starts[2] + 120], END.as_bytes());
+        assert_eq!(&bytes[starts[2] + 110..starts[2] + 120], ARCHIVE_END_NAME.as_bytes());
     }
 }

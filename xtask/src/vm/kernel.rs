@@ -1,16 +1,16 @@
 //! Debian's kernel and the modules a guest needs: from this machine if it has one, or unpacked in the user's cache.
 //!
 //! Nothing is installed: the package is downloaded and unpacked there, once.
-//! Invariant: the modules of a [`Kernel`] are in an order in which they can be loaded.
+//! Invariant: the modules of a [`GuestKernel`] are in an order in which they can be loaded.
 
-use super::Missing;
+use super::MissingGuestFile;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Modules a guest has: first what shows it the host's files, then what is to be tested.
-const WANTED: [&str; 16] = [
+const WANTED_MODULES: [&str; 16] = [
     "virtio_pci",
     "9pnet_virtio",
     "9p",
@@ -29,7 +29,7 @@ const WANTED: [&str; 16] = [
     "igb",
 ];
 /// Files of the package that are unpacked.
-const UNPACKED: [&str; 17] = [
+const UNPACKED_FILES: [&str; 17] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/drivers/virtio/*",
     "./lib/modules/*/kernel/drivers/net/virtio_net.ko*",
@@ -53,7 +53,7 @@ const META_PACKAGE: &str = "linux-image-amd64";
 
 /// A kernel that can be booted.
 #[derive(Debug)]
-pub(crate) struct Kernel {
+pub(crate) struct GuestKernel {
     /// Its compressed image.
     pub(crate) image: PathBuf,
     /// Files of modules, dependencies first.
@@ -61,14 +61,14 @@ pub(crate) struct Kernel {
 }
 
 /// Looks in `cache`, then on this machine, then in the distribution's archive.
-pub(crate) fn find(cache: &Path) -> Result<Result<Kernel, Missing>> {
+pub(crate) fn find(cache: &Path) -> Result<Result<GuestKernel, MissingGuestFile>> {
     // Another name than what earlier versions unpacked, which lacks modules of today.
     let unpacked = cache.join("linux-3");
     if let Some(kernel) = find_kernel_below(&unpacked).or_else(|| find_kernel_below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }
     if let Err(error) = unpack(cache, &unpacked) {
-        return Ok(Err(Missing::Kernel(format!("{error:#}"))));
+        return Ok(Err(MissingGuestFile::Kernel(format!("{error:#}"))));
     }
     let kernel =
         find_kernel_below(&unpacked).context("the unpacked kernel package lacks modules the guest needs")?;
@@ -76,7 +76,7 @@ pub(crate) fn find(cache: &Path) -> Result<Result<Kernel, Missing>> {
 }
 
 /// A kernel installed below `root` that has all that is wanted.
-fn find_kernel_below(root: &Path) -> Option<Kernel> {
+fn find_kernel_below(root: &Path) -> Option<GuestKernel> {
     let entries = std::fs::read_dir(root.join("boot")).ok()?.flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -86,8 +86,8 @@ fn find_kernel_below(root: &Path) -> Option<Kernel> {
         // Only root may read the kernel on some distributions.
         std::fs::File::open(&image).ok()?;
         let files = module_files(&root.join("lib/modules").join(release).join("kernel"));
-        let modules = in_order(&WANTED, &files, &|path| dependencies(&std::fs::read(path).ok()?))?;
-        Some(Kernel { image, modules })
+        let modules = in_order(&WANTED_MODULES, &files, &|path| dependencies(&std::fs::read(path).ok()?))?;
+        Some(GuestKernel { image, modules })
     })
 }
 
@@ -130,8 +130,9 @@ fn in_order(
 
 /// Modules on which a module depends, by its `.modinfo` section: strings with zeros between them.
 fn dependencies(module: &[u8]) -> Option<Vec<String>> {
-    const KEY: &[u8] = b"\0depends=";
-    let start = module.windows(KEY.len()).position(|window| window == KEY)? + KEY.len();
+    const DEPENDS_KEY: &[u8] = b"\0depends=";
+    let start =
+        module.windows(DEPENDS_KEY.len()).position(|window| window == DEPENDS_KEY)? + DEPENDS_KEY.len();
     let text = module[start..].split(|byte| *byte == 0).next()?;
     let names = std::str::from_utf8(text).ok()?.split(',').filter(|name| !name.is_empty());
     Some(names.map(|name| name.replace('-', "_")).collect())
@@ -181,7 +182,7 @@ fn extract(package: &Path, into: &Path) -> Result<()> {
     let mut unpacking = unpacking.context("dpkg-deb does not run")?;
     let archive = unpacking.stdout.take().context("dpkg-deb has no output")?;
     let mut tar = Command::new("tar");
-    tar.args(["-x", "--wildcards", "-C"]).arg(into).args(UNPACKED).stdin(archive).stderr(Stdio::null());
+    tar.args(["-x", "--wildcards", "-C"]).arg(into).args(UNPACKED_FILES).stdin(archive).stderr(Stdio::null());
     // tar complains about patterns without a match; what is really missing is found later, by name.
     tar.status().context("tar does not run")?;
     ensure!(unpacking.wait()?.success(), "{} cannot be unpacked", package.display());

@@ -2,8 +2,8 @@
 //!
 //! Its processor is emulated (`tcg`), which works on every host, also inside another virtual machine.
 
-use super::image::Image;
-use super::{Cable, Parts, Request};
+use super::image::GuestImage;
+use super::{Cable, GuestFiles, Request};
 use anyhow::{Context, Result, bail};
 use packetrig_sys::clock;
 use std::fs;
@@ -11,18 +11,18 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 
-const INIT: &str = include_str!("init.sh");
+const INIT_SCRIPT: &str = include_str!("init.sh");
 /// Beginnings of the names of our variables that the job gets besides a plain environment.
-const PASSED: [&str; 3] = ["PACKETRIG_", "RUST_", "CARGO_MANIFEST_DIR"];
+const PASSED_VARIABLE_PREFIXES: [&str; 3] = ["PACKETRIG_", "RUST_", "CARGO_MANIFEST_DIR"];
 /// The guest ends itself at its limit; this much later it is ended from outside. It boots in the meantime.
-const OVERTIME_NS: u64 = 120_000_000_000;
-const LOOK_NS: u64 = 20_000_000;
-const MEMORY_MB: &str = "1024";
-const MEMORY_OF_NODE_MB: &str = "512";
-const PROCESSORS: &str = "2";
+const GUEST_KILL_DELAY_NS: u64 = 120_000_000_000;
+const GUEST_CHECK_INTERVAL_NS: u64 = 20_000_000;
+const GUEST_MEMORY_MB: &str = "1024";
+const NODE_MEMORY_MB: &str = "512";
+const GUEST_PROCESSORS: &str = "2";
 
 /// Runs a command in a new guest, with our working directory.
-pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result<ExitCode> {
+pub(super) fn run(parts: &GuestFiles, target: &Path, request: &Request<'_>) -> Result<ExitCode> {
     let limit = request.limit;
     let place = target.join(format!("run-{}", std::process::id()));
     let out = place.join("out");
@@ -31,13 +31,14 @@ pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result
     write_image(parts, &image, &job_script(request.command)?).with_context(|| image.display().to_string())?;
     let mut command = qemu(parts, &place, limit);
     if let Some(cable) = &request.cable {
-        plug_in(&mut command, cable);
+        plug_in_cable(&mut command, cable);
     } else {
         plug_cards(&mut command, has_igb(&parts.qemu));
         command.stdin(Stdio::null());
     }
     let mut guest = command.spawn().context("QEMU does not start")?;
-    let ended = wait_for_guest(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
+    let ended =
+        wait_for_guest(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(GUEST_KILL_DELAY_NS))?;
     let Some(code) = exit_code(&out) else {
         let log = place.join("console.log");
         let how = if ended { "ended without a result" } else { "did not end and was switched off" };
@@ -47,13 +48,13 @@ pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result
     Ok(ExitCode::from(code))
 }
 
-fn write_image(parts: &Parts, path: &Path, job: &str) -> Result<()> {
-    let mut image = Image::new(BufWriter::new(fs::File::create(path)?));
+fn write_image(parts: &GuestFiles, path: &Path, job: &str) -> Result<()> {
+    let mut image = GuestImage::new(BufWriter::new(fs::File::create(path)?));
     for directory in ["bin", "dev", "modules"] {
         image.directory(directory)?;
     }
     image.file("bin/busybox", &fs::read(&parts.busybox)?)?;
-    image.file("init", INIT.as_bytes())?;
+    image.file("init", INIT_SCRIPT.as_bytes())?;
     image.file("job", job.as_bytes())?;
     for (index, module) in parts.kernel.modules.iter().enumerate() {
         // The names sort in the order of loading.
@@ -66,7 +67,8 @@ fn write_image(parts: &Parts, path: &Path, job: &str) -> Result<()> {
 fn job_script(command: &[&str]) -> Result<String> {
     let here = std::env::current_dir().context("there is no working directory")?;
     let here = here.to_str().context("the working directory has a strange name")?;
-    let passed = std::env::vars().filter(|(name, _)| PASSED.iter().any(|start| name.starts_with(start)));
+    let passed = std::env::vars()
+        .filter(|(name, _)| PASSED_VARIABLE_PREFIXES.iter().any(|start| name.starts_with(start)));
     let mut variables: Vec<String> = passed.map(|(name, value)| format!("{name}={value}")).collect();
     variables.extend(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8"].map(Into::into));
     let words = variables.iter().map(String::as_str).chain(command.iter().copied());
@@ -79,7 +81,7 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
+fn qemu(parts: &GuestFiles, place: &Path, limit: u64) -> Command {
     let share = |path: &Path, tag: &str, more: &str| {
         // QEMU reads two commas as one.
         let path = path.display().to_string().replace(',', ",,");
@@ -96,7 +98,7 @@ fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
             "-accel",
             "tcg,thread=multi",
         ])
-        .args(["-cpu", "max", "-m", MEMORY_MB, "-smp", PROCESSORS, "-serial", "stdio", "-serial"])
+        .args(["-cpu", "max", "-m", GUEST_MEMORY_MB, "-smp", GUEST_PROCESSORS, "-serial", "stdio", "-serial"])
         .arg(format!("file:{}", place.join("console.log").display()))
         .arg("-kernel")
         .arg(&parts.kernel.image)
@@ -118,7 +120,7 @@ fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
 
 /// Two interfaces, in this order: the host, and the cable. The stream loses nothing: a sender that is faster than the
 /// other end waits.
-fn plug_in(command: &mut Command, cable: &Cable) {
+fn plug_in_cable(command: &mut Command, cable: &Cable) {
     let (listens, path) = match cable {
         Cable::Listens(path) => ("on", path),
         Cable::Connects(path) => ("off", path),
@@ -146,7 +148,7 @@ fn plug_cards(command: &mut Command, has_igb: bool) {
     let kind = if has_igb { "igb" } else { "e1000e" };
     // A root bus for each node: of what hangs on the machine's own nobody knows where it is.
     for (number, bus) in [("0", 16), ("1", 32)] {
-        let memory = format!("memory-backend-ram,id=memory{number},size={MEMORY_OF_NODE_MB}M");
+        let memory = format!("memory-backend-ram,id=memory{number},size={NODE_MEMORY_MB}M");
         command.args(["-object", &memory]);
         let node = format!("node,nodeid={number},cpus={number},memdev=memory{number}");
         command.args(["-numa", &node]);
@@ -169,7 +171,7 @@ fn wait_for_guest(guest: &mut Child, longest_ns: u64) -> Result<bool> {
             guest.wait()?;
             return Ok(false);
         }
-        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        clock::sleep_until_ns(clock::monotonic_ns() + GUEST_CHECK_INTERVAL_NS);
     }
     Ok(true)
 }

@@ -1,6 +1,6 @@
 //! Options that `packetrig run` and `packetrig replay` share: everything about a run except its plan.
 
-use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, StoreArgs};
+use super::{BackEndName, CriteriaFlags, FleetPlace, StartQuorum, StoreArgs};
 use clap::Args;
 use packetrig_engine::process::EngineCommand;
 use packetrig_plan::PortLocation;
@@ -70,7 +70,7 @@ pub(crate) struct ExecutionArgs {
     /// On a fleet: start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready
     /// [default: all]
     #[arg(long, value_name = "N|PERCENT")]
-    pub(crate) start_with: Option<StartWith>,
+    pub(crate) start_with: Option<StartQuorum>,
     /// On a fleet: finish the plan with the other nodes when a node is lost [default: stop]
     #[arg(long)]
     pub(crate) go_on: bool,

@@ -46,9 +46,9 @@ pub(crate) struct FleetPlace {
 
 /// Number or share of the nodes that must be ready before a run starts.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StartWith(pub(crate) StartPolicy);
+pub(crate) struct StartQuorum(pub(crate) StartPolicy);
 
-impl FromStr for StartWith {
+impl FromStr for StartQuorum {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {

@@ -1,7 +1,7 @@
 //! `packetrig fleet probe` as typed.
 
 use super::quantities::{parse_port, parse_positive};
-use super::{FleetPlace, MechanismArg, RunRecordArgs, StartWith};
+use super::{FleetPlace, MechanismArg, RunRecordArgs, StartQuorum};
 use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
 use std::net::SocketAddr;
@@ -200,7 +200,7 @@ pub(crate) struct ProbingRun {
     /// Start with this many nodes (`3`) or this share of them (`80%`) if the others are not ready or do not permit
     /// the probes [default: all]. A node that is lost later never ends the probes of the others
     #[arg(long, value_name = "N|PERCENT")]
-    pub(crate) start_with: Option<StartWith>,
+    pub(crate) start_with: Option<StartQuorum>,
     /// Wait until other runs have released the nodes [default: refuse]
     #[arg(long)]
     pub(crate) wait_for_nodes: bool,

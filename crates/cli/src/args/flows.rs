@@ -77,7 +77,7 @@ pub(crate) struct FlowTop {
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
-    pub(crate) form: FlowForm,
+    pub(crate) form: FlowOutputFormat,
 }
 
 #[derive(Args, Debug)]
@@ -102,14 +102,14 @@ pub(crate) struct CompareFlows {
     pub(crate) order: SumOrder,
     /// Show only these changes, comma-separated
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
-    pub(crate) only: Vec<ChangeWord>,
+    pub(crate) only: Vec<ChangeKindArg>,
     /// Show at most this many changes
     #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
-    pub(crate) form: FlowForm,
+    pub(crate) form: FlowOutputFormat,
 }
 
 #[derive(Args, Debug)]
@@ -137,7 +137,7 @@ pub(crate) struct ShowFlows {
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
-    pub(crate) form: FlowForm,
+    pub(crate) form: FlowOutputFormat,
 }
 
 #[derive(Args, Debug)]
@@ -302,7 +302,7 @@ impl ShownColumn {
 
 impl RecordFilter {
     /// True without any of the flags.
-    pub(crate) fn selects_everything(&self) -> bool {
+    pub(crate) fn selects_all_records(&self) -> bool {
         let Self { filter, address, port, protocol, from, to, last, names: _ } = self;
         let has_words = !(filter.is_empty() && address.is_empty() && port.is_empty() && protocol.is_empty());
         !has_words && from.is_none() && to.is_none() && last.is_none()
@@ -339,7 +339,7 @@ impl RecordFilter {
 /// Output format; without a flag, a table.
 #[derive(Args, Clone, Copy, Debug)]
 #[group(multiple = false)]
-pub(crate) struct FlowForm {
+pub(crate) struct FlowOutputFormat {
     /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -382,20 +382,20 @@ impl From<SumOrder> for TopOrder {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ChangeWord {
+pub(crate) enum ChangeKindArg {
     New,
     Gone,
     Grown,
     Shrunk,
 }
 
-impl From<ChangeWord> for ChangeKind {
-    fn from(word: ChangeWord) -> Self {
+impl From<ChangeKindArg> for ChangeKind {
+    fn from(word: ChangeKindArg) -> Self {
         match word {
-            ChangeWord::New => Self::New,
-            ChangeWord::Gone => Self::Gone,
-            ChangeWord::Grown => Self::Grown,
-            ChangeWord::Shrunk => Self::Shrunk,
+            ChangeKindArg::New => Self::New,
+            ChangeKindArg::Gone => Self::Gone,
+            ChangeKindArg::Grown => Self::Grown,
+            ChangeKindArg::Shrunk => Self::Shrunk,
         }
     }
 }

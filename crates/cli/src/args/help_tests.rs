@@ -4,7 +4,7 @@ use super::*;
 use clap::{Command as Page, CommandFactory};
 
 /// Columns of a terminal that the one-line description of a command fits.
-const COLUMNS: usize = 100;
+const MAX_HELP_LINE_COLUMNS: usize = 100;
 
 /// Every command under `page`, with its full name.
 fn pages(name: &str, page: &Page) -> Vec<(String, Page)> {
@@ -66,7 +66,7 @@ fn every_command_has_an_example_that_parses() {
 fn every_description_is_one_line_of_a_terminal() {
     for (name, page) in pages("packetrig", &CommandLine::command()) {
         let text = page.get_about().map(ToString::to_string).unwrap_or_default();
-        assert!(!text.is_empty() && text.chars().count() <= COLUMNS, "`{name}`: {text}");
+        assert!(!text.is_empty() && text.chars().count() <= MAX_HELP_LINE_COLUMNS, "`{name}`: {text}");
     }
 }
 

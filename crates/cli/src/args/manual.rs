@@ -8,7 +8,7 @@ use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
 
 /// Environment variable with the output directory; `scripts/dist/manual.sh` sets it.
-const DIRECTORY: &str = "PACKETRIG_MANUAL";
+const MANUAL_DIRECTORY_VARIABLE: &str = "PACKETRIG_MANUAL";
 
 fn write_manual(directory: &Path) {
     let pages = directory.join("man1");
@@ -26,7 +26,7 @@ fn write_manual(directory: &Path) {
 #[test]
 fn every_command_has_a_page() {
     let temporary = tempfile::tempdir().expect("there is room for a directory");
-    let wanted = std::env::var_os(DIRECTORY).map(PathBuf::from);
+    let wanted = std::env::var_os(MANUAL_DIRECTORY_VARIABLE).map(PathBuf::from);
     let directory = wanted.as_deref().unwrap_or_else(|| temporary.path());
     write_manual(directory);
     for subcommand in CommandLine::command().get_subcommands().filter(|subcommand| !subcommand.is_hide_set())

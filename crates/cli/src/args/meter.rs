@@ -83,14 +83,14 @@ pub(crate) struct MeterArgs {
         // default.
         default_value = "icmp,vlan,tunnel"
     )]
-    pub(crate) key: Vec<KeyPart>,
+    pub(crate) key: Vec<FlowKeyPart>,
     /// File with the secret key of flow numbers, 32 hexadecimal digits, that only its owner may read; meters with the same
     /// key give a flow the same number
     #[arg(long, value_name = "FILE")]
     pub(crate) flow_id_key: Option<PathBuf>,
     /// Meter only the K-th of N shares of the flows, and leave the rest to other meters on the same traffic
     #[arg(long, value_name = "K/N")]
-    pub(crate) share: Option<ShareOfFlows>,
+    pub(crate) share: Option<FlowShareArg>,
     /// Number of worker threads, each with a ring and a flow table; they share the traffic by flow
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
@@ -161,7 +161,7 @@ pub(crate) enum MeterSourceArg {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum KeyPart {
+pub(crate) enum FlowKeyPart {
     /// ICMP type and code
     Icmp,
     /// VLAN IDs, outer and inner
@@ -174,9 +174,9 @@ pub(crate) enum KeyPart {
 
 /// A share, as `2/3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ShareOfFlows(pub(crate) FlowShareFilter);
+pub(crate) struct FlowShareArg(pub(crate) FlowShareFilter);
 
-impl FromStr for ShareOfFlows {
+impl FromStr for FlowShareArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -210,9 +210,9 @@ mod tests {
 
     #[test]
     fn share_number_is_within_total() {
-        assert_eq!("2/3".parse::<ShareOfFlows>().unwrap().0, FlowShareFilter::new(2, 3).unwrap());
+        assert_eq!("2/3".parse::<FlowShareArg>().unwrap().0, FlowShareFilter::new(2, 3).unwrap());
         for wrong in ["", "2", "0/3", "4/3", "1/0", "a/b", "1/2/3"] {
-            assert!(wrong.parse::<ShareOfFlows>().is_err(), "{wrong}");
+            assert!(wrong.parse::<FlowShareArg>().is_err(), "{wrong}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::quantities::{BytesArg, parse_positive};
 use clap::Args;
-use packetrig_flow_io::group::{GroupOptions, RoleOrders};
+use packetrig_flow_io::group::{GroupOptions, RoleDecisionSource};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -70,19 +70,19 @@ impl FromStr for PeerAddress {
 
 /// Program or election that decides which meter exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct RoleSourceArg(pub(crate) RoleOrders);
+pub(crate) struct RoleSourceArg(pub(crate) RoleDecisionSource);
 
 impl FromStr for RoleSourceArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let orders = match text.split_once(':') {
-            Some(("file", path)) if !path.is_empty() => RoleOrders::StateFile(path.into()),
+            Some(("file", path)) if !path.is_empty() => RoleDecisionSource::StateFile(path.into()),
             Some(("keepalived", rest)) if !rest.is_empty() => {
                 // The first colon ends the path, so a name of an instance may have colons.
                 let (pipe, instance) =
                     rest.split_once(':').map_or((rest, None), |(pipe, name)| (pipe, Some(name)));
-                RoleOrders::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }
+                RoleDecisionSource::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }
             }
             _ => return Err(format!("`{text}` is no source of roles; write keepalived:PIPE or file:PATH")),
         };
@@ -92,8 +92,8 @@ impl FromStr for RoleSourceArg {
 
 impl MeterGroupArgs {
     /// Source of this meter's role; without `--role-from`, the meters elect the active one.
-    pub(crate) fn role_orders(&self) -> RoleOrders {
-        self.role_from.clone().map_or(RoleOrders::Election, |source| source.0)
+    pub(crate) fn role_orders(&self) -> RoleDecisionSource {
+        self.role_from.clone().map_or(RoleDecisionSource::Election, |source| source.0)
     }
 }
 
@@ -113,13 +113,13 @@ mod tests {
     #[test]
     fn role_source_is_keepalived_or_file() {
         let parsed = |text: &str| text.parse::<RoleSourceArg>().map(|source| source.0);
-        let keepalived = |instance: Option<&str>| RoleOrders::Keepalived {
+        let keepalived = |instance: Option<&str>| RoleDecisionSource::Keepalived {
             fifo: "/run/vrrp".into(),
             instance: instance.map(str::to_owned),
         };
         assert_eq!(parsed("keepalived:/run/vrrp"), Ok(keepalived(None)));
         assert_eq!(parsed("keepalived:/run/vrrp:VI_1"), Ok(keepalived(Some("VI_1"))));
-        assert_eq!(parsed("file:/run/role"), Ok(RoleOrders::StateFile("/run/role".into())));
+        assert_eq!(parsed("file:/run/role"), Ok(RoleDecisionSource::StateFile("/run/role".into())));
         assert!(["", "file:", "keepalived", "vrrp:/x"].iter().all(|text| parsed(text).is_err()));
     }
 }

@@ -61,7 +61,7 @@ pub(crate) struct MethodFrames {
 /// Options of a method's execution and of its results.
 #[derive(Args, Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
-pub(crate) struct MethodTerms {
+pub(crate) struct MethodRunOptions {
     /// Print the trials that the method would make and the time that they take, and stop
     #[arg(long)]
     pub(crate) dry_run: bool,
@@ -166,7 +166,7 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_reset: Option<Nanos>,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// The tests of RFC 2544, section 26.
@@ -227,7 +227,7 @@ pub(crate) struct MlrsearchArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// Search the highest load by bisection, with loss verification (ETSI TST 009)
@@ -260,7 +260,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// Measure the loss of connectivity while a link or a route changes (RFC 6413)
@@ -297,7 +297,7 @@ pub(crate) struct ConvergenceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_outage: Option<Nanos>,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// Compare two devices, or one before and after a change, with interleaved trials
@@ -340,7 +340,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, value_name = "PERCENT")]
     pub(crate) max_worse: Option<PercentArg>,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// Measure in which share of runs any frame is lost, at several rates
@@ -364,7 +364,7 @@ pub(crate) struct LossShareArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) repetitions: u32,
     #[command(flatten)]
-    pub(crate) terms: MethodTerms,
+    pub(crate) terms: MethodRunOptions,
 }
 
 /// Resume a test that was interrupted, from the trials that it has

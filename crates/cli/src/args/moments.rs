@@ -7,7 +7,7 @@ use jiff::{Timestamp, ToSpan};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 
-const EXAMPLES: &str = "2026-11-21, 2026-11-21T13:00, 2026-11-21T13:00+01:00, today, yesterday or now";
+const TIME_EXAMPLES: &str = "2026-11-21, 2026-11-21T13:00, 2026-11-21T13:00+01:00, today, yesterday or now";
 
 /// A beginning in the past; without a flag, everything.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -35,12 +35,12 @@ pub(crate) fn moment_before_now(age: Nanos) -> u64 {
 /// Parses a time and returns nanoseconds since 1970.
 pub(crate) fn parse_moment(text: &str) -> Result<u64, String> {
     let now = i128::from(clock::wall_clock_ns());
-    moment_at(text, Timestamp::from_nanosecond(now).unwrap_or(Timestamp::UNIX_EPOCH))
-        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like {EXAMPLES}"))
+    parse_moment_at(text, Timestamp::from_nanosecond(now).unwrap_or(Timestamp::UNIX_EPOCH))
+        .ok_or_else(|| format!("`{text}` is not a time with its unit; write it like {TIME_EXAMPLES}"))
 }
 
 /// Returns `None` also for times that records cannot have: before 1970, or after the year 2554.
-fn moment_at(text: &str, now: Timestamp) -> Option<u64> {
+fn parse_moment_at(text: &str, now: Timestamp) -> Option<u64> {
     let midnight = now.to_zoned(TimeZone::UTC).start_of_day().ok()?;
     let time = match text {
         "now" => now,
@@ -90,10 +90,10 @@ mod tests {
             ("today", 48 * HOUR),
             ("yesterday", 24 * HOUR),
         ] {
-            assert_eq!(moment_at(text, now), Some(at), "{text}");
+            assert_eq!(parse_moment_at(text, now), Some(at), "{text}");
         }
         for wrong in ["", "tomorrow", "1969-12-31", "2026-13-01", "13:00", "24h"] {
-            assert_eq!(moment_at(wrong, now), None, "{wrong}");
+            assert_eq!(parse_moment_at(wrong, now), None, "{wrong}");
         }
     }
 

@@ -3,13 +3,13 @@
 pub(crate) use packetrig_program::quantities::{ListenArg, parse_port, parse_positive, parse_positive_time};
 
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
-use packetrig_stats::figure::{BadLimit, FigureLimit};
+use packetrig_stats::figure::{FigureLimit, InvalidFigureLimit};
 use packetrig_units::{Error, FrameSize, Nanos, Rate, Share};
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 /// The largest frame that plans accept; the limit of a port is checked when the port is known.
-const LARGEST: FrameSize = FrameSize::new(16_383);
+const MAX_PLAN_FRAME_SIZE: FrameSize = FrameSize::new(16_383);
 
 /// Frame sizes as flags write them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +50,14 @@ fn parse_frame_size(text: &str) -> Result<FrameSize, String> {
     let size: FrameSize = text.parse().map_err(|_| {
         format!("`{text}` is not a frame size; write it like 64, 64..1518 or imix (FCS included)")
     })?;
-    if (FrameSize::MIN..=LARGEST).contains(&size) {
+    if (FrameSize::MIN..=MAX_PLAN_FRAME_SIZE).contains(&size) {
         Ok(size)
     } else {
-        Err(format!("a frame has {} to {} bytes, FCS included", FrameSize::MIN.bytes(), LARGEST.bytes()))
+        Err(format!(
+            "a frame has {} to {} bytes, FCS included",
+            FrameSize::MIN.bytes(),
+            MAX_PLAN_FRAME_SIZE.bytes()
+        ))
     }
 }
 
@@ -101,7 +105,7 @@ pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
 pub(crate) fn parse_load(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
-        Rate::Share(share) if share > Share::WHOLE => {
+        Rate::Share(share) if share > Share::WHOLE_LINK => {
             Err("the load is more than the link carries; write 0.1% to 100%".into())
         }
         Rate::Share(share) if share.billionths() == 0 => {
@@ -183,7 +187,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
 
 /// Parses a limit of a figure: the share by which it may be worse, an amount in its unit, or `any`.
 pub(crate) fn parse_figure_limit(text: &str) -> Result<FigureLimit, String> {
-    text.parse().map_err(|error: BadLimit| error.to_string())
+    text.parse().map_err(|error: InvalidFigureLimit| error.to_string())
 }
 
 /// Parses days, written `30` or `30d`.

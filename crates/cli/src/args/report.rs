@@ -30,7 +30,7 @@ pub(crate) enum ReportAction {
         #[arg(value_name = "ID")]
         id: String,
         #[command(flatten)]
-        form: OutputForm,
+        form: OutputFormat,
         /// Show all columns, even if they do not fit the terminal
         #[arg(long)]
         wide: bool,
@@ -156,7 +156,7 @@ pub(crate) struct UnfinishedArgs {
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 #[expect(clippy::struct_excessive_bools, reason = "flags as typed, of which the group takes one")]
-pub(crate) struct OutputForm {
+pub(crate) struct OutputFormat {
     /// Print the whole report as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -186,7 +186,7 @@ pub(crate) struct DiffArgs {
     #[arg(long)]
     pub(crate) anyway: bool,
     #[command(flatten)]
-    pub(crate) form: ComparisonForm,
+    pub(crate) form: ComparisonFormat,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
@@ -206,7 +206,7 @@ pub(crate) struct FigureLimitFlags {
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 #[expect(clippy::struct_excessive_bools, reason = "flags as typed, of which the group takes one")]
-pub(crate) struct ComparisonForm {
+pub(crate) struct ComparisonFormat {
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -235,7 +235,7 @@ pub(crate) struct TrendArgs {
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     #[command(flatten)]
-    pub(crate) form: TrendForm,
+    pub(crate) form: TrendFormat,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
@@ -243,7 +243,7 @@ pub(crate) struct TrendArgs {
 /// Output format; without a flag, tables.
 #[derive(Args, Debug)]
 #[group(multiple = false)]
-pub(crate) struct TrendForm {
+pub(crate) struct TrendFormat {
     /// Print results and trends as JSON
     #[arg(long)]
     pub(crate) json: bool,

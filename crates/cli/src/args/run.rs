@@ -30,14 +30,14 @@ pub(crate) struct RunArgs {
     pub(crate) execution: ExecutionArgs,
     // Last, because its heading holds for everything after it.
     #[command(flatten)]
-    pub(crate) flags: FromFlags,
+    pub(crate) flags: QuickPlanFlags,
 }
 
 /// Flags that make a plan without a document.
 // Each names `plan` as a conflict: clap waives `requires = "tx"` where `tx` conflicts with an argument that is present.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
-pub(crate) struct FromFlags {
+pub(crate) struct QuickPlanFlags {
     /// Interfaces that send: `eth1`, or `NAMESPACE/eth1` in a named network namespace. On a fleet: `NODE/eth1`,
     /// `any-LABEL`, `any-LABEL*3` or `any-LABEL*all`
     #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan")]
@@ -82,7 +82,7 @@ pub(crate) struct FromFlags {
     pub(crate) hosts: HostArgs,
 }
 
-impl FromFlags {
+impl QuickPlanFlags {
     pub(crate) fn sends_ipv6(&self) -> bool {
         self.ipv6 || self.hosts.has_ipv6()
     }

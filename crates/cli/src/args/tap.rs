@@ -37,7 +37,7 @@ pub(crate) struct BeginTap {
     pub(crate) b: Option<PortLocation>,
     /// Send a copy of both directions to this interface, with `=MAC` to that station; repeat for more
     #[arg(short, long, value_name = "IF[=MAC]", group = "copies")]
-    pub(crate) mirror: Vec<MirrorText>,
+    pub(crate) mirror: Vec<MirrorArg>,
     /// Destination MAC address of all copies, so that a switch carries them to the logger
     // A copy has the addresses of its original, so a switch would forward it to the original destination.
     #[arg(long, value_name = "MAC", requires = "mirror")]
@@ -123,12 +123,12 @@ pub(crate) enum ForwarderArg {
 
 /// A mirror as typed: an interface and, optionally, the MAC address of a station behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MirrorText {
+pub(crate) struct MirrorArg {
     pub(crate) at: PortLocation,
     pub(crate) to: Option<[u8; 6]>,
 }
 
-impl FromStr for MirrorText {
+impl FromStr for MirrorArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn a_mirror_may_have_a_station() {
-        let mirror: MirrorText = "ns/eth3=02:00:00:00:00:09".parse().unwrap();
+        let mirror: MirrorArg = "ns/eth3=02:00:00:00:00:09".parse().unwrap();
         assert_eq!((mirror.at.to_string().as_str(), mirror.to), ("ns/eth3", Some([2, 0, 0, 0, 0, 9])));
-        assert_eq!("eth3".parse::<MirrorText>().unwrap().to, None);
-        assert!("eth3=nobody".parse::<MirrorText>().is_err());
+        assert_eq!("eth3".parse::<MirrorArg>().unwrap().to, None);
+        assert!("eth3=nobody".parse::<MirrorArg>().is_err());
     }
 }

@@ -5,7 +5,7 @@ mod membership;
 mod metrics;
 mod worker;
 
-pub(crate) use worker::KEEP_FREE;
+pub(crate) use worker::RESERVED_DISK_BYTES;
 
 use crate::args::AgentArgs;
 use crate::commands::fleet::request_precedence;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::sandbox;
-use packetrig_fleet_io::supervisor::{self, SendDeadlineFile, SupervisionEnd};
+use packetrig_fleet_io::supervisor::{self, SendDeadlineFile, SupervisionEndReason};
 use packetrig_nats::enrol::{self, FleetMembership, JoinLine, NodeKey};
 use packetrig_report::NodeName;
 use packetrig_sys::{clock, kernel, signal};
@@ -82,9 +82,9 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
             print_remark(text);
         });
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
-        SupervisionEnd::Told => Ok(CommandExit::Ok),
+        SupervisionEndReason::Told => Ok(CommandExit::Ok),
         // The worker has printed its error itself.
-        SupervisionEnd::Worker(status) => Ok(CommandExit::from_child_status(status)),
+        SupervisionEndReason::Worker(status) => Ok(CommandExit::from_child_status(status)),
     }
 }
 

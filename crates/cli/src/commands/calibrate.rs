@@ -21,22 +21,22 @@ use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::{clock, kernel, private_files, signal, userns};
-use packetrig_testkit::{Lab, Middle};
+use packetrig_testkit::{Lab, PortConnection};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
 /// Frames per second of the first trial: more than any rig on ordinary kernels sends, so it shows what is possible at all.
-const AS_FAST_AS_IT_GOES: u64 = 40_000_000;
+const FIRST_TRIAL_FRAME_RATE: u64 = 40_000_000;
 /// The link speed in the plans of trials: the fastest that a plan can name, so that no trial is limited by it.
-const LINK: &str = "speed_400_gbps";
+const FASTEST_LINK_SPEED: &str = "speed_400_gbps";
 const LINK_BITS: u64 = 400_000_000_000;
 /// Bytes of preamble and gap that a frame takes on a link in addition to its own.
-const BETWEEN_FRAMES: u64 = 20;
+const INTER_FRAME_OVERHEAD_BYTES: u64 = 20;
 /// A rate far from every limit.
-const SLOW: u64 = 1_000;
+const SLOW_FRAME_RATE: u64 = 1_000;
 /// The search ends when its interval is 20 per mille wide.
-const WIDTH: u32 = 20;
+const SEARCH_WIDTH_PERMILLE: u32 = 20;
 /// The search begins at this percentage of the rate that the first trial reached: above it there is nothing to find.
-const ABOVE_REACHED: u64 = 102;
+const SEARCH_START_PERCENT: u64 = 102;
 
 /// Back end, frame size and rate of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +74,7 @@ pub(crate) fn run_calibration(
     } else {
         // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
         userns::enter_lab()?;
-        Some(Lab::build_named("", &["a", "b"], Middle::Cable)?)
+        Some(Lab::build_named("", &["a", "b"], PortConnection::Cable)?)
     };
     let tx = arguments.tx.as_ref().map_or_else(|| "a/eth0".to_owned(), ToString::to_string);
     let rx = arguments.rx.as_ref().map_or_else(|| "b/eth0".to_owned(), ToString::to_string);
@@ -126,7 +126,7 @@ impl Calibrator<'_> {
     fn find_limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
         print_remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         // Latency is measured far below every limit: near it, frames wait in queues, and that is no property of the rig.
-        let slow = self.run_trial(back_end, size, SLOW)?;
+        let slow = self.run_trial(back_end, size, SLOW_FRAME_RATE)?;
         // One trial far above every limit shows how fast the rig sends at all. Without it, the first steps of the bisection
         // would be trials at rates that cannot pass.
         let fastest = self.run_trial(back_end, size, fastest_plan_rate(size))?;
@@ -166,9 +166,9 @@ impl Calibrator<'_> {
     /// one that is too high.
     fn zero_loss_search(&self, reached: u64) -> Bisection<u64> {
         Bisection::new(BisectionOptions {
-            relative_resolution_permille: WIDTH,
+            relative_resolution_permille: SEARCH_WIDTH_PERMILLE,
             passes: self.arguments.repeats,
-            ..BisectionOptions::without_retries(0, reached * ABOVE_REACHED / 100, 1)
+            ..BisectionOptions::without_retries(0, reached * SEARCH_START_PERCENT / 100, 1)
         })
     }
 
@@ -188,7 +188,7 @@ impl Calibrator<'_> {
             },
             confirmed: self.arguments.confirm.iter().map(ToString::to_string).collect(),
             capture_dir: None,
-            drain: execution::DRAIN,
+            drain: execution::DEFAULT_DRAIN_TIME,
             criteria: AcceptanceCriteria::default(),
         };
         let document = trial_document(&self.tx, &self.rx, size, asked, self.arguments.time)?;
@@ -222,24 +222,25 @@ fn trial_document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Resul
     };
     let mut document = quick.to_document();
     // Trials search the limit of the rig, not of the link between the two interfaces.
-    document["layer1"] = serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": LINK}]);
+    document["layer1"] =
+        serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": FASTEST_LINK_SPEED}]);
     Ok(document.to_string())
 }
 
 /// Frames per second of the first trial. A plan that asks more than its link can carry would be refused.
 fn fastest_plan_rate(size: u32) -> u64 {
-    AS_FAST_AS_IT_GOES.min(LINK_BITS / 8 / (u64::from(size) + BETWEEN_FRAMES))
+    FIRST_TRIAL_FRAME_RATE.min(LINK_BITS / 8 / (u64::from(size) + INTER_FRAME_OVERHEAD_BYTES))
 }
 
 /// Mean cost of one reading of the clock.
 fn measure_clock_reading() -> Nanos {
-    const READINGS: u64 = 10_000;
+    const CLOCK_READINGS: u64 = 10_000;
     let start = clock::monotonic_ns();
-    for _ in 0..READINGS {
+    for _ in 0..CLOCK_READINGS {
         // `black_box` keeps the compiler from removing readings whose value nobody uses.
         std::hint::black_box(clock::monotonic_ns());
     }
-    Nanos::new((clock::monotonic_ns() - start) / READINGS)
+    Nanos::new((clock::monotonic_ns() - start) / CLOCK_READINGS)
 }
 
 fn format_limits_table(limits: &[RigLimit]) -> String {

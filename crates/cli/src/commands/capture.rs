@@ -25,7 +25,7 @@ use std::path::Path;
 /// Compression level if only the file's name asks for compression.
 const ZSTD_LEVEL: i32 = 3;
 /// After this time a second is complete: the kernel delivers frames only when it closes their block of the ring.
-const SETTLED: Nanos = Nanos::from_millis(200);
+const CAPTURE_DELIVERY_DELAY: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
@@ -114,7 +114,8 @@ fn capture_until_end<R: FrameRx>(
             live.show_counts(counts);
             if by_second {
                 // A second is printed once: only when no frame can be added to it any more.
-                let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
+                let complete =
+                    counts.elapsed.as_u64().saturating_sub(CAPTURE_DELIVERY_DELAY.as_u64()) / 1_000_000_000;
                 seconds.print_until(clamp_to_usize(complete), series, output);
             }
         },
@@ -156,7 +157,7 @@ fn tap_options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Filter
         snap_len: arguments.snap,
         promiscuous: !arguments.no_promiscuous,
         outgoing: arguments.direction != Some(DirectionArg::In),
-        blocks: packet::BLOCKS,
+        blocks: packet::TAP_RING_BLOCKS,
     }
 }
 

@@ -11,7 +11,7 @@ use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, print_failure, print_remark};
-use crate::progress::LiveLine;
+use crate::progress::LiveProgressLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{
     CollectorOptions, GroupOptions, GroupedFlows, MessageTransport, SessionOptions,
@@ -29,15 +29,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// IANA's port of IPFIX.
-const PORT: u16 = 4739;
+const IPFIX_PORT: u16 = 4739;
 /// Largest `--receive-buffer`: the kernel doubles it, and the result has to fit 31 bits (socket(7)).
 const MAX_ROOM: u64 = (1 << 30) - 1;
 /// Smallest `--memory`: less could not hold an exporter with many templates.
-const LEAST_MEMORY: u64 = 8 << 20;
+const MIN_MEMORY_BYTES: u64 = 8 << 20;
 /// Refused connections are reported once in this time.
-const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
+const REFUSAL_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 /// Interval between two checks for signals and for the end of `--time`.
-const POLL: Duration = Duration::from_millis(20);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let limits = directory_limits(&arguments.keep, arguments.directory.as_deref())?;
@@ -121,15 +121,15 @@ fn recall_flows(
 /// Waits for the end of the collector and shows its progress.
 fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
     let reading = collecting.ledger_reader();
-    let mut live = LiveLine::new(!arguments.quiet);
+    let mut live = LiveProgressLine::new(!arguments.quiet);
     let mut last = None;
-    let mut refusals = SaidRefusals::default();
+    let mut refusals = ReportedRefusals::default();
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     while !is_interrupted()
         && !collecting.is_done()
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
-        std::thread::sleep(POLL);
+        std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // Also with `--quiet`: an exporter that is refused sends its records nowhere.
         refusals.remark_refusals(&reading);
         if live.is_due(reading.elapsed_time()) {
@@ -146,17 +146,17 @@ fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAcco
 
 /// Refused handshakes that were reported.
 #[derive(Default)]
-struct SaidRefusals {
+struct ReportedRefusals {
     sum: u64,
     at_ns: u64,
 }
 
-impl SaidRefusals {
-    /// Reports why connections are refused, at most once in `REFUSALS_EVERY_NS`: a refused exporter tries again and again.
+impl ReportedRefusals {
+    /// Reports why connections are refused, at most once in `REFUSAL_REPORT_INTERVAL_NS`: a refused exporter tries again and again.
     fn remark_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
         // 0 stands for never: the first refusal is reported at once.
-        if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSALS_EVERY_NS {
+        if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSAL_REPORT_INTERVAL_NS {
             return;
         }
         let failures = reading.handshake_failures();
@@ -191,7 +191,7 @@ fn print_result(
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
     let is_whole = counters::missing_data(ledger, stored).is_empty()
         && counters::find_imbalances(ledger, stored).is_empty();
-    Ok(collect_exit(ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
+    Ok(collect_exit(ledger, CollectorOutcome { has_failed, is_whole, has_signal: is_interrupted() }))
 }
 
 fn serve_metrics(
@@ -211,7 +211,7 @@ fn serve_metrics(
 
 /// Facts at the end of the collector that decide its exit code.
 #[derive(Clone, Copy, Debug)]
-struct CollectEnd {
+struct CollectorOutcome {
     /// A listener, a file or a sink failed.
     has_failed: bool,
     /// All data that exporters sent, as far as their counts show, is stored.
@@ -220,7 +220,7 @@ struct CollectEnd {
 }
 
 /// Exit code; not zero if anything is missing. A signal is the regular end of listening, but an interruption of reading files.
-fn collect_exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
+fn collect_exit(ledger: &CollectLedger, end: CollectorOutcome) -> CommandExit {
     if end.has_failed {
         return CommandExit::World;
     }
@@ -253,16 +253,16 @@ fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
 fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
     let local = ListenAddress {
         transport: MessageTransport::Udp,
-        address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, IPFIX_PORT)),
     };
     // Files alone need no socket: only a collector without any source listens by itself.
     let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
     let tls = arguments.cert.clone().zip(arguments.key.clone());
-    if arguments.memory.0 < LEAST_MEMORY {
+    if arguments.memory.0 < MIN_MEMORY_BYTES {
         return Err(Error::Usage(format!(
             "--memory {} bytes is too small; it must be at least {} MiB",
             arguments.memory.0,
-            LEAST_MEMORY >> 20
+            MIN_MEMORY_BYTES >> 20
         )));
     }
     if arguments.receive_buffer.0 > MAX_ROOM {
@@ -306,10 +306,10 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
 mod tests {
     use super::*;
     use packetrig_flow::collect::{ForgottenExporters, RefusedMessages, SessionCounts};
-    use packetrig_flow_io::collect::HandedRecords;
+    use packetrig_flow_io::collect::HandedOverRecords;
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
-        let (total, handed) = (SessionCounts::default(), HandedRecords::default());
+        let (total, handed) = (SessionCounts::default(), HandedOverRecords::default());
         CollectLedger {
             elapsed_ns: 1,
             intake: vec![intake],
@@ -329,15 +329,18 @@ mod tests {
         let of =
             |broken, stopped| IntakeCounts { place: "a.ipfix".into(), broken, stopped, ..Default::default() };
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
-        let end = CollectEnd { has_failed: false, is_whole: true, has_signal: false };
-        let by_signal = CollectEnd { has_signal: true, ..end };
+        let end = CollectorOutcome { has_failed: false, is_whole: true, has_signal: false };
+        let by_signal = CollectorOutcome { has_signal: true, ..end };
         assert_eq!(collect_exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
         assert_eq!(collect_exit(&cut, by_signal), CommandExit::Usage);
         assert_eq!(collect_exit(&stopped, by_signal), CommandExit::Interrupted);
         assert_eq!(collect_exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
-        assert_eq!(collect_exit(&whole, CollectEnd { has_failed: true, ..by_signal }), CommandExit::World);
         assert_eq!(
-            collect_exit(&whole, CollectEnd { is_whole: false, ..by_signal }),
+            collect_exit(&whole, CollectorOutcome { has_failed: true, ..by_signal }),
+            CommandExit::World
+        );
+        assert_eq!(
+            collect_exit(&whole, CollectorOutcome { is_whole: false, ..by_signal }),
             CommandExit::Inconclusive
         );
         assert!(show::report_tables(&stopped, &[]).contains("a.ipfix: not read to its end"));

@@ -14,17 +14,17 @@ use crate::output::{CommandOutput, print_remark};
 use packetrig_plan::Plan;
 use packetrig_sys::userns::{self, EnteredLab};
 use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, RulePositions};
-use packetrig_testkit::{Lab, Middle};
+use packetrig_testkit::{Lab, PortConnection};
 use packetrig_units::Nanos;
 
 /// The plan, with placeholders for the values that depend on the lab and the user.
-const TEMPLATE: &str = include_str!("demo.yaml");
+const DEMO_PLAN_TEMPLATE: &str = include_str!("demo.yaml");
 /// Names of the ports' namespaces, as they appear in the plan and the report.
-const PORTS: [&str; 2] = ["tx", "rx"];
+const DEMO_PORT_NAMES: [&str; 2] = ["tx", "rx"];
 /// A held-back frame leaves after this many later ones: enough that a frame of the slowest stream is among them.
-const HELD_BACK: u32 = 60;
+const HELD_BACK_FRAMES: u32 = 60;
 /// The byte to damage, counted from the end of the frame: in the payload, before the test tag.
-const DAMAGED_BYTE: usize = 17;
+const DAMAGED_BYTE_FROM_END: usize = 17;
 
 pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let faults = arguments.faults.unwrap_or_default();
@@ -38,10 +38,10 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     let document = demo_document(arguments.time);
     let middle = lab_middle(arguments, faults, &document);
     announce_demo(arguments, entered);
-    let mut lab = Lab::build_named("", &PORTS, middle)?;
+    let mut lab = Lab::build_named("", &DEMO_PORT_NAMES, middle)?;
     // A veth receives redirected frames only while its peer has an XDP program or GRO.
     if matches!(arguments.back_end, Some(DemoBackEnd::Xdp | DemoBackEnd::AfXdp)) {
-        lab.take_live_frames()?;
+        lab.enable_live_frames()?;
     }
     // An ordinary run on the lab: the demo must show what a user will see.
     let exit = execution::execute_request(&execution_request(arguments, document), output)?;
@@ -76,9 +76,9 @@ fn announce_demo(arguments: &Arguments, entered: EnteredLab) {
 
 /// The plan's text for this lab.
 fn demo_document(time: Nanos) -> PlanText {
-    let text = TEMPLATE
-        .replace("@TX@", &format!("{}/eth0", PORTS[0]))
-        .replace("@RX@", &format!("{}/eth0", PORTS[1]))
+    let text = DEMO_PLAN_TEMPLATE
+        .replace("@TX@", &format!("{}/eth0", DEMO_PORT_NAMES[0]))
+        .replace("@RX@", &format!("{}/eth0", DEMO_PORT_NAMES[1]))
         .replace("@SECONDS@", &decimal_seconds(time));
     PlanText { name: "the demo's plan".into(), text, is_from_options: true }
 }
@@ -89,11 +89,11 @@ fn decimal_seconds(time: Nanos) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-fn lab_middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Middle {
+fn lab_middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> PortConnection {
     match arguments.device {
-        DemoDevice::Bridge => Middle::Bridge,
+        DemoDevice::Bridge => PortConnection::Bridge,
         DemoDevice::Reference => {
-            Middle::Reference(fault_plan(faults, arguments.seed, planned_frames(document)))
+            PortConnection::Reference(fault_plan(faults, arguments.seed, planned_frames(document)))
         }
     }
 }
@@ -116,8 +116,8 @@ fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
     let ordered = [
         (faults.drop, FrameFault::Drop),
         (faults.duplicate, FrameFault::Duplicate { copies: 1 }),
-        (faults.reorder, FrameFault::HoldBack { frames: HELD_BACK }),
-        (faults.corrupt, FrameFault::Corrupt { from_end: DAMAGED_BYTE, mask: 1 }),
+        (faults.reorder, FrameFault::HoldBack { frames: HELD_BACK_FRAMES }),
+        (faults.corrupt, FrameFault::Corrupt { from_end: DAMAGED_BYTE_FROM_END, mask: 1 }),
     ];
     let mut rules: Vec<FaultRule> = ordered
         .into_iter()

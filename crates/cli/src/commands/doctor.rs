@@ -8,12 +8,12 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
-    DoctorFinding, FindingLevel, FindingSubject, advised_up, judge_all, judge_engine, judge_unrestored,
-    judge_unrestored_loopback,
+    DoctorFinding, FindingLevel, FindingSubject, judge_all, judge_engine, judge_unrestored,
+    judge_unrestored_loopback, suggest_bringing_up,
 };
 use packetrig_engine::packet::guard::{self, GuardRefusal};
 use packetrig_engine::packet::saved_settings::find_unrestored;
-use packetrig_engine::process::ADAPTERS;
+use packetrig_engine::process::ENGINE_ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
 use packetrig_sys::loopback;
@@ -46,7 +46,7 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
     }
     let wanted = group_by_namespace(&arguments.interfaces);
     if arguments.undo {
-        fix::take_back_changes(arguments.json, output)?;
+        fix::revert_recorded_changes(arguments.json, output)?;
     }
     if arguments.fix {
         fix::make_changes(&advised_changes(&wanted)?, arguments.json, output)?;
@@ -130,7 +130,7 @@ fn advised_changes(wanted: &WantedInterfaces) -> Result<Vec<SettingChange>, Erro
         let examined = examine_namespace(namespace.as_deref(), names, &machine)?;
         changes.extend(examined.iter().filter_map(|examined| {
             let refusal = refused.get(&examined.facts.link.index);
-            advised_up(namespace.as_deref(), &examined.facts, refusal)
+            suggest_bringing_up(namespace.as_deref(), &examined.facts, refusal)
         }));
     }
     Ok(changes)
@@ -145,7 +145,7 @@ fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Erro
     // Without interfaces, so that only findings about the machine itself are left.
     let mut findings = judge_all(&machine, &[], &BTreeMap::new());
     // Engines belong to the machine and to no interface.
-    findings.extend(ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
+    findings.extend(ENGINE_ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();
     for (namespace, names) in wanted {
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);

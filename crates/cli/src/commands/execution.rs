@@ -3,11 +3,13 @@
 mod on_fleet;
 mod request;
 
-pub(crate) use on_fleet::{TakenFleet, TrialFleet};
-pub(crate) use request::{DRAIN, ExecutionRequest, ProgressDisplay, ResultFormat, fleet_policies};
+pub(crate) use on_fleet::{FleetUnderControl, TrialFleet};
+pub(crate) use request::{
+    DEFAULT_DRAIN_TIME, ExecutionRequest, ProgressDisplay, ResultFormat, fleet_policies,
+};
 
 use super::kept::{print_kept_run, print_uncounted_captures};
-use super::watch::OwnScreen;
+use super::watch::ScreenThread;
 use super::{is_interrupted, plan};
 use crate::args::FleetPlace;
 use crate::commands::run_viewer::RunViewer;
@@ -97,7 +99,7 @@ fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
     if !request.progress.is_quiet() && plan::measures_nothing(plan) {
         let warning = TextStyle::for_remarks().doubtful("warning:");
-        print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
+        print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED_WARNING));
     }
 }
 
@@ -268,18 +270,18 @@ fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Res
 struct ShownRun {
     progress: RunProgressLine,
     viewer: RunViewer,
-    screen: Option<OwnScreen>,
+    screen: Option<ScreenThread>,
 }
 
 impl ShownRun {
     fn begin(request: &ExecutionRequest, plan: &Plan) -> Result<Self, Error> {
         let has_screen = request.progress == ProgressDisplay::Screen;
         if has_screen {
-            OwnScreen::check_terminal()?;
+            ScreenThread::check_terminal()?;
         }
         let viewer = RunViewer::start_serving(request.title(), request.store.as_deref());
         viewer.begin_plan(plan);
-        let screen = has_screen.then(|| OwnScreen::open(viewer.address(), "run")).transpose()?;
+        let screen = has_screen.then(|| ScreenThread::open(viewer.address(), "run")).transpose()?;
         let progress =
             RunProgressLine::new(request.progress != ProgressDisplay::Line, speeds::sending_time(plan));
         Ok(Self { progress, viewer, screen })
@@ -292,7 +294,7 @@ impl ShownRun {
 
     /// Clears the terminal for the results.
     fn end_display(self) {
-        if let Some(Err(error)) = self.screen.map(OwnScreen::close) {
+        if let Some(Err(error)) = self.screen.map(ScreenThread::close) {
             print_error("run", error.full_message());
         }
         self.progress.clear_line();

@@ -27,7 +27,7 @@ use packetrig_sys::clock;
 use packetrig_units::Nanos;
 
 /// Label of the secrets in join lines; `invite --revoke` revokes all secrets with it.
-const LABEL: &str = "join";
+const JOIN_SECRET_LABEL: &str = "join";
 
 pub(crate) fn run_fleet_command(
     arguments: &FleetCommand,
@@ -51,7 +51,7 @@ fn invite_nodes(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<Co
     let authority = place.open_authority()?;
     let addresses = place.read_addresses()?;
     if arguments.revoke {
-        let taken = authority.revoke_secrets(LABEL)?;
+        let taken = authority.revoke_secrets(JOIN_SECRET_LABEL)?;
         output.write_line(format_args!("{taken} join lines revoked; no node can join with them"));
         return Ok(CommandExit::Ok);
     }
@@ -70,7 +70,7 @@ fn make_join_line(
     let now = clock::wall_clock_ns() / 1_000_000_000;
     // Secrets expire by whole seconds since 1970, like certificates.
     let until = now + valid.as_u64() / 1_000_000_000;
-    let secret = authority.create_secret(LABEL, Some(uses), Some(until))?;
+    let secret = authority.create_secret(JOIN_SECRET_LABEL, Some(uses), Some(until))?;
     Ok(join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
 }
 

@@ -109,10 +109,11 @@ fn build_kept_run_row(kept: &KeptRun) -> Vec<String> {
 }
 
 fn describe_contents(kept: &KeptRun) -> String {
-    let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(describe_capture).collect();
-    let more = kept.captures.len().saturating_sub(NAMED);
+    let mut parts: Vec<String> =
+        kept.captures.iter().take(MAX_NAMED_CAPTURES).map(describe_capture).collect();
+    let more = kept.captures.len().saturating_sub(MAX_NAMED_CAPTURES);
     if more > 0 {
-        let rest = kept.captures.iter().skip(NAMED).map(|capture| capture.bytes).sum();
+        let rest = kept.captures.iter().skip(MAX_NAMED_CAPTURES).map(|capture| capture.bytes).sum();
         parts.push(format!("{} more captures {}", format_count(more as u64), format_bytes(rest)));
     }
     if kept.segment_bytes > 0 {
@@ -125,7 +126,7 @@ fn describe_contents(kept: &KeptRun) -> String {
 }
 
 /// Largest number of captures that are named one by one.
-const NAMED: usize = 4;
+const MAX_NAMED_CAPTURES: usize = 4;
 
 fn describe_capture(capture: &KeptCapture) -> String {
     let name = capture.file.file_name().unwrap_or_default().to_string_lossy();

@@ -23,8 +23,8 @@ use packetrig_engine::filter;
 use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
-use packetrig_link::DIRECTIONS;
-use packetrig_link_io::log::{LogKeeper, LogRetention, LogSource, LoggedDirection, NAME};
+use packetrig_link::DIRECTION_NAMES;
+use packetrig_link_io::log::{CAPTURE_FILE_PREFIX, LogKeeper, LogRetention, LogSource, LoggedDirection};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;
@@ -113,7 +113,7 @@ impl LogJob<'_> {
                     snap_len: None,
                     promiscuous: !self.arguments.no_promiscuous,
                     outgoing: self.arguments.direction == DirectionArg::Both,
-                    blocks: packet::BLOCKS,
+                    blocks: packet::TAP_RING_BLOCKS,
                 };
                 let tap = PacketTap::open_interface(self.interface, options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
@@ -187,7 +187,7 @@ impl LogJob<'_> {
         let arguments = self.arguments;
         let extension = if arguments.zstd.is_some() { "pcapng.zst" } else { "pcapng" };
         RecordSpec {
-            target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
+            target: RecordTarget::File(directory.join(format!("{CAPTURE_FILE_PREFIX}.{extension}"))),
             format: CaptureFileFormat::Pcapng,
             interface: self.interface.to_string(),
             further: Vec::new(),
@@ -245,7 +245,7 @@ fn format_result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
 
 /// The numbers in the trailers of a tap; empty if no frame has a trailer.
 fn format_trailers_table(numbers: TapNumbers) -> String {
-    let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
+    let rows = DIRECTION_NAMES.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;
         let cells = [
             numbered.first,

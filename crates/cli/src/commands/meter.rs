@@ -12,11 +12,11 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::losses;
 use crate::output::{CommandOutput, print_failure, print_remark};
-use crate::progress::LiveLine;
+use crate::progress::LiveProgressLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
-use packetrig_flow::GroupMark;
 use packetrig_flow::RecordLosses;
+use packetrig_flow::RecordOriginMark;
 use packetrig_flow_io::group::GroupReport;
 use packetrig_flow_io::ledger::{LedgerReport, MeterAccounts, OutputReport, prometheus_text};
 use packetrig_flow_io::source::InterfaceCounts;
@@ -31,7 +31,7 @@ use top::TopScreen;
 /// Interval between two checks for the end and for signals.
 const POLL_NS: u64 = 20_000_000;
 /// Interval between two lines of progress.
-const SHOW_NS: u64 = 1_000_000_000;
+const PROGRESS_LINE_INTERVAL_NS: u64 = 1_000_000_000;
 
 pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::meter_options(arguments)?;
@@ -95,7 +95,7 @@ fn serve_metrics(
 }
 
 fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
-    remark_interfaces_down(input);
+    warn_of_interfaces_down(input);
     if arguments.quiet {
         return;
     }
@@ -105,7 +105,7 @@ fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&Metr
         // Records carry the number only, so a collector cannot show the name.
         print_remark(format_args!(
             "meter: group {name} is {:016x} at collectors",
-            GroupMark::group_number(name)
+            RecordOriginMark::group_number(name)
         ));
     }
     if let Some(metrics) = metrics {
@@ -114,7 +114,7 @@ fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&Metr
 }
 
 /// Nothing arrives at an interface that is down. This is reported also with `--quiet`.
-fn remark_interfaces_down(input: &MeterInput) {
+fn warn_of_interfaces_down(input: &MeterInput) {
     let MeterInput::Interfaces(locations, _) = input else { return };
     // An interface that is gone by now is left out here: the meter itself reports it.
     for interface in
@@ -136,12 +136,12 @@ fn show_until_end(
 ) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let mut live = LiveLine::new(!arguments.quiet && !arguments.top);
+    let mut live = LiveProgressLine::new(!arguments.quiet && !arguments.top);
     let mut last = None;
     let mut screen = arguments.top.then(|| TopScreen::new(std::io::stdout().is_terminal()));
-    let mut show_ns = start_ns + SHOW_NS;
-    let mut said = SaidOfGroup::default();
-    let mut troubles = SaidTroubles::default();
+    let mut show_ns = start_ns + PROGRESS_LINE_INTERVAL_NS;
+    let mut said = ReportedGroupState::default();
+    let mut troubles = ReportedOutputFailures::default();
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
@@ -151,9 +151,9 @@ fn show_until_end(
         }
         if now_ns >= show_ns {
             // By the schedule and not by `now_ns`: a late line does not move the next one.
-            show_ns += SHOW_NS;
+            show_ns += PROGRESS_LINE_INTERVAL_NS;
             let report = accounts.build_report(false);
-            troubles.remark_troubles(&report);
+            troubles.report_new_output_failures(&report);
             live.show_line(Nanos::new(report.elapsed_ns), show::progress_line(&report, last.as_ref()));
             if let Some(screen) = &mut screen {
                 output.write_text(screen.draw_screen(meter, &report));
@@ -167,11 +167,11 @@ fn show_until_end(
 
 /// The last reported trouble of each output.
 #[derive(Default)]
-struct SaidTroubles(Vec<Option<String>>);
+struct ReportedOutputFailures(Vec<Option<String>>);
 
-impl SaidTroubles {
+impl ReportedOutputFailures {
     /// Reports the failure of an output if it is a new one, also with `--quiet`: a meter may run for days.
-    fn remark_troubles(&mut self, report: &LedgerReport) {
+    fn report_new_output_failures(&mut self, report: &LedgerReport) {
         // Outputs appear while the meter starts, and never disappear, so positions stay the same.
         self.0.resize(report.outputs.len(), None);
         for (said, output) in self.0.iter_mut().zip(&report.outputs) {
@@ -185,13 +185,13 @@ impl SaidTroubles {
 
 /// The reported state of this meter in its group.
 #[derive(Default)]
-struct SaidOfGroup {
+struct ReportedGroupState {
     has_begun: bool,
     switches: u64,
     is_ready: bool,
 }
 
-impl SaidOfGroup {
+impl ReportedGroupState {
     /// Reports changes since the last call.
     fn remark_changes(&mut self, accounts: &MeterAccounts) {
         let Some(group) = accounts.group_report() else { return };

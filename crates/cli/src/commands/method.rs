@@ -12,8 +12,8 @@ mod traffic;
 mod trial_runner;
 mod watch;
 
-use super::execution::{TakenFleet, TrialFleet, open_catalogue};
-use super::watch::OwnScreen;
+use super::execution::{FleetUnderControl, TrialFleet, open_catalogue};
+use super::watch::ScreenThread;
 use crate::args::{FleetPlace as FleetArgs, PageFlags, ResumeArgs};
 use crate::commands::run_viewer::RunViewer;
 use crate::document::PlanText;
@@ -31,13 +31,13 @@ use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::RunCatalogue;
 use packetrig_store::files::{PAGE, PageChoice};
-use packetrig_store::methods::{JOURNAL, MethodDraft, MethodOutcome, NewMethod, RESULT};
+use packetrig_store::methods::{JOURNAL_FILE_NAME, MethodDraft, MethodOutcome, NewMethod, RESULT_FILE_NAME};
 use packetrig_sys::{clock, kernel, private_files, signal};
 use packetrig_units::BitRate;
 use rig_doubt::RigDoubt;
 use serde::{Deserialize, Serialize};
 pub(crate) use served::{MethodRunner, ServedTestTerms};
-use show::{MethodForm, StoredTest};
+use show::{MethodResultFormat, StoredTest};
 pub(crate) use start::{MethodRequest, run_method};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ struct TestSetup {
 
 /// Options of the printed result and of its copies.
 struct ResultUse<'a> {
-    form: MethodForm,
+    form: MethodResultFormat,
     out: Option<&'a Path>,
     quiet: bool,
     /// Show the trials on a screen.
@@ -135,7 +135,7 @@ fn begin_test(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Err
 /// `packetrig test resume`.
 pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.watch {
-        OwnScreen::check_terminal()?;
+        ScreenThread::check_terminal()?;
     }
     let store = arguments.store.directory.as_deref();
     let catalogue = open_catalogue(store)?;
@@ -156,7 +156,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let usage = ResultUse {
-        form: if arguments.json { MethodForm::Json } else { MethodForm::Tables },
+        form: if arguments.json { MethodResultFormat::Json } else { MethodResultFormat::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
         watch: arguments.watch,
@@ -176,7 +176,7 @@ fn finish_and_print(
 ) -> Result<CommandExit, Error> {
     signal::latch_end_signals()?;
     let viewer = RunViewer::start_serving(&test.head.name, store);
-    let screen = usage.watch.then(|| OwnScreen::open(viewer.address(), "test")).transpose()?;
+    let screen = usage.watch.then(|| ScreenThread::open(viewer.address(), "test")).transpose()?;
     // The screen shows the progress; lines would damage it.
     let quiet = usage.quiet || screen.is_some();
     let mut watcher = TerminalWatcher {
@@ -188,7 +188,7 @@ fn finish_and_print(
     };
     let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
     let ended = test.run_test_to_end(store, kept, &mut watcher);
-    if let Some(Err(error)) = screen.map(OwnScreen::close) {
+    if let Some(Err(error)) = screen.map(ScreenThread::close) {
         print_error("test", error.full_message());
     }
     watcher.print_late_remarks();
@@ -238,7 +238,7 @@ impl RunningTest {
             drop(self.draft.end_without_result(&self.catalogue));
             return Err(error);
         }
-        if self.session.next_order().is_some() {
+        if self.session.next_trial_request().is_some() {
             self.report_unfinished(watcher);
             self.draft.end_without_result(&self.catalogue)?;
             return Ok(TestEnd::Stopped);
@@ -289,7 +289,7 @@ impl RunningTest {
         place: &FleetPlace,
         store: Option<&Path>,
     ) -> Result<(TrialExecutor, Vec<packetrig_stats::limit::RigLimit>), Error> {
-        let taken = TakenFleet::take_control(place, store, RunPolicies::default())?;
+        let taken = FleetUnderControl::take_control(place, store, RunPolicies::default())?;
         let fleet = TrialFleet::from_controlled_fleet(taken, self.head.setup.waits_for_nodes);
         let limits = fleet.limits().to_vec();
         Ok((TrialExecutor::Fleet(Box::new(fleet)), limits))
@@ -297,7 +297,7 @@ impl RunningTest {
 
     /// Makes trials until the method is over or the test is stopped.
     fn make_trials(&mut self, runner: &mut TrialRunner, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
-        while let Some(order) = self.session.next_order() {
+        while let Some(order) = self.session.next_trial_request() {
             let number = self.session.trial_count() + 1;
             let method = self.session.method();
             watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
@@ -344,12 +344,13 @@ impl RunningTest {
 
 /// The page of a finished test for people, made again from its result and its journal.
 pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
-    let result: StoredTest = read_own_file(&directory.join(RESULT), |text| serde_json::from_str(text))?;
-    let journal = read_own_file(&directory.join(JOURNAL), journal::parse_journal::<MethodHead>)?;
+    let result: StoredTest =
+        read_method_file(&directory.join(RESULT_FILE_NAME), |text| serde_json::from_str(text))?;
+    let journal = read_method_file(&directory.join(JOURNAL_FILE_NAME), journal::parse_journal::<MethodHead>)?;
     Ok(result.render_page(&journal.trials, &journal.head.setup.documents))
 }
 
-fn read_own_file<T, E: std::fmt::Display>(
+fn read_method_file<T, E: std::fmt::Display>(
     path: &Path,
     parse: impl FnOnce(&str) -> Result<T, E>,
 ) -> Result<T, Error> {

@@ -17,7 +17,7 @@ pub(super) struct ServedMetrics {
 
 impl ServedMetrics {
     /// Starts to serve this text, if the user wants metrics.
-    pub(super) fn start_if_wanted(
+    pub(super) fn start_if_requested(
         command: &str,
         listen: Option<ListenArg>,
         first: String,

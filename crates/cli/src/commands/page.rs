@@ -8,7 +8,7 @@ use crate::args::PageArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{self, FleetPlace};
-use crate::measured::measured_parts;
+use crate::measured::rig_parts_from_files;
 use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_program::check_allowed_users;
@@ -30,7 +30,7 @@ pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Re
     let rig = ServedRig {
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes,
-        ..measured_parts(&arguments.measured, arguments.store.directory.as_deref())
+        ..rig_parts_from_files(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe_who(options.local_users.as_ref(), arguments.token_file.as_deref(), None);
     let scheme = if options.http_tls { "https" } else { "http" };

@@ -13,11 +13,11 @@ use packetrig_units::{BitRate, Blame};
 use serde::Serialize;
 
 /// Warning for a plan without measured flows; see [`measures_nothing`].
-pub(super) const NOTHING_MEASURED: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
+pub(super) const NOTHING_MEASURED_WARNING: &str = "no flow has both a receiving port (`rx_names`, `--rx`) and metrics, so nothing is measured: the \
     verdict will be INCONCLUSIVE (exit code 7)";
 
 /// Speed of a link that does not report one, for explaining only.
-const ASSUMED: BitRate = BitRate::new(10_000_000_000);
+const ASSUMED_LINK_SPEED: BitRate = BitRate::new(10_000_000_000);
 
 pub(crate) fn run_plan_command(
     arguments: &Arguments,
@@ -70,7 +70,7 @@ fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit
 fn run_warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
     if measures_nothing(plan) {
-        warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED));
+        warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED_WARNING));
     }
     warnings
 }
@@ -145,7 +145,7 @@ fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
         Ok(bound) => return Ok(ExplainablePlan { bound, assumed: Vec::new() }),
         Err(refusal) => refusal,
     };
-    let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED))).collect();
+    let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED_LINK_SPEED))).collect();
     // If it does not fit with an assumed speed either, the first problems are the true ones.
     let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
     // All of them are named, also those on which nothing depends: the user sees what was assumed.

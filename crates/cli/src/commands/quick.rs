@@ -1,6 +1,6 @@
 //! Makes a document from flags; `plan::quick` writes it. A run from flags is then like any other.
 
-use crate::args::{FromFlags, PortText, SizeArg};
+use crate::args::{PortText, QuickPlanFlags, SizeArg};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::output::print_remark;
@@ -10,18 +10,21 @@ use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-const SIZE: FrameSize = FrameSize::new(128);
+const DEFAULT_FRAME_SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
 /// Refusal of hosts on several ports.
-pub(crate) const ONE_PAIR: &str =
+pub(crate) const SINGLE_PAIR_ERROR: &str =
     "hosts with addresses or a gateway need one sender and one receiver; a plan can have more";
-const TIME: Nanos = Nanos::from_secs(10);
+const DEFAULT_RUN_TIME: Nanos = Nanos::from_secs(10);
 
 /// Function that counts the ports of a fleet that a location like `any-tx` can stand for.
-pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
+pub(crate) type PortCountFunction<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
-pub(crate) fn make_document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
+pub(crate) fn make_document(
+    flags: &QuickPlanFlags,
+    fleet: Option<PortCountFunction<'_>>,
+) -> Result<PlanText, Error> {
     Ok(PlanText {
         name: "the plan made from the options".into(),
         text: make_quick_plan(flags, fleet)?.to_yaml(),
@@ -29,7 +32,7 @@ pub(crate) fn make_document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Re
     })
 }
 
-fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
+fn make_quick_plan(flags: &QuickPlanFlags, fleet: Option<PortCountFunction<'_>>) -> Result<QuickPlan, Error> {
     let tx = port_locations(&flags.tx, fleet)?;
     let rx = port_locations(&flags.rx, fleet)?;
     if tx.is_empty() {
@@ -43,14 +46,14 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
     let hosts = flags.hosts.make_hosts(flags.sends_ipv6()).map_err(Error::Usage)?;
     // The flags have one address for each end, and two ports cannot have the same address.
     if hosts.is_some() && (tx.len(), rx.len()) != (1, 1) {
-        return Err(Error::Usage(ONE_PAIR.into()));
+        return Err(Error::Usage(SINGLE_PAIR_ERROR.into()));
     }
     Ok(QuickPlan {
         tx,
         rx,
         pattern,
         size: match flags.size {
-            None => QuickSize::Fixed(SIZE),
+            None => QuickSize::Fixed(DEFAULT_FRAME_SIZE),
             Some(SizeArg::Fixed(size)) => QuickSize::Fixed(size),
             Some(SizeArg::Range(least, most)) => QuickSize::Range(least, most),
             Some(SizeArg::Imix) => QuickSize::Imix,
@@ -60,7 +63,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
         length: match (flags.time, flags.packets, flags.continuous) {
             (_, _, true) => QuickLength::Continuous,
             (_, Some(packets), _) => QuickLength::Packets(packets),
-            (time, None, false) => QuickLength::Time(time.unwrap_or(TIME)),
+            (time, None, false) => QuickLength::Time(time.unwrap_or(DEFAULT_RUN_TIME)),
         },
         streams: flags.streams.unwrap_or(1),
         vlan: flags.vlan,
@@ -80,7 +83,7 @@ pub(crate) fn print_size_remark(size: Option<SizeArg>, has_vlan: bool, is_ipv6: 
 }
 
 /// Locations of the typed ports. Without a fleet they are interfaces of this machine.
-fn port_locations(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, Error> {
+fn port_locations(typed: &[PortText], fleet: Option<PortCountFunction<'_>>) -> Result<Vec<String>, Error> {
     let mut locations = Vec::new();
     for PortText(text) in typed {
         match fleet {
@@ -127,7 +130,7 @@ mod tests {
     use clap::Parser;
     use packetrig_plan::Plan;
 
-    fn flags(line: &str) -> FromFlags {
+    fn flags(line: &str) -> QuickPlanFlags {
         let words = ["packetrig", "run"].into_iter().chain(line.split_whitespace());
         match CommandLine::try_parse_from(words).unwrap().command {
             RigCommand::Run(run) => run.flags,
@@ -152,7 +155,10 @@ mod tests {
     #[test]
     fn quick_plan_uses_defaults_for_missing_flags() {
         let quick = make_quick_plan(&flags("--tx eth1 --rx eth2"), None).unwrap();
-        assert_eq!((quick.size, quick.length), (QuickSize::Fixed(SIZE), QuickLength::Time(TIME)));
+        assert_eq!(
+            (quick.size, quick.length),
+            (QuickSize::Fixed(DEFAULT_FRAME_SIZE), QuickLength::Time(DEFAULT_RUN_TIME))
+        );
         assert_eq!(quick.rate, "1kpps".parse().unwrap());
         assert_eq!((quick.streams, quick.vlan, quick.ipv6), (1, None, false));
     }
@@ -185,7 +191,7 @@ mod tests {
 
     #[test]
     fn quick_groups_need_fleet_and_fitting_pattern() {
-        let three: HowMany<'_> = &|_| Some(3);
+        let three: PortCountFunction<'_> = &|_| Some(3);
         let grouped = |line: &str| make_quick_plan(&flags(line), Some(three));
         let mesh = grouped("--tx any-tx*2,node7/eth1 --rx any-rx*all --pattern mesh").unwrap();
         assert_eq!((mesh.tx.join(" "), mesh.rx.len()), ("any-tx any-tx node7/eth1".to_owned(), 3));

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::output::print_failure;
-use crate::progress::LiveLine;
+use crate::progress::LiveProgressLine;
 use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_plan::PortLocation;
 use packetrig_sys::clock::RealtimeOffset;
@@ -24,7 +24,7 @@ pub(super) struct OpenReceiver<R> {
 
 /// The live line of a capture, and its metrics.
 pub(super) struct CaptureProgress {
-    live: LiveLine,
+    live: LiveProgressLine,
     last: RecordCounts,
     metrics: Option<CaptureMetrics>,
 }
@@ -39,11 +39,11 @@ struct CaptureMetrics {
 }
 
 /// Interval between two readings of the counts of a capture.
-const LOOK: Nanos = Nanos::from_millis(500);
+const COUNT_READ_INTERVAL: Nanos = Nanos::from_millis(500);
 
 impl CaptureProgress {
     pub(super) fn new(is_wanted: bool) -> Self {
-        Self { live: LiveLine::new(is_wanted), last: RecordCounts::default(), metrics: None }
+        Self { live: LiveProgressLine::new(is_wanted), last: RecordCounts::default(), metrics: None }
     }
 
     /// Serves the counts to Prometheus, too, if the user wants that. `prefix` begins the name of each metric.
@@ -55,14 +55,14 @@ impl CaptureProgress {
     ) -> Result<Self, Error> {
         let interface = interface.to_string();
         let first = metrics::format_recording_metrics(prefix, &interface, &RecordCounts::default());
-        let served = ServedMetrics::start_if_wanted(command, listen, first)?;
+        let served = ServedMetrics::start_if_requested(command, listen, first)?;
         self.metrics = served.map(|served| CaptureMetrics { served, prefix, interface, looked: Nanos::ZERO });
         Ok(self)
     }
 
     pub(super) fn show_counts(&mut self, counts: &RecordCounts) {
         if let Some(metrics) = &mut self.metrics
-            && counts.elapsed.as_u64() >= metrics.looked.as_u64() + LOOK.as_u64()
+            && counts.elapsed.as_u64() >= metrics.looked.as_u64() + COUNT_READ_INTERVAL.as_u64()
         {
             metrics.looked = counts.elapsed;
             let text = metrics::format_recording_metrics(metrics.prefix, &metrics.interface, counts);

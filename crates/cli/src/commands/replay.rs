@@ -59,14 +59,14 @@ fn replay_document(
         (Some(_), _) => ReplayTiming::Even,
         (None, Some(PaceArg::Max)) => ReplayTiming::Fastest,
         (None, Some(PaceArg::Recorded(speed))) => ReplayTiming::Recorded(speed),
-        (None, None) => ReplayTiming::Recorded(ReplaySpeed::ORIGINAL),
+        (None, None) => ReplayTiming::Recorded(ReplaySpeed::ORIGINAL_SPEED),
     };
     let tagged = is_tagged(arguments);
     let recording =
         PlannedRecording { file, timing, loops: arguments.loops, rewrite, tagged, facts: survey.facts };
     let hosts = arguments.hosts.make_replay_hosts(arguments.rewrite_dst_mac).map_err(Error::Usage)?;
     if hosts.is_some() && arguments.rx.len() != 1 {
-        return Err(Error::Usage(quick::ONE_PAIR.into()));
+        return Err(Error::Usage(quick::SINGLE_PAIR_ERROR.into()));
     }
     let replay = ReplayRequest {
         tx: arguments.tx.to_string(),

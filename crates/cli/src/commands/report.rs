@@ -11,7 +11,7 @@ pub(crate) use html::render_stored_page;
 use super::execution::open_catalogue_to_read;
 use super::kept;
 use crate::args::{
-    ListResults, OutputForm, ReportAction, ReportArgs as Arguments, SinceArgs, UnfinishedArgs,
+    ListResults, OutputFormat, ReportAction, ReportArgs as Arguments, SinceArgs, UnfinishedArgs,
 };
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -24,13 +24,13 @@ use packetrig_store::{Error as StoreError, RunCatalogue, RunSummary, StoredSumma
 use std::path::Path;
 
 /// Results that `report` lists without `--most`.
-const MOST: usize = 50;
+const DEFAULT_RESULT_LIMIT: usize = 50;
 
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
         let (store, since) = (arguments.store, SinceArgs::default());
         // `report` alone is `report list`: looking at past results is what most calls are for.
-        let default = ListResults { store, most: MOST, since, methods: false, json: false };
+        let default = ListResults { store, most: DEFAULT_RESULT_LIMIT, since, methods: false, json: false };
         return list_results(&default, output).map(|()| CommandExit::Ok);
     };
     match action {
@@ -164,7 +164,7 @@ fn name_or_dash(name: &str) -> String {
 fn show_result(
     catalogue: &RunCatalogue,
     id: &str,
-    form: &OutputForm,
+    form: &OutputFormat,
     style: TextStyle,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {

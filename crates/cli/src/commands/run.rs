@@ -1,6 +1,6 @@
 //! `packetrig run`: a document, or flags that make one, becomes a request to execute.
 
-use super::execution::{self, ExecutionRequest, TakenFleet};
+use super::execution::{self, ExecutionRequest, FleetUnderControl};
 use crate::args::{ExecutionArgs, RunArgs as Arguments};
 use crate::document::PlanText;
 use crate::error::Error;
@@ -14,7 +14,7 @@ pub(crate) fn run_plan(arguments: Arguments, output: &mut CommandOutput) -> Resu
         let document = PlanText::read_file(file)?;
         return execute_document(document, arguments, output);
     }
-    match fleet_of_all(&arguments)? {
+    match find_fleet_for_all(&arguments)? {
         // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it, this process leads them.
         None => execute_document(document_from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
@@ -59,7 +59,7 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
 }
 
 /// The fleet, if the flags contain `any-LABEL*all`: its nodes decide the number of ports.
-fn fleet_of_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
+fn find_fleet_for_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let flags = &arguments.flags;
     let place = find_fleet_place(arguments)?;
     let says_all = flags.tx.iter().chain(&flags.rx).any(|port| port.0.ends_with("*all"));
@@ -99,7 +99,7 @@ fn execute_with_all_nodes(
 ) -> Result<CommandExit, Error> {
     let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
-    let taken = TakenFleet::take_control(place, store.as_deref(), policies)?;
+    let taken = FleetUnderControl::take_control(place, store.as_deref(), policies)?;
     // Named, because a group of all nodes is smaller than the user thinks.
     for node in taken.fleet().never_heard() {
         print_remark(format_args!(

@@ -22,11 +22,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Kind of the announcements in the directory for files of running processes.
-const KIND: &str = "runs";
+const RUN_ANNOUNCEMENT_KIND: &str = "runs";
 /// Time that requests in progress have to end when the run is over: its result must not wait for viewers.
-const GRACE: Duration = Duration::from_secs(1);
+const REQUEST_GRACE_TIME: Duration = Duration::from_secs(1);
 /// Maximum number of connections of viewers. A browser opens about six for one page.
-const CONNECTIONS: usize = 32;
+const MAX_VIEWER_CONNECTIONS: usize = 32;
 
 /// The run of this process, for viewers.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl ViewerServer {
         let announcement = Announcement::publish(&AnnouncedRun {
             address,
             netns: own_netns()?,
-            process: process::own_id(),
+            process: process::current_process_id(),
             name: name.to_owned(),
             started_ms: clock::wall_clock_ns() / 1_000_000,
         });
@@ -136,8 +136,8 @@ fn server_options() -> Option<ServerOptions> {
         grpc: None,
         http_tls: false,
         local_users: Some(access::users_with_own(&[]).ok()?),
-        most_connections: CONNECTIONS,
-        grace: GRACE,
+        most_connections: MAX_VIEWER_CONNECTIONS,
+        grace: REQUEST_GRACE_TIME,
         ..ServerOptions::default()
     })
 }
@@ -189,7 +189,7 @@ fn own_netns() -> Option<u64> {
 }
 
 fn directory() -> PathBuf {
-    runtime_directory::path_for(KIND)
+    runtime_directory::path_for(RUN_ANNOUNCEMENT_KIND)
 }
 
 /// Removes an announcement and its lock. One that stays behind does no harm: nobody holds it.

@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::measured::measured_parts;
+use crate::measured::rig_parts_from_files;
 use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::served::RunSource;
@@ -33,9 +33,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Time for late frames when a configuration is replaced. It is short because the client waits for it.
-const DRAIN: Nanos = Nanos::from_millis(20);
+const CONFIGURATION_DRAIN_TIME: Nanos = Nanos::from_millis(20);
 /// Time for late frames on a fleet, where frames and messages take longer.
-const FLEET_DRAIN: Nanos = Nanos::from_millis(100);
+const FLEET_DRAIN_TIME: Nanos = Nanos::from_millis(100);
 
 pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
@@ -59,14 +59,14 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would those that they start.
         let thread = Arc::new(ResidentThread::start_here("methods")?);
-        let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN))?;
+        let runs = fleet::served_runs(&place, catalogue, build_served_terms(arguments, FLEET_DRAIN_TIME))?;
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
     // A second connection, so that storing a finished run does not wait for the one that begins.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = Arc::new(opening.drop_rights_beside_rigs(&netns::list_named())?);
-    let terms = build_served_terms(arguments, DRAIN);
+    let thread = Arc::new(opening.drop_rights_outside_rig_namespaces(&netns::list_named())?);
+    let terms = build_served_terms(arguments, CONFIGURATION_DRAIN_TIME);
     let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
     serve_until_signal(arguments, options, (runs, methods), output)
@@ -136,7 +136,7 @@ fn serve_until_signal<R: RunSource>(
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes: fleet_nodes(arguments)?,
         methods: Some(Arc::clone(&methods) as _),
-        ..measured_parts(&arguments.measured, arguments.store.directory.as_deref())
+        ..rig_parts_from_files(&arguments.measured, arguments.store.directory.as_deref())
     };
     let open_to = access::describe_access(arguments, options.local_users.as_ref());
     let served = packetrig_server::run_server(

@@ -8,22 +8,24 @@ mod show;
 
 use super::metrics::{self, ServedMetrics};
 use super::{is_interrupted, notify, recorded};
-use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
+use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorArg, TapAction, TapArgs as Command};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, print_failure, print_remark};
-use crate::progress::LiveLine;
+use crate::progress::LiveProgressLine;
 use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::filter;
-use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
+use packetrig_link_io::tap::{
+    EndedTapResult, MirrorSpec, RunningTap, TapAccounts, TapMethod, TapSpec, TapState,
+};
 use packetrig_sys::{clock, signal};
 use refusing::RefusingSides;
 
 /// Interval between two checks of the tap's links.
-const TEND_NS: u64 = 20_000_000;
+const LINK_CHECK_INTERVAL_NS: u64 = 20_000_000;
 /// Interval between two progress lines.
-const SHOW_NS: u64 = 1_000_000_000;
+const PROGRESS_LINE_INTERVAL_NS: u64 = 1_000_000_000;
 /// Longest wait for carriers of a tap that is left to the kernel.
 const DETACH_TIMEOUT_NS: u64 = 5_000_000_000;
 
@@ -73,7 +75,7 @@ fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     let station = arguments.to.map(|mac| mac.0);
     let mirrors = arguments.mirror.iter();
     let mirrors =
-        mirrors.map(|MirrorText { at, to }| MirrorSpec { at: at.clone(), to: to.or(station) }).collect();
+        mirrors.map(|MirrorArg { at, to }| MirrorSpec { at: at.clone(), to: to.or(station) }).collect();
     let filter = match &arguments.filter {
         Some(text) => Some((text.clone(), filter::compile_filter(text)?)),
         None => None,
@@ -118,7 +120,7 @@ struct TapReadiness<'a> {
 
 impl<'a> TapReadiness<'a> {
     fn new(arguments: &Arguments, state: &'a TapState) -> Self {
-        let tell_waiting_ns = clock::monotonic_ns() + SHOW_NS;
+        let tell_waiting_ns = clock::monotonic_ns() + PROGRESS_LINE_INTERVAL_NS;
         Self { state, is_quiet: arguments.quiet, is_told: false, tell_waiting_ns }
     }
 
@@ -178,7 +180,7 @@ fn leave_to_kernel(
     while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
         tap.poll_once()?;
         readiness.report_state(&tap);
-        clock::sleep_until_ns(clock::monotonic_ns() + TEND_NS);
+        clock::sleep_until_ns(clock::monotonic_ns() + LINK_CHECK_INTERVAL_NS);
     }
     tap.leave_to_kernel()?;
     print_remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
@@ -189,22 +191,22 @@ fn leave_to_kernel(
 fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let mut live = LiveLine::new(!arguments.quiet);
+    let mut live = LiveProgressLine::new(!arguments.quiet);
     let state = tap.state().clone();
     let mut readiness = TapReadiness::new(arguments, &state);
     let mut refusing = RefusingSides::default();
     let metrics_text = |accounts: &TapAccounts| metrics::format_tap_metrics(&state.name, accounts);
     let first = metrics_text(&tap.read_accounts()?);
-    let metrics = ServedMetrics::start_if_wanted("tap", arguments.metrics, first)?;
+    let metrics = ServedMetrics::start_if_requested("tap", arguments.metrics, first)?;
     let mut last = None;
-    let mut show_ns = start_ns + SHOW_NS;
+    let mut show_ns = start_ns + PROGRESS_LINE_INTERVAL_NS;
     while !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         tap.poll_once()?;
         readiness.report_state(tap);
         if now_ns >= show_ns {
             // By the schedule and not by `now_ns`: a late line does not move the next one.
-            show_ns += SHOW_NS;
+            show_ns += PROGRESS_LINE_INTERVAL_NS;
             let accounts = tap.read_accounts()?;
             for text in
                 [refusing.loss_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)].concat()
@@ -217,14 +219,18 @@ fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Erro
             live.show_line(accounts.elapsed, show::format_progress_line(&accounts, last.as_ref()));
             last = Some(accounts);
         }
-        clock::sleep_until_ns((now_ns + TEND_NS).min(show_ns).min(end_ns));
+        clock::sleep_until_ns((now_ns + LINK_CHECK_INTERVAL_NS).min(show_ns).min(end_ns));
     }
     live.clear_line();
     Ok(())
 }
 
 /// The result of a tap, for `--json`.
-fn result_json(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> serde_json::Value {
+fn result_json(
+    state: &TapState,
+    accounts: &TapAccounts,
+    ended: Option<&EndedTapResult>,
+) -> serde_json::Value {
     serde_json::json!({
         "state": state,
         "accounts": accounts,
@@ -240,7 +246,7 @@ fn build_recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
 
 /// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
 /// regular end of a tap.
-fn judge_tap(ended: &TapEnd) -> CommandExit {
+fn judge_tap(ended: &EndedTapResult) -> CommandExit {
     for rule in &ended.imbalances {
         print_failure(format_args!("the counters of the tap do not add up: {rule}"));
     }

@@ -17,7 +17,7 @@ mod terminal;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use own_screen::OwnScreen;
+pub(crate) use own_screen::ScreenThread;
 
 use super::is_interrupted;
 use super::serve::access;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 /// Largest number of files of a log that are shown one by one.
-const NEWEST: usize = 20;
+const MAX_SHOWN_LOG_FILES: usize = 20;
 
 /// Readers of log indexes. The lock makes viewers share them, so that an index is read once for all viewers.
 pub(super) struct LogDirectories(Mutex<Vec<LogFollower>>);
@@ -59,12 +59,12 @@ fn build_summary_json(directory: &str, log: &LogSummary) -> Value {
         "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
         "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
         // The newest files only: a log of days has thousands, and their sums are above.
-        "newest": log.files.values().rev().take(NEWEST).map(build_file_json).collect::<Vec<_>>(),
+        "newest": log.files.values().rev().take(MAX_SHOWN_LOG_FILES).map(build_file_json).collect::<Vec<_>>(),
     })
 }
 
 /// Converts a time that may be unknown: a mended file without frames has no times.
-fn known_ms(at_ns: u64) -> Option<u64> {
+fn valid_time_ms(at_ns: u64) -> Option<u64> {
     (at_ns > 0).then(|| to_ms(at_ns))
 }
 
@@ -77,8 +77,8 @@ fn build_file_json(file: &FileEntry) -> Value {
         "name": file.name,
         "frames": file.frames,
         "bytes": file.size,
-        "begun_ms": known_ms(file.span_ns.0),
-        "ended_ms": known_ms(file.span_ns.1),
+        "begun_ms": valid_time_ms(file.span_ns.0),
+        "ended_ms": valid_time_ms(file.span_ns.1),
         // The losses of a log that was killed are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,

@@ -10,10 +10,10 @@ use std::fmt::Display;
 use std::io::IsTerminal;
 
 /// Time between two lines, on a terminal or not: rates are those of a second.
-const EVERY: Nanos = Nanos::from_secs(1);
+const PROGRESS_LINE_INTERVAL: Nanos = Nanos::from_secs(1);
 
 #[derive(Debug)]
-pub(crate) struct LiveLine {
+pub(crate) struct LiveProgressLine {
     view: LiveView,
     /// Time at which the last line was due.
     last_due: Nanos,
@@ -26,7 +26,7 @@ enum LiveView {
     Lines,
 }
 
-impl LiveLine {
+impl LiveProgressLine {
     /// A line that fits standard error.
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
@@ -39,7 +39,8 @@ impl LiveLine {
 
     /// Returns true if a line is due, this long after the start.
     pub(crate) const fn is_due(&self, elapsed: Nanos) -> bool {
-        !matches!(self.view, LiveView::Nothing) && elapsed.as_u64() >= self.last_due.as_u64() + EVERY.as_u64()
+        !matches!(self.view, LiveView::Nothing)
+            && elapsed.as_u64() >= self.last_due.as_u64() + PROGRESS_LINE_INTERVAL.as_u64()
     }
 
     /// Shows a line for the time `elapsed` after the start.
@@ -53,7 +54,8 @@ impl LiveLine {
             LiveView::Lines => print_progress(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
         // A line that came late does not delay the next one.
-        self.last_due = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());
+        self.last_due =
+            Nanos::new(elapsed.as_u64() / PROGRESS_LINE_INTERVAL.as_u64() * PROGRESS_LINE_INTERVAL.as_u64());
     }
 
     /// Removes the line before results are printed.
@@ -77,12 +79,12 @@ mod tests {
 
     #[test]
     fn live_line_is_due_each_second_unless_disabled() {
-        let mut live = LiveLine { view: LiveView::Lines, last_due: Nanos::ZERO };
+        let mut live = LiveProgressLine { view: LiveView::Lines, last_due: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));
         live.show_line(Nanos::from_millis(1_300), "late");
         assert!(!live.is_due(Nanos::from_millis(1_999)));
         assert!(live.is_due(Nanos::from_millis(2_000)));
-        assert!(!LiveLine::new(false).is_due(Nanos::from_secs(9)));
+        assert!(!LiveProgressLine::new(false).is_due(Nanos::from_secs(9)));
     }
 }

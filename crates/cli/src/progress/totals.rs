@@ -9,13 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 /// Time over which rates are averaged.
-const LOOK_BACK: Nanos = Nanos::from_secs(1);
+const RATE_WINDOW: Nanos = Nanos::from_secs(1);
 
 /// Adds the newest counts of all nodes and computes rates from earlier sums.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressTotals {
     nodes: BTreeMap<String, NodeProgress>,
-    /// Sums at earlier moments, oldest first; the oldest is the newest that is at least [`LOOK_BACK`] old.
+    /// Sums at earlier moments, oldest first; the oldest is the newest that is at least [`RATE_WINDOW`] old.
     past: VecDeque<(MonoTime, FrameTotals)>,
 }
 
@@ -80,7 +80,7 @@ impl ProgressTotals {
         let sum = self.nodes.values().map(|node| node.totals).fold(FrameTotals::default(), FrameTotals::plus);
         // One sum is kept that is at least a second old, so that rates are those of a whole second.
         self.past.push_back((at, sum));
-        while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= LOOK_BACK) {
+        while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= RATE_WINDOW) {
             self.past.pop_front();
         }
     }

@@ -6,15 +6,15 @@ use crate::numbers::{format_count, format_percent, format_scaled, format_signed}
 use crate::output::TextStyle;
 use crate::table::format_fitted_table;
 use packetrig_report::columns::{
-    ALWAYS_SHOWN, CellValue, ColumnKind, ReportColumn, ReportTable, TerminalPlace,
+    ALWAYS_SHOWN_RANK, CellValue, ColumnKind, ReportColumn, ReportTable, TerminalColumnPosition,
 };
 use packetrig_units::Nanos;
 
 /// Text of a cell with an unknown value.
-const UNKNOWN: &str = "–";
+const UNKNOWN_CELL: &str = "–";
 
 /// A column and its place.
-type PlacedColumn<T> = (TerminalPlace, &'static ReportColumn<T>);
+type PlacedColumn<T> = (TerminalColumnPosition, &'static ReportColumn<T>);
 
 fn format_cell<T: ReportTable>((place, column): &PlacedColumn<T>, row: &T::Row<'_>) -> Option<String> {
     let shown = format_value(&column.value_in(row)?, column.kind);
@@ -45,7 +45,7 @@ pub(super) fn report_table<T: ReportTable>(
         .iter()
         .map(|row| {
             let cells = columns.iter().map(|column| format_cell(column, row));
-            cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
+            cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN_CELL.to_owned())).collect()
         })
         .collect();
     let text = format_fitted_table(
@@ -60,8 +60,8 @@ pub(super) fn report_table<T: ReportTable>(
 
 /// The headings of the columns that may be left out, the least important first.
 fn list_least_important_headings<T: ReportTable>(columns: &[&PlacedColumn<T>]) -> Vec<&'static str> {
-    let mut droppable: Vec<TerminalPlace> = columns.iter().map(|(place, _)| *place).collect();
-    droppable.retain(|place| place.importance < ALWAYS_SHOWN);
+    let mut droppable: Vec<TerminalColumnPosition> = columns.iter().map(|(place, _)| *place).collect();
+    droppable.retain(|place| place.importance < ALWAYS_SHOWN_RANK);
     droppable.sort_by_key(|place| place.importance);
     droppable.iter().map(|place| place.heading).collect()
 }

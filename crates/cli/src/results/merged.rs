@@ -5,7 +5,7 @@ use crate::numbers::format_count;
 use packetrig_report::RunReport;
 
 /// Largest number of remarks of one kind on separate lines, and number of subjects that a merged line names.
-const FEW: usize = 3;
+const MAX_SEPARATE_REMARKS: usize = 3;
 
 /// A remark about a stream, port or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,16 +29,17 @@ pub(super) fn merge_remarks(report: &RunReport, remarks: &[ReportRemark<'_>]) ->
 }
 
 fn format_lines_of_kind(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
-    if same.len() <= FEW {
+    if same.len() <= MAX_SEPARATE_REMARKS {
         return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
     }
-    let names: Vec<&str> = same.iter().take(FEW).map(|remark| subject_name(report, remark.subject)).collect();
+    let names: Vec<&str> =
+        same.iter().take(MAX_SEPARATE_REMARKS).map(|remark| subject_name(report, remark.subject)).collect();
     let subjects = format!(
         "{} {} ({} and {} more)",
         format_count(same.len() as u64),
         plural_noun(report, names[0]),
         names.join(", "),
-        format_count((same.len() - FEW) as u64)
+        format_count((same.len() - MAX_SEPARATE_REMARKS) as u64)
     );
     vec![format!("{subjects}: {}", format_summary(report, same))]
 }

@@ -35,7 +35,7 @@ pub(super) fn format_probes(report: &RunReport) -> String {
     // A single column is a list anyway, and more than fit a terminal cannot be read as a matrix.
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MAX_COLUMNS;
     match probes.method.as_str() {
-        "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
+        "oneway" | "stamp" if is_matrix => text.push_str(&one_way_delay_tables(&matrix)),
         "ping" if is_matrix => text.push_str(&format_ping_tables(&matrix)),
         "capacity" if is_matrix => text.push_str(&format_capacity_table(&matrix)),
         "capacity" => text.push_str(&format_capacity_list(probes)),
@@ -90,7 +90,7 @@ fn short_name(name: &str) -> String {
     shorten_name(name)
 }
 
-fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
+fn one_way_delay_tables(matrix: &ProbeMatrix<'_>) -> String {
     // Two tables for a wider matrix: median, percentile and bound in each cell would not fit a terminal.
     let mut text = if matrix.columns.len() <= MAX_FULL_COLUMNS {
         format!(
@@ -337,7 +337,7 @@ fn list_missing_lines(probes: &ProbesReport) -> String {
 mod tests {
     use super::*;
     use packetrig_report::ClockRelationSource;
-    use packetrig_stats::probe::{ProbeCounts, ProbeLineEnd};
+    use packetrig_stats::probe::{ProbeCounts, ProbeLineEndReason};
 
     fn found(p50_ns: i64, lost_there: u64) -> ProbeFindings {
         let times = ProbeTimes {
@@ -350,7 +350,7 @@ mod tests {
             bound_ns: 1_500,
         };
         ProbeFindings {
-            end: ProbeLineEnd::Done,
+            end: ProbeLineEndReason::Done,
             counts: ProbeCounts {
                 planned: 10,
                 sent: 10,
@@ -403,7 +403,8 @@ mod tests {
     #[test]
     fn probe_matrix_shows_reason_for_missing_values() {
         let mesh = mesh();
-        let text = [one_way_tables(&ProbeMatrix::from_report(&mesh)), list_missing_lines(&mesh)].concat();
+        let text =
+            [one_way_delay_tables(&ProbeMatrix::from_report(&mesh)), list_missing_lines(&mesh)].concat();
         let wanted = "
   One-way delay from row to column: median / p99 ± bound
   from                        a                        b                        c

@@ -27,13 +27,13 @@ pub(super) fn format_ports(report: &RunReport, style: TextStyle) -> String {
 }
 
 fn back_end_reason(port: &PortReport) -> String {
-    format!("back end {}: {}", json_word(&port.info.back_end), port.info.why)
+    format!("back end {}: {}", json_text_of(&port.info.back_end), port.info.why)
 }
 
 /// Every account in the order in which frames pass, then the places of losses.
 pub(super) fn format_ledger(report: &RunReport) -> String {
     let mut text = String::new();
-    for (side, accounts) in SIDES {
+    for (side, accounts) in ACCOUNTS_BY_SIDE {
         // An account that no counter feeds is left out; a zero would claim that it was counted.
         let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
         let parts =
@@ -52,7 +52,7 @@ pub(super) fn format_ledger(report: &RunReport) -> String {
 }
 
 /// Accounts by the side that keeps them, in the order in which frames pass.
-const SIDES: [(&str, &[LedgerAccount]); 3] = [
+const ACCOUNTS_BY_SIDE: [(&str, &[LedgerAccount]); 3] = [
     (
         "our sender",
         &[
@@ -107,7 +107,7 @@ fn count_or_unknown(frames: Option<u64>) -> String {
 }
 
 /// Longest path that is shown, in characters: that of Linux.
-const LONGEST_PATH: usize = 4096;
+const MAX_PATH_CHARACTERS: usize = 4096;
 
 /// Capture files and their missing frames.
 pub(super) fn format_captures(report: &RunReport) -> String {
@@ -120,7 +120,7 @@ fn format_capture_line(capture: &CaptureResult) -> String {
         dropped => format!(", {} frames missing", format_count(dropped)),
     };
     // The path comes from another machine, so its length is limited.
-    let file = one_line(&capture.file, LONGEST_PATH);
+    let file = one_line(&capture.file, MAX_PATH_CHARACTERS);
     format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
@@ -141,10 +141,10 @@ pub(super) fn format_caveats(report: &RunReport, style: TextStyle) -> String {
 
 /// Name of an account as in the ledger's rules: `handed over` for `handed_over`.
 fn account_name(account: LedgerAccount) -> String {
-    json_word(&account).replace('_', " ")
+    json_text_of(&account).replace('_', " ")
 }
 
 /// Word of a value in the report's JSON.
-fn json_word(value: &impl serde::Serialize) -> String {
+fn json_text_of(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

@@ -5,18 +5,18 @@ use crate::args::{AgentArgs, CollectArgs, MeasuredPlaces, MeterArgs, MeterSource
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
-use packetrig_flow_io::group::RoleOrders;
+use packetrig_flow_io::group::RoleDecisionSource;
 use packetrig_flow_store::linked_tables;
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_files,
-    rights_for_ports,
+    BecomeUser, ProgramNeeds, RING_CAPABILITIES, START_CAPABILITIES, file_rules, rig_file_rules,
+    rights_for_files, rights_for_ports,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::path::{Path, PathBuf};
 
 /// Kernels before this one require CAP_BPF for every access to a map, unless unprivileged users may load programs.
-const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
+const FIRST_KERNEL_WITH_FREE_MAPS: (u32, u32) = (5, 19);
 
 pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
     let CollectArgs { cert, key, client_ca, files, directory, .. } = arguments;
@@ -28,7 +28,7 @@ pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Err
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
     Ok(ProgramNeeds {
         program: "collect",
-        opening: TO_START.union_with(ProcessCapabilities::NET_ADMIN),
+        opening: START_CAPABILITIES.union_with(ProcessCapabilities::NET_ADMIN),
         kept: ProcessCapabilities::NONE,
         network_thread_capabilities: ProcessCapabilities::NONE,
         files: file_rules(of_tls.chain(files).cloned(), create_directory(directory.as_deref())?),
@@ -59,18 +59,18 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
     let written = directory.as_deref().or_else(|| exports.first().map(PathBuf::as_path));
     let user = choose_user(arguments.user.user.as_deref(), written, reads_files);
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
-    let namespaces = PathBuf::from(netns::DIRECTORY);
+    let namespaces = PathBuf::from(netns::NETNS_DIRECTORY);
     // The directories: other programs replace the files in them.
     let (role_file, role_pipe) = match of_group.role_orders() {
-        RoleOrders::Election => (None, None),
-        RoleOrders::StateFile(path) => (path.parent().map(Path::to_owned), None),
-        RoleOrders::Keepalived { fifo, .. } => (None, fifo.parent().map(Path::to_owned)),
+        RoleDecisionSource::Election => (None, None),
+        RoleDecisionSource::StateFile(path) => (path.parent().map(Path::to_owned), None),
+        RoleDecisionSource::Keepalived { fifo, .. } => (None, fifo.parent().map(Path::to_owned)),
     };
     Ok(ProgramNeeds {
         program: "meter",
         // CAP_SYS_ADMIN to enter other network namespaces and open interfaces there.
-        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
-        kept: if has_maps && kernel::version_numbers() < MAPS_WITHOUT_RIGHTS {
+        opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
+        kept: if has_maps && kernel::version_numbers() < FIRST_KERNEL_WITH_FREE_MAPS {
             ProcessCapabilities::BPF
         } else {
             ProcessCapabilities::NONE
@@ -113,12 +113,12 @@ pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> 
     // The threads of the API open their sockets themselves, after the rights for opening are gone.
     let network_thread_capabilities =
         rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
-    let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
+    let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { RING_CAPABILITIES };
     let files = if arguments.on_fleet { file_rules(read, written) } else { rig_file_rules(read, written) };
     Ok(ProgramNeeds {
         program: "serve",
         // CAP_SYS_ADMIN to enter all namespaces that exist, once.
-        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: rigs.union_with(network_thread_capabilities),
         network_thread_capabilities,
         files,
@@ -147,7 +147,7 @@ pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
         rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
     Ok(ProgramNeeds {
         program: "page",
-        opening: TO_START,
+        opening: START_CAPABILITIES,
         kept: network_thread_capabilities,
         network_thread_capabilities,
         files: file_rules(read, written),
@@ -193,8 +193,8 @@ pub(crate) fn agent_needs(
         rights_for_files(read.iter().chain(&written)).union_with(rights_for_ports(&ports));
     Ok(ProgramNeeds {
         program: "agent",
-        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
-        kept: TO_OPEN_RINGS.union_with(network_thread_capabilities),
+        opening: START_CAPABILITIES.union_with(RING_CAPABILITIES).union_with(ProcessCapabilities::SYS_ADMIN),
+        kept: RING_CAPABILITIES.union_with(network_thread_capabilities),
         network_thread_capabilities,
         files: rig_file_rules(read, written),
         // The message servers of a fleet name others, at ports of their choice.
@@ -208,7 +208,10 @@ pub(crate) fn agent_needs(
 /// lends ports in some.
 pub(crate) fn supervisor_capabilities(has_namespaces: bool) -> ProcessCapabilities {
     let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
-    TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SETPCAP).union_with(entering)
+    START_CAPABILITIES
+        .union_with(RING_CAPABILITIES)
+        .union_with(ProcessCapabilities::SETPCAP)
+        .union_with(entering)
 }
 
 /// Capabilities of `fleet up` and its message server.

@@ -2,13 +2,13 @@
 
 use packetrig_plan::CaptureFormat;
 use packetrig_units::clamp_to_u32;
-use packetrig_wire::pcap::ETHERNET;
+use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
 use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_words};
 use packetrig_wire::pcap::merged::{self, MergeComment};
 
-const NO_LIMIT: u32 = 262_144;
+const NO_SNAP_LENGTH: u32 = 262_144;
 /// Upper bound of the bytes that [`write_file_header`] and [`write_statistics`] add for one interface to the texts they are given.
-pub(super) const FIXED: usize = 512;
+pub(super) const MAX_FILE_OVERHEAD_BYTES: usize = 512;
 
 /// Encoding of a capture file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(crate) struct FrameRecord {
 }
 
 /// Upper bound of the bytes behind a frame: three bytes of padding, a comment, the end of options, the repeated length.
-const LONGEST_TAIL: usize = 3 + 4 + merged::LONGEST.next_multiple_of(4) + 4 + 4;
+const MAX_RECORD_TAIL_BYTES: usize = 3 + 4 + merged::MAX_COMMENT_BYTES.next_multiple_of(4) + 4 + 4;
 
 /// Counters for the statistics at the end of a file.
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,7 +84,7 @@ pub(super) struct CaptureTotals {
 pub(crate) struct FrameEnvelope {
     head: [u8; 28],
     head_len: usize,
-    tail: [u8; LONGEST_TAIL],
+    tail: [u8; MAX_RECORD_TAIL_BYTES],
     tail_len: usize,
 }
 
@@ -147,7 +147,8 @@ impl FrameEnvelope {
     fn new(words: &[u32], padding: usize) -> Self {
         // Fixed arrays, because this runs once per captured frame. Seven words are the most that a head can have: those of
         // an enhanced packet block.
-        let mut envelope = Self { head: [0; 28], head_len: 0, tail: [0; LONGEST_TAIL], tail_len: padding };
+        let mut envelope =
+            Self { head: [0; 28], head_len: 0, tail: [0; MAX_RECORD_TAIL_BYTES], tail_len: padding };
         envelope.put_head(words);
         envelope
     }
@@ -185,9 +186,9 @@ pub(crate) fn write_file_header(format: CaptureFileFormat, header: &CaptureHeade
 
 /// Appends the classic pcap header, version 2.4.
 fn write_classic_header(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
-    let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
+    let snap_len = header.snap_len.unwrap_or(NO_SNAP_LENGTH);
     // Version 2.4; the two zeros are reserved fields, once time zone and accuracy.
-    write_words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
+    write_words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET_LINK_TYPE.into()]);
 }
 
 /// Splits a time as pcapng stores it: the upper half first.
@@ -198,7 +199,7 @@ fn split_timestamp(ns: u64) -> [u32; 2] {
 /// Appends an interface description block.
 fn write_interface_block(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
     write_block(out, 1, |body| {
-        write_words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
+        write_words(body, &[ETHERNET_LINK_TYPE.into(), header.snap_len.unwrap_or(NO_SNAP_LENGTH)]);
         write_text_option(body, 2, name);
         write_option(body, 9, &[9]); // resolution: 10^-9 s
         if !header.filter.is_empty() {
@@ -302,17 +303,17 @@ mod tests {
 
     /// Returns the merge comment of each record.
     fn merges(mut bytes: &[u8]) -> Vec<Option<u16>> {
-        use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
+        use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
         let mut decoder = CaptureDecoder::new();
         let mut found = Vec::new();
         while !bytes.is_empty() {
             let used = match decoder.next_step(bytes).unwrap() {
-                DecoderStep::Record { record, used } => {
+                CaptureElement::Record { record, used } => {
                     found.push(record.merged);
                     used
                 }
-                DecoderStep::Skip(used) => usize::try_from(used).unwrap(),
-                DecoderStep::More(_) => panic!("the file is whole"),
+                CaptureElement::Skip(used) => usize::try_from(used).unwrap(),
+                CaptureElement::More(_) => panic!("the file is whole"),
             };
             bytes = &bytes[used..];
         }

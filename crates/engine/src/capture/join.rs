@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub(super) fn join_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
     for part in others {
-        append_part(part, head, oldest)?;
+        append_file_part(part, head, oldest)?;
         fs::remove_file(part)?;
     }
     File::open(oldest)?.sync_all()?;
@@ -22,7 +22,7 @@ pub(super) fn join_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Resul
     into.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-fn append_part(part: &Path, head: u64, all: &Path) -> io::Result<()> {
+fn append_file_part(part: &Path, head: u64, all: &Path) -> io::Result<()> {
     let mut all = OpenOptions::new().append(true).open(all)?;
     let before = all.metadata()?.len();
     let mut part = File::open(part)?;

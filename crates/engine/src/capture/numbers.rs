@@ -13,7 +13,7 @@ use packetrig_wire::trailer::TapTrailer;
 use serde::{Deserialize, Serialize};
 
 /// A lower number whose frame arrived at least this much later comes from a restarted tap.
-const ANEW_NS: u64 = 1_000_000_000;
+const SEQUENCE_RESTART_AGE_NS: u64 = 1_000_000_000;
 
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,7 +85,7 @@ impl DirectionState {
         // restart of the tap the time is much later, too.
         let known =
             if self.window.is_some() { (self.last, self.last_at_ns) } else { self.last_known_number() };
-        let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
+        let is_anew = number <= known.0 && at_ns > known.1.saturating_add(SEQUENCE_RESTART_AGE_NS);
         if self.window.is_none() || is_anew {
             self.begin_window(number, is_anew);
         }

@@ -12,7 +12,7 @@ use super::join::join_parts;
 use super::record::{
     CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
-use super::tap::{CaptureOrder, CaptureTap, OrderSlot};
+use super::tap::{CaptureCommand, CaptureCommandSlot, CaptureTap};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::port::WorkerClock;
@@ -24,9 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Files of a ring; the oldest is removed when a new one begins.
-const PARTS: u64 = 8;
+const RING_FILE_COUNT: u64 = 8;
 /// Memory of the queue between receiver and disk, bytes.
-const QUEUE: usize = 64 << 20;
+const DISK_QUEUE_BYTES: usize = 64 << 20;
 /// Time to wait for the recorder; longer than a receiver needs to notice the end of a capture.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -96,7 +96,7 @@ pub struct PortCapture(Arc<PortCaptureState>);
 
 struct PortCaptureState {
     spec: CaptureSpec,
-    slot: Arc<OrderSlot>,
+    slot: Arc<CaptureCommandSlot>,
     back: Receiver<Box<DirectionRecorder>>,
     state: Mutex<CapturePhase>,
 }
@@ -120,7 +120,7 @@ impl PortCapture {
             let expression = format!("the capture filter for {}", spec.interface);
             Error::Filter { expression, reason }
         })?;
-        let slot = Arc::new(OrderSlot::default());
+        let slot = Arc::new(CaptureCommandSlot::default());
         let (back_in, back) = bounded(1);
         let tap = CaptureTap::new(program, Arc::clone(&slot), back_in);
         Ok((
@@ -138,7 +138,7 @@ impl PortCapture {
         }
         let recorder = self.start_recorder()?;
         // The slot is empty: whatever was begun before has ended.
-        self.0.slot.put_order(CaptureOrder::Begin(Box::new(recorder), RealClock::new().now()));
+        self.0.slot.put_order(CaptureCommand::Begin(Box::new(recorder), RealClock::new().now()));
         *state = CapturePhase::Running;
         Ok(())
     }
@@ -196,9 +196,9 @@ impl PortCapture {
     fn end_recording(&self) -> Result<CaptureOutcome, Error> {
         // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
         // not left this thread, and there is nothing to wait for.
-        let recorder = match self.0.slot.put_order(CaptureOrder::End(RealClock::new().now())) {
+        let recorder = match self.0.slot.put_order(CaptureCommand::End(RealClock::new().now())) {
             // The receiver has not run since the capture was begun.
-            Some(CaptureOrder::Begin(recorder, _)) => recorder,
+            Some(CaptureCommand::Begin(recorder, _)) => recorder,
             _ => self
                 .0
                 .back
@@ -225,13 +225,13 @@ impl PortCapture {
             // A budget that is overwritten is a ring of parts: eight of them lose at most an eighth of the budget
             // when the oldest is removed. `join` makes one file of them at the end.
             rotation: FileRotation {
-                bytes: overwrite.then_some(budget / PARTS),
+                bytes: overwrite.then_some(budget / RING_FILE_COUNT),
                 every: None,
-                keep: usize::try_from(PARTS).ok(),
+                keep: usize::try_from(RING_FILE_COUNT).ok(),
                 before: 0,
             },
             zstd: None,
-            queue: QUEUE,
+            queue: DISK_QUEUE_BYTES,
         };
         DirectionRecorder::start(spec, clock::realtime_offset(), RealClock::new().now())
     }

@@ -23,7 +23,7 @@ pub use file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 pub use recorder::{DirectionRecorder, DroppedFrames, RecordingOutcome};
 pub use spec::{FileRotation, RecordSpec};
 
-use super::tap::RecordingRest;
+use super::tap::RecordingDrain;
 use crate::Error;
 use crate::port::{FrameRx, WorkerClock};
 use packetrig_stats::port::RxCounters;
@@ -31,13 +31,13 @@ use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos, clamp_to_usize};
 
 /// Frames received before the clock is read again.
-const BATCH: usize = 512;
+const FRAMES_PER_CLOCK_READING: usize = 512;
 /// Time to wait for frames before checking whether to stop.
-const PAUSE: Nanos = Nanos::from_millis(20);
+const FRAME_WAIT_TIME: Nanos = Nanos::from_millis(20);
 
 /// Seconds in the rate series when frames are only counted.
-const DAY: usize = 86_400;
-const TELL_EVERY: Nanos = Nanos::from_millis(500);
+const RATE_SERIES_SECONDS: usize = 86_400;
+const PROGRESS_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// Limits of a recording; the first one that is reached ends it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,15 +114,15 @@ pub fn record_with_rotation(
 ) -> Result<RecordSummary, Error> {
     let started = clock.now();
     // The rate by second is reported only when nothing is written, so a recording reserves no memory for it.
-    let room = if recorder.is_none() { DAY } else { 0 };
+    let room = if recorder.is_none() { RATE_SERIES_SECONDS } else { 0 };
     let mut session = RecordSession {
         recorder,
         limits,
         started,
         end: limits.time.map(|time| started + time),
-        rest: RecordingRest::default(),
+        rest: RecordingDrain::default(),
         is_over: false,
-        next_tell: started + TELL_EVERY,
+        next_tell: started + PROGRESS_INTERVAL,
         counts: RecordCounts::default(),
         series: RateSeries::with_limit(room),
     };
@@ -138,7 +138,7 @@ struct RecordSession {
     started: MonoTime,
     /// End of the recording. Frames that arrive later are not recorded.
     end: Option<MonoTime>,
-    rest: RecordingRest,
+    rest: RecordingDrain,
     is_over: bool,
     next_tell: MonoTime,
     counts: RecordCounts,
@@ -184,7 +184,7 @@ impl RecordSession {
                 recorder.rotate_due_files(now);
             }
             tell(&self.counts, &self.series);
-            self.next_tell = now + TELL_EVERY;
+            self.next_tell = now + PROGRESS_INTERVAL;
         }
         // Both limits: no frame before the end is missing, or the number of frames is reached.
         self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.batch_limit() == 0;
@@ -192,7 +192,7 @@ impl RecordSession {
             if let Some(recorder) = &mut self.recorder {
                 recorder.flush_when_idle(now);
             }
-            rx.wait_for_frames(PAUSE)?;
+            rx.wait_for_frames(FRAME_WAIT_TIME)?;
         }
         Ok(())
     }
@@ -200,13 +200,13 @@ impl RecordSession {
     /// Returns whether every frame that arrived before the end has been read. The kernel hands over a partly filled
     /// block only after its timeout, so an empty ring is no proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
-        Ok(RecordingRest::is_in_ring(self.end, now) && self.rest.is_read(rx.ring_progress()?, self.end, now))
+        Ok(RecordingDrain::is_in_ring(self.end, now) && self.rest.is_read(rx.ring_progress()?, self.end, now))
     }
 
     /// Returns how many frames may be received in one call.
     fn batch_limit(&self) -> usize {
         let left = self.limits.frames.map_or(u64::MAX, |most| most.saturating_sub(self.counts.frames));
-        clamp_to_usize(left).min(BATCH)
+        clamp_to_usize(left).min(FRAMES_PER_CLOCK_READING)
     }
 
     fn update_counts(&mut self, port: RxCounters, now: MonoTime) {

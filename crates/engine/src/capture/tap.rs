@@ -6,7 +6,7 @@
 //! Invariant: the recorder receives the frames that arrived between start and stop and pass the filter, and no others.
 
 use super::record::DirectionRecorder;
-use crate::port::{RingProgress, RingRest, RxFrame};
+use crate::port::{RingDrain, RingProgress, RxFrame};
 use crossbeam_channel::Sender;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
@@ -14,28 +14,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Upper bound of the time from a frame's arrival until it is in the ring.
-const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+const MAX_FRAME_TRANSIT_TIME: Nanos = Nanos::from_millis(60);
 /// Upper bound of the time until the kernel hands over a partly filled block: a few milliseconds,
 /// unless the processor stalls.
-const LONGEST_REST: Nanos = Nanos::from_secs(5);
+const MAX_REMAINING_DRAIN_TIME: Nanos = Nanos::from_secs(5);
 
 /// Tracks the frames that had arrived at the end of a recording and are still unread.
 #[derive(Default)]
-pub(super) struct RecordingRest(RingRest);
+pub(super) struct RecordingDrain(RingDrain);
 
-impl RecordingRest {
+impl RecordingDrain {
     /// Returns whether enough time has passed since `end`: every earlier frame is in the ring by now.
     pub(super) fn is_in_ring(end: Option<MonoTime>, now: MonoTime) -> bool {
-        end.is_some_and(|end| now >= end + ON_ITS_WAY)
+        end.is_some_and(|end| now >= end + MAX_FRAME_TRANSIT_TIME)
     }
 
     /// Returns whether everything that was in the ring at the first call has been read, or waiting longer is hopeless.
     pub(super) fn is_read(&mut self, progress: RingProgress, end: Option<MonoTime>, now: MonoTime) -> bool {
-        self.0.is_read(progress) || end.is_some_and(|end| now >= end + LONGEST_REST)
+        self.0.is_read(progress) || end.is_some_and(|end| now >= end + MAX_REMAINING_DRAIN_TIME)
     }
 }
 
-pub(super) enum CaptureOrder {
+pub(super) enum CaptureCommand {
     /// Record frames that arrive from this instant on.
     Begin(Box<DirectionRecorder>, MonoTime),
     /// Return the recorder when all frames that arrived until this instant are in it.
@@ -43,14 +43,14 @@ pub(super) enum CaptureOrder {
 }
 
 #[derive(Default)]
-pub(super) struct OrderSlot {
+pub(super) struct CaptureCommandSlot {
     is_called: AtomicBool,
-    order: Mutex<Option<CaptureOrder>>,
+    order: Mutex<Option<CaptureCommand>>,
 }
 
-impl OrderSlot {
+impl CaptureCommandSlot {
     /// Puts an order into the slot. If the previous order was not taken yet, returns that one and drops the new one.
-    pub(super) fn put_order(&self, order: CaptureOrder) -> Option<CaptureOrder> {
+    pub(super) fn put_order(&self, order: CaptureCommand) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
         if before.is_none() {
@@ -61,7 +61,7 @@ impl OrderSlot {
         before
     }
 
-    fn take_order(&self) -> Option<CaptureOrder> {
+    fn take_order(&self) -> Option<CaptureCommand> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_called.store(false, Ordering::Release);
         slot.take()
@@ -73,7 +73,7 @@ pub struct CaptureTap {
     /// Whether frames that fail the filter never get here, so that frames lost in the ring would have passed.
     is_filtered_before: bool,
     is_alone: bool,
-    slot: Arc<OrderSlot>,
+    slot: Arc<CaptureCommandSlot>,
     back: Sender<Box<DirectionRecorder>>,
     active: Option<ActiveCapture>,
 }
@@ -88,7 +88,7 @@ struct ActiveCapture {
     recorder: Box<DirectionRecorder>,
     begin: MonoTime,
     end: Option<MonoTime>,
-    rest: RecordingRest,
+    rest: RecordingDrain,
     is_over: bool,
     /// Number of frames that the ring had dropped when the capture was begun.
     lost_before: Option<u64>,
@@ -97,7 +97,7 @@ struct ActiveCapture {
 impl CaptureTap {
     pub(super) fn new(
         program: Option<FilterProgram>,
-        slot: Arc<OrderSlot>,
+        slot: Arc<CaptureCommandSlot>,
         back: Sender<Box<DirectionRecorder>>,
     ) -> Self {
         Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
@@ -150,14 +150,14 @@ impl CaptureTap {
         }
         active.is_over
             || active.lost_before.is_none()
-            || (is_idle && RecordingRest::is_in_ring(active.end, now))
+            || (is_idle && RecordingDrain::is_in_ring(active.end, now))
     }
 
     /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove
     /// that everything has arrived.
     pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
-        if RecordingRest::is_in_ring(active.end, now) {
+        if RecordingDrain::is_in_ring(active.end, now) {
             active.is_over |= active.rest.is_read(progress, active.end, now);
         }
     }
@@ -183,10 +183,10 @@ impl CaptureTap {
 
     fn follow_order(&mut self) {
         match self.slot.take_order() {
-            Some(CaptureOrder::Begin(recorder, begin)) => {
+            Some(CaptureCommand::Begin(recorder, begin)) => {
                 // An earlier capture whose end has not been reached in the ring ends here.
                 self.return_recorder();
-                let rest = RecordingRest::default();
+                let rest = RecordingDrain::default();
                 self.active = Some(ActiveCapture {
                     recorder,
                     begin,
@@ -196,7 +196,7 @@ impl CaptureTap {
                     lost_before: None,
                 });
             }
-            Some(CaptureOrder::End(end)) => {
+            Some(CaptureCommand::End(end)) => {
                 if let Some(active) = &mut self.active {
                     active.end = Some(end);
                 }

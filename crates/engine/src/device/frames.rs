@@ -7,20 +7,20 @@ use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub(super) const BROADCAST: Mac = [0xff; 6];
-const ARP: u16 = 0x0806;
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
+pub(super) const BROADCAST_MAC: Mac = [0xff; 6];
+const ARP_ETHERTYPE: u16 = 0x0806;
+const IPV4_ETHERTYPE: u16 = 0x0800;
+const IPV6_ETHERTYPE: u16 = 0x86dd;
+const VLAN_TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
 /// Tags that are parsed at most; no interface has more.
 const MAX_TAGS: usize = 6;
-const ICMP: u8 = 1;
+const ICMP_PROTOCOL: u8 = 1;
 const ICMPV6: u8 = 58;
 const IGMP: u8 = 2;
 const UDP: u8 = 17;
-const MDNS: u16 = 5353;
+const MDNS_PORT: u16 = 5353;
 /// Minimum length of a frame without FCS.
-const SHORTEST: usize = 60;
+const MIN_FRAME_BYTES: usize = 60;
 
 /// An Ethernet frame without its tags.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl<'a> DeviceFrame<'a> {
         let mut ether_type = read_u16_at(bytes, at)?;
         // Bounded, because a frame may consist of tags only, and one with more than six is never
         // for an emulated interface.
-        while TPIDS.contains(&ether_type) && tags.len() < MAX_TAGS {
+        while VLAN_TPIDS.contains(&ether_type) && tags.len() < MAX_TAGS {
             tags.push((ether_type, read_u16_at(bytes, at + 2)? & 0xfff));
             at += 4;
             ether_type = read_u16_at(bytes, at)?;
@@ -92,9 +92,9 @@ impl<'a> DeviceFrame<'a> {
 
     pub(super) fn parse_message(&self) -> Option<DeviceMessage<'a>> {
         match self.ether_type {
-            ARP => parse_arp(self.rest),
-            IPV4 => parse_icmp(self.rest),
-            IPV6 => parse_icmpv6(self.rest),
+            ARP_ETHERTYPE => parse_arp(self.rest),
+            IPV4_ETHERTYPE => parse_icmp(self.rest),
+            IPV6_ETHERTYPE => parse_icmpv6(self.rest),
             _ => None,
         }
     }
@@ -121,7 +121,7 @@ fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     // Fragments are ignored. Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not
     // fragment" above them may be set.
     let whole = read_u16_at(bytes, 6)?.trailing_zeros() >= 14;
-    if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
+    if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP_PROTOCOL || !whole {
         return None;
     }
     // The packet's own length, because a short frame has padding behind it.
@@ -224,7 +224,7 @@ pub(super) fn link_local_address(mac: Mac) -> Ipv6Addr {
 }
 
 fn ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(SHORTEST.max(packet.len() + 32));
+    let mut frame = Vec::with_capacity(MIN_FRAME_BYTES.max(packet.len() + 32));
     frame.extend(to);
     frame.extend(interface.mac);
     for tag in &interface.vlans {
@@ -233,7 +233,7 @@ fn ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet:
     }
     frame.extend(ether_type.to_be_bytes());
     frame.extend(packet);
-    frame.resize(frame.len().max(SHORTEST), 0);
+    frame.resize(frame.len().max(MIN_FRAME_BYTES), 0);
     frame
 }
 
@@ -250,7 +250,7 @@ pub(super) fn arp_frame(
     packet.extend(from.octets());
     packet.extend(if operation == 1 { [0; 6] } else { to_mac });
     packet.extend(to.octets());
-    ethernet_frame(interface, to_mac, ARP, &packet)
+    ethernet_frame(interface, to_mac, ARP_ETHERTYPE, &packet)
 }
 
 /// Builds a neighbour solicitation for the MAC address of `target`.
@@ -311,7 +311,7 @@ fn icmpv6_frame(
     packet.extend(from.octets());
     packet.extend(to.octets());
     packet.extend(message);
-    ethernet_frame(interface, mac, IPV6, &packet)
+    ethernet_frame(interface, mac, IPV6_ETHERTYPE, &packet)
 }
 
 /// Builds an echo message from one address to another; `None` unless both have the same version.
@@ -339,13 +339,13 @@ pub(super) fn echo_frame(
             let length = u16::try_from(20 + message.len()).ok()?;
             let mut packet = vec![0x45, 0];
             packet.extend(length.to_be_bytes());
-            packet.extend([0, 0, 0, 0, 64, ICMP, 0, 0]);
+            packet.extend([0, 0, 0, 0, 64, ICMP_PROTOCOL, 0, 0]);
             packet.extend(from.octets());
             packet.extend(to.octets());
             let sum = !checksum::ones_complement_sum(&packet);
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
             packet.extend(message);
-            Some(ethernet_frame(interface, mac, IPV4, &packet))
+            Some(ethernet_frame(interface, mac, IPV4_ETHERTYPE, &packet))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             Some(icmpv6_frame(interface, mac, Endpoints { from, to }, 64, message))
@@ -359,18 +359,18 @@ pub(super) fn echo_frame(
 pub fn is_protocol(bytes: &[u8]) -> bool {
     let Some(frame) = DeviceFrame::parse_frame(bytes) else { return false };
     match frame.ether_type {
-        ARP => true,
-        IPV4 => {
+        ARP_ETHERTYPE => true,
+        IPV4_ETHERTYPE => {
             let head = frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4);
             match frame.rest.get(9) {
-                Some(&(ICMP | IGMP)) => true,
-                Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS),
+                Some(&(ICMP_PROTOCOL | IGMP)) => true,
+                Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS_PORT),
                 _ => false,
             }
         }
         // Multicast listener reports have a router alert in a hop-by-hop header in front.
-        IPV6 if frame.rest.get(6) == Some(&0) => is_ipv6_protocol(&frame, frame.rest.get(40), 48),
-        IPV6 => is_ipv6_protocol(&frame, frame.rest.get(6), 40),
+        IPV6_ETHERTYPE if frame.rest.get(6) == Some(&0) => is_ipv6_protocol(&frame, frame.rest.get(40), 48),
+        IPV6_ETHERTYPE => is_ipv6_protocol(&frame, frame.rest.get(6), 40),
         _ => false,
     }
 }
@@ -378,7 +378,7 @@ pub fn is_protocol(bytes: &[u8]) -> bool {
 fn is_ipv6_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
     match next {
         Some(&ICMPV6) => true,
-        Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS),
+        Some(&UDP) => read_u16_at(frame.rest, head + 2) == Some(MDNS_PORT),
         _ => false,
     }
 }

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Frames received per step.
-const BATCH: usize = 64;
+const MAX_FRAMES_PER_STEP: usize = 64;
 /// Longest wait between two steps.
-const IDLE: Nanos = Nanos::from_millis(5);
+const MAX_IDLE_WAIT: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
-const LONGEST: usize = 1518;
+const MAX_ANSWERED_FRAME_BYTES: usize = 1518;
 /// A frame that has not left for this long is dropped.
 const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
@@ -80,7 +80,7 @@ impl DeviceHost {
             options,
             &filter::protocol_filter(),
         )?;
-        let options = TxOptions { slots: 64, longest: LONGEST, bypass_queue: true };
+        let options = TxOptions { slots: 64, longest: MAX_ANSWERED_FRAME_BYTES, bypass_queue: true };
         Ok(Self {
             machine,
             rx,
@@ -170,7 +170,7 @@ impl DeviceHost {
     fn send_frames(&mut self, now: MonoTime) -> Result<(), Error> {
         let mut sent = 0;
         for frame in &self.out {
-            if frame.len() > LONGEST {
+            if frame.len() > MAX_ANSWERED_FRAME_BYTES {
                 // Too long for a slot: skipped, because it would block the frames behind it for ever.
                 sent += 1;
                 continue;
@@ -184,7 +184,7 @@ impl DeviceHost {
         if self.tx.untaken_frames() > 0 {
             match self.tx.kick_kernel() {
                 // The interface is down: it may come up again.
-                Err(error) if error.errno() == Some(NETDOWN) => {}
+                Err(error) if error.errno() == Some(ENETDOWN_ERRNO) => {}
                 other => other?,
             }
             let since = *self.stuck_since.get_or_insert(now);
@@ -202,7 +202,7 @@ impl DeviceHost {
 }
 
 /// `ENETDOWN`.
-const NETDOWN: i32 = 100;
+const ENETDOWN_ERRNO: i32 = 100;
 
 impl WorkerTask for DeviceHost {
     type Counts = HostLatest;
@@ -213,12 +213,14 @@ impl WorkerTask for DeviceHost {
         self.apply_send_gate(now);
         let Self { machine, rx, out, .. } = self;
         // A bounded batch per step: a flood of ARP must not keep the worker from its orders.
-        let taken = rx.receive_frames(BATCH, &mut |frame| machine.on_frame(frame.bytes, now, out));
+        let taken =
+            rx.receive_frames(MAX_FRAMES_PER_STEP, &mut |frame| machine.on_frame(frame.bytes, now, out));
         machine.handle_timeouts(now, out);
         self.send_frames(now)?;
         // A worker looks at the lease and at its orders once per step, so no step waits longer.
-        let until = self.machine.next_deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
-        Ok(if taken == BATCH { NextStep::Busy } else { NextStep::IdleUntil(until) })
+        let until =
+            self.machine.next_deadline().map_or(now + MAX_IDLE_WAIT, |at| at.min(now + MAX_IDLE_WAIT));
+        Ok(if taken == MAX_FRAMES_PER_STEP { NextStep::Busy } else { NextStep::IdleUntil(until) })
     }
 
     fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! Behaviour of a port's emulated interfaces. Frames in, frames out, deadlines; time is an argument.
 
-use super::frames::{self, BROADCAST, DeviceFrame, DeviceMessage, EchoHeader, Endpoints};
+use super::frames::{self, BROADCAST_MAC, DeviceFrame, DeviceMessage, EchoHeader, Endpoints};
 use crate::rig::OwnerPermit;
 use packetrig_plan::device::{DeviceInterface, DeviceNeighbour, Mac};
 use packetrig_units::{MonoTime, Nanos};
@@ -10,16 +10,16 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// Shortest and longest pause between two requests for the same address.
-const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
-const LONGEST_PAUSE: Nanos = Nanos::from_millis(4_000);
+const MIN_REQUEST_PAUSE: Nanos = Nanos::from_millis(250);
+const MAX_REQUEST_PAUSE: Nanos = Nanos::from_millis(4_000);
 /// Interval between two requests to a known neighbour.
-const REFRESH: Nanos = Nanos::from_millis(30_000);
+const NEIGHBOUR_REFRESH_INTERVAL: Nanos = Nanos::from_millis(30_000);
 /// Time between two attempts of a ping.
-const PING_AGAIN: Nanos = Nanos::from_millis(500);
+const PING_RETRY_INTERVAL: Nanos = Nanos::from_millis(500);
 /// Maximum number of answers per second. No regular neighbour sends more requests.
 const MAX_ANSWERS: u32 = 2_000;
 const SECOND: Nanos = Nanos::from_millis(1_000);
-const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
+const PING_PAYLOAD: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
 
 /// State of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl PendingPing {
     fn echo_request(&self, interface: &DeviceInterface, mac: Mac) -> Option<Vec<u8>> {
         let ends = Endpoints { from: self.route.from, to: self.to };
         let echo = EchoHeader { reply: false, id: self.id, sequence: self.sequence };
-        frames::echo_frame(interface, mac, ends, echo, PING_DATA)
+        frames::echo_frame(interface, mac, ends, echo, PING_PAYLOAD)
     }
 
     /// Returns whether a reply from one address to another answers this ping.
@@ -132,7 +132,7 @@ impl DeviceMachine {
         }
         self.on = on;
         for found in self.found.values_mut() {
-            *found = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
+            *found = FoundNeighbour { mac: None, ask_at: now, pause: MIN_REQUEST_PAUSE };
         }
         if on {
             self.interfaces.values().for_each(|interface| announce_addresses(interface, out));
@@ -142,7 +142,7 @@ impl DeviceMachine {
 
     /// Sends requests for this neighbour from now on, until its MAC address is known and regularly after that.
     pub fn request_neighbour(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
-        let new = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
+        let new = FoundNeighbour { mac: None, ask_at: now, pause: MIN_REQUEST_PAUSE };
         self.found.entry(neighbour).or_insert(new);
     }
 
@@ -215,7 +215,7 @@ impl DeviceMachine {
                 if found.ask_at <= now {
                     found.ask_at = now + found.pause;
                     // Doubled each time, so that thousands of interfaces without a neighbour do not flood the link.
-                    found.pause = Nanos::new(found.pause.as_u64() * 2).min(LONGEST_PAUSE);
+                    found.pause = Nanos::new(found.pause.as_u64() * 2).min(MAX_REQUEST_PAUSE);
                     out.extend(
                         self.interfaces
                             .get(&neighbour.interface)
@@ -237,7 +237,7 @@ impl DeviceMachine {
                     NextHop::Asked(neighbour) => self.interfaces.get(&neighbour.interface),
                 };
                 // Retried soon while the neighbour is being resolved.
-                ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
+                ping.send_at = now + if mac.is_some() { PING_RETRY_INTERVAL } else { Nanos::from_millis(10) };
                 if let (Some(mac), Some(interface), true) = (mac, interface, self.on) {
                     ping.sequence += 1;
                     out.extend(ping.echo_request(interface, mac));
@@ -314,7 +314,11 @@ impl DeviceMachine {
             neighbour.ip == ip && of.is_some_and(|of| is_on_vlan(of, frame) && is_sent_to(of, frame))
         });
         for (_, found) in concerned {
-            *found = FoundNeighbour { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
+            *found = FoundNeighbour {
+                mac: Some(mac),
+                ask_at: now + NEIGHBOUR_REFRESH_INTERVAL,
+                pause: MIN_REQUEST_PAUSE,
+            };
         }
     }
 
@@ -370,7 +374,7 @@ fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
             // A gratuitous ARP request (RFC 5227): sender and target are the same address.
-            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST, ip),
+            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST_MAC, ip),
             IpAddr::V6(ip) => frames::advertisement_frame(interface, ip, None),
         });
     }
@@ -379,7 +383,7 @@ fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
 
 fn build_neighbour_request(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST, to)),
+        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST_MAC, to)),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             // Source and target have the same scope (RFC 6724 section 5, rule 2).
             let from =

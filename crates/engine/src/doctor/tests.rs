@@ -110,7 +110,7 @@ fn each_interface_says_which_back_ends_it_has() {
 
 #[test]
 fn a_missing_engine_is_named_with_its_package() {
-    let [trafgen, _] = &crate::process::ADAPTERS;
+    let [trafgen, _] = &crate::process::ENGINE_ADAPTERS;
     let found = [judge_engine(trafgen, true), judge_engine(trafgen, false)];
     assert!(says(&found, FindingLevel::Good, "--engine trafgen"));
     assert!(says(&found, FindingLevel::Note, "engine trafgen is not installed"));
@@ -192,7 +192,7 @@ fn refused_interface_is_not_brought_up() {
     let mut down = interface();
     down.link.up = false;
     let refusal = GuardRefusal { port: "eth1".into(), reason: "it has the default route".into() };
-    assert!(advised_up(None, &down, None).is_some());
-    assert_eq!(advised_up(None, &down, Some(&refusal)), None);
-    assert_eq!(advised_up(None, &interface(), None), None);
+    assert!(suggest_bringing_up(None, &down, None).is_some());
+    assert_eq!(suggest_bringing_up(None, &down, Some(&refusal)), None);
+    assert_eq!(suggest_bringing_up(None, &interface(), None), None);
 }

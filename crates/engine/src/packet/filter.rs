@@ -24,7 +24,7 @@ fn count_kept_bytes(k: u32, snap_len: Option<u32>) -> u32 {
 /// Builds the program for the kernel; empty if there is nothing to decide and nothing to cut.
 pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
     /// Offset whose load tells whether the kernel removed a VLAN tag from the frame.
-    const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
+    const VLAN_TAG_REMOVED_OFFSET: u32 = 0xffff_f000 + 48;
     let rest: Vec<_> = match filter {
         Some(program) => program
             .insns()
@@ -42,10 +42,14 @@ pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32
         None => return Vec::new(),
     };
     // After the jump the accumulator is zero again, as the program expects.
-    let tagged =
-        [classic_insn(0x20, 0, 0, TAG_IS_OUT), classic_insn(0x15, 1, 0, 0), classic_insn(6, 0, 0, ALL)];
+    let tagged = [
+        classic_insn(0x20, 0, 0, VLAN_TAG_REMOVED_OFFSET),
+        classic_insn(0x15, 1, 0, 0),
+        classic_insn(6, 0, 0, ALL),
+    ];
     // A program that returns a computed value would cut frames to that length.
-    if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
+    if tagged.len() + rest.len() > bpf::MAX_PROGRAM_INSTRUCTIONS || rest.iter().any(|insn| insn.code == 0x16)
+    {
         return Vec::new();
     }
     tagged.into_iter().chain(rest).collect()

@@ -21,7 +21,7 @@ use settings::QuietSettings;
 use std::net::IpAddr;
 
 /// Offloads that merge, split or rewrite frames.
-pub const LOUD: [Offload; 6] =
+pub const FRAME_CHANGING_OFFLOADS: [Offload; 6] =
     [Offload::Gro, Offload::Lro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
 /// Value of the kernel setting that switches IPv6 off.
 const IPV6_OFF: &str = "1";
@@ -94,7 +94,7 @@ impl QuietInterface {
         quieted.set_mtu(links, request.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.switch_ipv6_off(links)?;
-        quieted.bring_up(links)?;
+        quieted.switch_interface_up(links)?;
         // Caveats of the carrier are added later and forgotten between runs; these stay.
         quieted.caveats_of_settings = quieted.caveats.len();
         quieted.quiet = QuietSettings::read_settings(netns, &link.name, &quieted.ipv6_key())?;
@@ -145,8 +145,9 @@ impl QuietInterface {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
         let ethtool = EthtoolCalls::open_in(&self.netns)?;
-        let on =
-            LOUD.into_iter().filter(|loud| ethtool.is_offload_on(&self.link.name, *loud).unwrap_or(false));
+        let on = FRAME_CHANGING_OFFLOADS
+            .into_iter()
+            .filter(|loud| ethtool.is_offload_on(&self.link.name, *loud).unwrap_or(false));
         planned.extend(on.map(|offload| InterfaceChange::Offload(offload, true)));
         let key = self.ipv6_key();
         if let Ok(before) = kernel::read_setting(&self.netns, &key)
@@ -226,7 +227,7 @@ impl QuietInterface {
 
     fn switch_offloads_off(&mut self) -> Result<(), packetrig_sys::Error> {
         let ethtool = EthtoolCalls::open_in(&self.netns)?;
-        for offload in LOUD {
+        for offload in FRAME_CHANGING_OFFLOADS {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
                 // Many drivers refuse to set an offload that they lack, so only one that is on afterwards
@@ -263,7 +264,7 @@ impl QuietInterface {
         Ok(())
     }
 
-    fn bring_up(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
+    fn switch_interface_up(&mut self, links: &mut NamespaceLinks) -> Result<(), packetrig_sys::Error> {
         if !self.link.up {
             links.set_up(self.link.index, true)?;
             self.changes.push(InterfaceChange::Up);

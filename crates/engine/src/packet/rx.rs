@@ -11,7 +11,7 @@ use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::FilterProgram;
 
 /// Time limit for emptying the ring; after it the port is opened again instead.
-const EMPTYING_NS: u64 = 20_000_000;
+const RING_DRAIN_TIMEOUT_NS: u64 = 20_000_000;
 
 /// The receive half of a port on AF_PACKET rings.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl PacketRx {
         // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on
         // the side that balances.
         self.meter.restart_counts()?;
-        if !self.ring.restart_ring(EMPTYING_NS)? {
+        if !self.ring.restart_ring(RING_DRAIN_TIMEOUT_NS)? {
             return Ok(false);
         }
         self.meter.restart_counts()?;

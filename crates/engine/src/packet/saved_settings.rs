@@ -16,9 +16,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Directory name in the runtime directory.
-const KIND: &str = "interfaces";
+const INTERFACES_DIRECTORY: &str = "interfaces";
 /// Suffix for the name of an unreadable file.
-const UNREADABLE: &str = ".unreadable";
+const UNREADABLE_FILE_SUFFIX: &str = ".unreadable";
 
 /// Identity of an interface until the next reboot. The index of an interface or the inode of a namespace can be reused;
 /// the cookie of a namespace cannot.
@@ -65,7 +65,7 @@ impl SettingsFile {
     pub(super) fn for_link(netns: &NetNs, link: &Link) -> Result<Self, Error> {
         let interface = InterfaceIdentity::from_link(netns, link)?;
         let name = format!("{}-{}.json", interface.netns_inode, interface.index);
-        Ok(Self { path: runtime_directory::path_for(KIND).join(name), interface })
+        Ok(Self { path: runtime_directory::path_for(INTERFACES_DIRECTORY).join(name), interface })
     }
 
     /// Reads the changes that a process made and did not undo; `None` if there is no file, or one of another interface
@@ -81,7 +81,7 @@ impl SettingsFile {
     /// Renames an unreadable file, so that the next one does not overwrite it. Returns its new path.
     pub(super) fn rename_unreadable_file(&self) -> io::Result<PathBuf> {
         let mut aside = self.path.clone().into_os_string();
-        aside.push(UNREADABLE);
+        aside.push(UNREADABLE_FILE_SUFFIX);
         let aside = PathBuf::from(aside);
         runtime_directory::rename_file(&self.path, &aside)?;
         Ok(aside)
@@ -95,7 +95,7 @@ impl SettingsFile {
         }
         let saved = SavedSettings {
             interface: self.interface.clone(),
-            process: process::own_id(),
+            process: process::current_process_id(),
             changes: changes.to_vec(),
         };
         let bytes = serde_json::to_vec_pretty(&saved).map_err(io::Error::from);
@@ -123,7 +123,7 @@ pub struct UnrestoredInterface {
 
 /// Finds all such interfaces of this machine in the caller's namespace and those with names.
 pub fn find_unrestored() -> Vec<UnrestoredInterface> {
-    let directory = runtime_directory::path_for(KIND);
+    let directory = runtime_directory::path_for(INTERFACES_DIRECTORY);
     let files = runtime_directory::list_names(&directory);
     let mut found: Vec<_> =
         files.iter().filter_map(|name| unrestored_by_file(&directory.join(name))).collect();

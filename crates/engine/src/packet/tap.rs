@@ -20,10 +20,10 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 
 /// Blocks of a ring, of 64 KiB each.
-pub const BLOCKS: u32 = 1024;
-const RETIRE_MS: u32 = 10;
+pub const TAP_RING_BLOCKS: u32 = 1024;
+const BLOCK_RETIRE_TIMEOUT_MS: u32 = 10;
 /// `EINVAL`.
-const INVALID: i32 = 22;
+const EINVAL_ERRNO: i32 = 22;
 
 #[derive(Clone, Debug)]
 pub struct TapOptions {
@@ -35,7 +35,7 @@ pub struct TapOptions {
     pub promiscuous: bool,
     /// Also give frames that this machine sends.
     pub outgoing: bool,
-    /// Blocks of the ring, of 64 KiB each; usually [`BLOCKS`].
+    /// Blocks of the ring, of 64 KiB each; usually [`TAP_RING_BLOCKS`].
     pub blocks: u32,
 }
 
@@ -70,7 +70,7 @@ impl PacketTap {
         let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         let ring = RxOptions {
             blocks: options.blocks,
-            retire_ms: RETIRE_MS,
+            retire_ms: BLOCK_RETIRE_TIMEOUT_MS,
             promiscuous: options.promiscuous,
             // A frame on the loopback interface is seen leaving and arriving; once is enough.
             outgoing: options.outgoing && !link.loopback,
@@ -81,7 +81,7 @@ impl PacketTap {
         let mut in_kernel = !code.is_empty();
         let rings = match RxRing::open_fanout_rings(&netns, link.index, &name, ring, &code, count) {
             // The kernel rejects some programs that libpcap compiles; the filter then runs here.
-            Err(error) if in_kernel && error.errno() == Some(INVALID) => {
+            Err(error) if in_kernel && error.errno() == Some(EINVAL_ERRNO) => {
                 in_kernel = false;
                 RxRing::open_fanout_rings(&netns, link.index, &name, ring, &[], count)?
             }
@@ -96,13 +96,13 @@ impl PacketTap {
         taps.collect()
     }
 
-    /// Stops receiving. The frames in the ring are given within [`PacketTap::SETTLED`].
+    /// Stops receiving. The frames in the ring are given within [`PacketTap::MAX_DELIVERY_DELAY`].
     pub fn stop_receiving(&mut self) -> Result<(), Error> {
         Ok(self.ring.stop_intake()?)
     }
 
     /// Upper bound of the time until a frame that is in the ring is given.
-    pub const SETTLED: Nanos = Nanos::from_millis(RETIRE_MS as u64 * 2);
+    pub const MAX_DELIVERY_DELAY: Nanos = Nanos::from_millis(BLOCK_RETIRE_TIMEOUT_MS as u64 * 2);
 
     /// Returns the counters of the ring.
     pub fn ring_stats(&mut self) -> Result<RxStats, Error> {

@@ -94,7 +94,7 @@ impl FrameTx for PacketTx {
         self.drop_stuck_frames();
         match kicked {
             // The interface is down: it may come up again before the timeout.
-            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
+            Err(error) if error.errno() == Some(ENETDOWN_ERRNO) => Ok(()),
             // A permanent error: frames not taken are counted as refused.
             Err(error) => {
                 self.ring.withdraw_untaken();
@@ -126,7 +126,7 @@ impl FrameTx for PacketTx {
 }
 
 /// `ENETDOWN`.
-pub(crate) const NETDOWN: i32 = 100;
+pub(crate) const ENETDOWN_ERRNO: i32 = 100;
 
 /// Returns the frames lost between kernel and wire. The interface counts an attempt as dropped although the frame stays
 /// in the ring and goes out later; so no more is lost than the kernel took and did not transmit.

@@ -4,30 +4,31 @@
 //!
 //! Invariant: without a problem, each setting of the plan is an option or a value that the generator writes anyway.
 
-use super::options::OptionReader;
+use super::options::PktgenOptionReader;
 use packetrig_wire::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Values that the generator always writes.
-const FIXED: [(HeaderKind, &str, u128); 12] = [
+const FIXED_FIELD_VALUES: [(HeaderKind, &str, u128); 12] = [
     (HeaderKind::Ipv4, "version", 4),
     (HeaderKind::Ipv4, "header_length", 5),
     (HeaderKind::Ipv4, "reserved", 0),
     (HeaderKind::Ipv4, "dont_fragment", 0),
     (HeaderKind::Ipv4, "more_fragments", 0),
     (HeaderKind::Ipv4, "fragment_offset", 0),
-    (HeaderKind::Ipv4, "time_to_live", HOPS),
+    (HeaderKind::Ipv4, "time_to_live", PKTGEN_HOP_LIMIT),
     (HeaderKind::Ipv4, "protocol", UDP),
     (HeaderKind::Ipv6, "version", 6),
     (HeaderKind::Ipv6, "flow_label", 0),
     (HeaderKind::Ipv6, "next_header", UDP),
-    (HeaderKind::Ipv6, "hop_limit", HOPS),
+    (HeaderKind::Ipv6, "hop_limit", PKTGEN_HOP_LIMIT),
 ];
 /// Hop limit of its packets.
-const HOPS: u128 = 32;
+const PKTGEN_HOP_LIMIT: u128 = 32;
 const UDP: u128 = 17;
-const ORDER: &str = "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
+const HEADER_ORDER_TEXT: &str =
+    "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
 
 /// A header at its place in the stack.
 struct HeaderPart<'a> {
@@ -70,7 +71,7 @@ impl HeaderPart<'_> {
     fn written_value(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
             AbsentValue::Computed(ComputedField::EtherType) => self.next.and_then(ether_type),
-            _ => FIXED
+            _ => FIXED_FIELD_VALUES
                 .iter()
                 .find(|(kind, name, _)| *kind == self.header.kind() && *name == field.name)
                 .map(|fixed| fixed.2),
@@ -79,7 +80,7 @@ impl HeaderPart<'_> {
 }
 
 /// Converts a stack of headers; `frame` is the flow's first frame.
-pub(super) fn read_headers(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
+pub(super) fn read_headers(reading: &mut PktgenOptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
@@ -97,16 +98,16 @@ pub(super) fn read_headers(reading: &mut OptionReader, headers: &[PacketHeader],
             (HeaderKind::Udp, _) if place == tags + 2 => read_udp(reading, &part),
             // One problem is enough: everything behind a misplaced header would be misplaced, too.
             (_, _) if place == tags + 2 => return reading.refuse_setting(&part.path, "sends UDP only"),
-            _ => return reading.refuse_setting(&part.path, ORDER),
+            _ => return reading.refuse_setting(&part.path, HEADER_ORDER_TEXT),
         }
     }
     if kinds.len() < tags + 3 {
-        reading.refuse_setting("packet", ORDER);
+        reading.refuse_setting("packet", HEADER_ORDER_TEXT);
     }
 }
 
 /// Refuses settings that are neither options nor the values that the generator writes anyway.
-fn check_settings(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
+fn check_settings(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, options: &[&str]) {
     for (field, setting) in part.header.field_settings() {
         if options.iter().any(|option| field.name.starts_with(option)) {
             continue;
@@ -127,7 +128,7 @@ fn check_settings(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[
     }
 }
 
-fn read_ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+fn read_ethernet(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_settings(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
         require_constant(reading, part, name);
@@ -139,7 +140,7 @@ fn read_ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     require_nonzero(reading, part, "src");
 }
 
-fn read_vlan(reading: &mut OptionReader, part: &HeaderPart<'_>, prefix: &str) {
+fn read_vlan(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, prefix: &str) {
     const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
     check_settings(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
@@ -148,7 +149,7 @@ fn read_vlan(reading: &mut OptionReader, part: &HeaderPart<'_>, prefix: &str) {
     }
 }
 
-fn read_ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+fn read_ipv4(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_settings(reading, part, &["src", "dst", "priority."]);
     for (field, _) in part.header.field_settings().filter(|(field, _)| field.name.starts_with("priority.")) {
         require_constant(reading, part, field.name);
@@ -166,7 +167,7 @@ fn read_ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     reading.hops_open |= part.header.field_setting("time_to_live").is_none();
 }
 
-fn read_ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+fn read_ipv6(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_settings(reading, part, &["src", "dst", "traffic_class"]);
     require_constant(reading, part, "traffic_class");
     reading.add_option(format!("traffic_class {:02x}", part.first_value("traffic_class")));
@@ -178,7 +179,7 @@ fn read_ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
     reading.hops_open |= part.header.field_setting("hop_limit").is_none();
 }
 
-fn read_udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+fn read_udp(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>) {
     check_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
         let FieldRange { first, last } = read_range(reading, part, name);
@@ -198,14 +199,14 @@ fn read_udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
 }
 
 /// Refuses a field that varies between frames.
-fn require_constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
+fn require_constant(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.varying_pattern(name).is_some() {
         reading.refuse_setting(&part.path_of(name), "cannot vary this field");
     }
 }
 
 /// Refuses a zero address: the generator takes it for "not set" and writes the interface's own.
-fn require_nonzero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
+fn require_nonzero(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) {
     if part.first_value(name) == 0 {
         reading.refuse_setting(
             &part.path_of(name),
@@ -226,7 +227,7 @@ struct FieldRange {
     last: u128,
 }
 
-fn read_range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
+fn read_range(reading: &mut PktgenOptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
     let first = part.first_value(name);
     let most = part.find_field(name).map_or(0, |field| (1 << field.bits) - 1);
     match part.varying_pattern(name) {

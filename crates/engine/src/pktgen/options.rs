@@ -16,11 +16,11 @@ use std::sync::Arc;
 /// Largest frame count: the kernel reads ten digits.
 const MAX_FRAMES: u64 = 9_999_999_999;
 /// The kernel reads pauses of this length or more as "never".
-const PAUSE_BOUND: u64 = 0x7fff_ffff;
+const MAX_PKTGEN_PAUSE: u64 = 0x7fff_ffff;
 /// Bytes that the generator adds behind the headers: its own mark, number and time.
-const MARK: usize = 16;
+const PKTGEN_TRAILER_BYTES: usize = 16;
 /// Frames over which the rounded pause is compared with the rate.
-const MANY: u64 = 1_000_000;
+const RATE_COMPARISON_FRAMES: u64 = 1_000_000;
 
 /// Settings of one generator device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(super) struct PktgenSettings {
 
 /// Collects options and problems of one flow.
 #[derive(Debug)]
-pub(super) struct OptionReader {
+pub(super) struct PktgenOptionReader {
     flow: String,
     options: Vec<String>,
     pub(super) problems: Vec<PlanProblem>,
@@ -43,7 +43,7 @@ pub(super) struct OptionReader {
     pub(super) hops_open: bool,
 }
 
-impl OptionReader {
+impl PktgenOptionReader {
     /// Adds a problem at this path below the flow.
     pub(super) fn refuse_setting(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
@@ -71,7 +71,8 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings
 /// Returns the settings of a stream, or all its problems.
 pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
     let flow = format!("flows[{}]", stream.number);
-    let mut reading = OptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
+    let mut reading =
+        PktgenOptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
     let Some(template) = stream.source.template() else {
         reading.refuse_setting("x_replay", "sends no capture files");
         return Err(reading.problems);
@@ -101,12 +102,12 @@ pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<Pla
     Ok(PktgenSettings { options: reading.options, size, doubts })
 }
 
-fn read_size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> FrameSize {
+fn read_size(reading: &mut PktgenOptionReader, size: &SizePattern, headers: usize) -> FrameSize {
     let SizePattern::Fixed(fixed) = size else {
         reading.refuse_setting("size", "sends frames of one size");
         return size.max_size();
     };
-    let least = FrameSize::from_kernel_len(headers + MARK);
+    let least = FrameSize::from_kernel_len(headers + PKTGEN_TRAILER_BYTES);
     if *fixed < least {
         reading.refuse_setting(
             "size",
@@ -118,7 +119,7 @@ fn read_size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> 
 }
 
 /// Converts frame count and pause; returns the inexact parts in words.
-fn read_schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
+fn read_schedule(reading: &mut PktgenOptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
         reading.refuse_setting("duration", "sends no bursts with pauses");
     }
@@ -133,14 +134,15 @@ fn read_schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<S
     // The pause is in whole nanoseconds. It is compared with the exact rate over a million frames, so that a rate that
     // is only nearly right is reported.
     let pause = timeline.rate.due_time(1).as_u64();
-    if pause >= PAUSE_BOUND {
+    if pause >= MAX_PKTGEN_PAUSE {
         reading.refuse_setting("rate", "sends at least one frame every two seconds");
     }
     reading.add_option(format!("count {frames}"));
     reading.add_option(format!("delay {pause}"));
     // Each frame is built anew: clones would repeat the addresses and ports of a range.
     reading.add_option("clone_skb 0".into());
-    let exact = timeline.rate.due_time(MANY).as_u64() == pause.saturating_mul(MANY);
+    let exact = timeline.rate.due_time(RATE_COMPARISON_FRAMES).as_u64()
+        == pause.saturating_mul(RATE_COMPARISON_FRAMES);
     let doubt =
         format!("{}: pktgen sends one frame every {pause} ns instead of {}", reading.flow, timeline.rate);
     if exact { Vec::new() } else { vec![doubt] }

@@ -1,6 +1,6 @@
 //! The transmit half: streams as devices of the generator, observed while the kernel sends.
 //!
-//! The kernel begins up to 100 ms after the order and counts by itself; its counters are read every [`LOOK`]. A stream
+//! The kernel begins up to 100 ms after the order and counts by itself; its counters are read every [`COUNTER_READ_INTERVAL`]. A stream
 //! that has not sent everything by its time limit is stopped, as on any other back end.
 //!
 //! Invariant: every count comes from the generator, never from the plan.
@@ -11,7 +11,7 @@ use crate::clock::RealClock;
 use crate::packet::facts::InterfaceMeter;
 use crate::port::WorkerClock;
 use crate::send_doubts::SendDoubts;
-use crate::sender::{GRACE, LATE_AFTER};
+use crate::sender::{LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE};
 use crate::stream::{NextStep, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
@@ -25,9 +25,9 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 use std::sync::Arc;
 
 /// Interval at which the generator's counters are read.
-const LOOK: Nanos = Nanos::from_millis(20);
+const COUNTER_READ_INTERVAL: Nanos = Nanos::from_millis(20);
 /// Significant digits of the send-time histograms, as in the generic sender.
-const DIGITS: u8 = 2;
+const HISTOGRAM_DIGITS: u8 = 2;
 
 /// A stream that one device sends.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl PktgenLane {
             self.series.add_frames(start, now, new, bytes);
         }
         // The generator keeps its own pace from its first frame on, so all frames are as late as that one.
-        let is_late = self.start_lag(start).is_some_and(|lag| lag > LATE_AFTER);
+        let is_late = self.start_lag(start).is_some_and(|lag| lag > LATE_FRAME_THRESHOLD);
         self.counts.late = if is_late { self.counts.frames } else { 0 };
     }
 
@@ -69,13 +69,13 @@ impl PktgenLane {
     /// Returns whether a time limit has passed, counted from the first frame.
     fn is_past_limit(&self, now: MonoTime) -> bool {
         let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
-        self.counts.first.is_some_and(|first| now >= first + length + GRACE)
+        self.counts.first.is_some_and(|first| now >= first + length + LATE_SENDING_GRACE)
     }
 }
 
 impl PktgenLane {
     fn into_result(self, start: MonoTime, planned: u64) -> SendResult {
-        let mut send_error = Latency::with_digits(DIGITS);
+        let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
         // Only the first frame's error is known.
         self.start_lag(start).into_iter().for_each(|lag| send_error.record_time(lag));
         SendResult {
@@ -83,7 +83,7 @@ impl PktgenLane {
             counts: self.counts,
             planned,
             send_error,
-            stamp_bound: Latency::with_digits(DIGITS),
+            stamp_bound: Latency::with_digits(HISTOGRAM_DIGITS),
             series: self.series,
             untagged_contents: ContentCounts::default(),
         }
@@ -147,7 +147,7 @@ impl PktgenTx {
         if now < self.look_at && !is_over {
             return Ok(Some(running));
         }
-        self.look_at = now + LOOK;
+        self.look_at = now + COUNTER_READ_INTERVAL;
         if is_over {
             // The counts are read after the end, so they are final.
             running.wait_for_end()?;
@@ -167,7 +167,7 @@ impl PktgenTx {
     /// Adds the doubts that are known once everything is sent.
     fn report_doubts(&self, start: MonoTime) {
         let lags = self.lanes.iter().filter_map(|lane| lane.start_lag(start));
-        if let Some(lag) = lags.max().filter(|lag| *lag > LATE_AFTER) {
+        if let Some(lag) = lags.max().filter(|lag| *lag > LATE_FRAME_THRESHOLD) {
             self.doubts.add_doubt(format!("{}: pktgen started {lag} late", self.interface));
         }
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
@@ -234,11 +234,11 @@ impl StreamTx for PktgenTx {
             LanePhase::Waiting => match self.start {
                 Some(start) if start <= now => {
                     self.phase = LanePhase::Running(self.generator.start_devices()?);
-                    Ok(NextStep::IdleUntil(now + LOOK))
+                    Ok(NextStep::IdleUntil(now + COUNTER_READ_INTERVAL))
                 }
                 start => {
                     self.phase = LanePhase::Waiting;
-                    Ok(NextStep::IdleUntil(start.unwrap_or(now + LOOK)))
+                    Ok(NextStep::IdleUntil(start.unwrap_or(now + COUNTER_READ_INTERVAL)))
                 }
             },
             LanePhase::Running(running) => {

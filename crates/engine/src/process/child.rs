@@ -8,8 +8,8 @@
 
 use super::command::{EngineCommand, file_error};
 use super::fault::EngineFault;
-use super::lines::{LineStep, MessageReader, StderrTail};
-use super::messages::{EngineOrder, EngineReply};
+use super::lines::{MessageReader, NextEngineMessage, StderrTail};
+use super::messages::{EngineReply, MessageToEngine};
 use crate::clock::RealClock;
 use crate::port::WorkerClock;
 use crossbeam_channel::{Sender, bounded};
@@ -23,15 +23,15 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::JoinHandle;
 
 /// Time limit for an engine to read a message.
-const READS_WITHIN: Nanos = Nanos::from_secs(5);
+const READ_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Time limit for a killed process to exit.
-const GONE_WITHIN: Nanos = Nanos::from_secs(2);
+const KILLED_EXIT_TIMEOUT: Nanos = Nanos::from_secs(2);
 /// Time limit for its children to exit.
-const COLLECTED_WITHIN: Nanos = Nanos::from_millis(500);
-const PAUSE: Nanos = Nanos::from_millis(2);
+const CHILDREN_EXIT_TIMEOUT: Nanos = Nanos::from_millis(500);
+const EXIT_CHECK_INTERVAL: Nanos = Nanos::from_millis(2);
 
 /// Prefix of the names of engine directories.
-const DIRECTORY: &str = "packetrig-engine";
+const ENGINE_DIRECTORY_PREFIX: &str = "packetrig-engine";
 
 #[derive(Debug)]
 pub(super) struct EngineProcess {
@@ -50,8 +50,8 @@ impl EngineProcess {
     /// Starts the engine in this namespace.
     pub(super) fn start(command: &EngineCommand, netns: &NetNs) -> Result<Self, Error> {
         let base = std::env::temp_dir();
-        let directory = ScratchDirectory::create_in(&base, DIRECTORY)
-            .map_err(|error| file_error("mkdir", &base.join(DIRECTORY), error))?;
+        let directory = ScratchDirectory::create_in(&base, ENGINE_DIRECTORY_PREFIX)
+            .map_err(|error| file_error("mkdir", &base.join(ENGINE_DIRECTORY_PREFIX), error))?;
         let mut prepared = command.prepare_command(directory.path())?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
@@ -107,9 +107,9 @@ impl EngineProcess {
     pub(super) fn receive_reply(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
         self.errors.read_available();
         match self.output.next_message(now)? {
-            LineStep::Message(reply) => Ok(Some(reply)),
-            LineStep::Empty => Ok(None),
-            LineStep::Ended => {
+            NextEngineMessage::Message(reply) => Ok(Some(reply)),
+            NextEngineMessage::Empty => Ok(None),
+            NextEngineMessage::Ended => {
                 // The last line on standard error usually says why the engine ended.
                 self.errors.read_available();
                 Err(EngineFault::Ended(self.errors.last_line()))
@@ -132,23 +132,23 @@ impl EngineProcess {
             if now >= give_up {
                 return Err(EngineFault::NoReply { what, within });
             }
-            self.clock.wait_until(now + PAUSE);
+            self.clock.wait_until(now + EXIT_CHECK_INTERVAL);
         }
     }
 
     /// Sends a message to the engine.
-    pub(super) fn send_order(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
+    pub(super) fn send_order(&mut self, order: &MessageToEngine<'_>) -> Result<(), EngineFault> {
         let line = serde_json::to_string(order)
             .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
         // Writes to the pipe do not wait, so a long message may go out in parts.
         let mut rest = [line.as_bytes(), b"\n"].concat();
-        let give_up = self.clock.now() + READS_WITHIN;
+        let give_up = self.clock.now() + READ_TIMEOUT;
         while !rest.is_empty() {
             let Some(input) = &mut self.input else { return Err(EngineFault::Deaf) };
             match input.write(&rest) {
                 Ok(written) => drop(rest.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock && self.clock.now() < give_up => {
-                    self.clock.wait_until(self.clock.now() + PAUSE);
+                    self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {
@@ -175,15 +175,15 @@ impl EngineProcess {
         }
         // Best effort: the group may be gone already.
         drop(child::kill_group(&self.child));
-        let give_up = self.clock.now() + GONE_WITHIN;
+        let give_up = self.clock.now() + KILLED_EXIT_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
-            self.clock.wait_until(self.clock.now() + PAUSE);
+            self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
         }
         // Other processes of the group may still be exiting, and may still send. One that nobody reaps
         // stays as a zombie.
-        let give_up = self.clock.now() + COLLECTED_WITHIN;
+        let give_up = self.clock.now() + CHILDREN_EXIT_TIMEOUT;
         while child::is_group_alive(&self.child) && self.clock.now() < give_up {
-            self.clock.wait_until(self.clock.now() + PAUSE);
+            self.clock.wait_until(self.clock.now() + EXIT_CHECK_INTERVAL);
         }
         self.release = None;
         if let Some(guardian) = self.guardian.take() {

@@ -23,10 +23,10 @@ pub struct EngineAdapter {
 }
 
 /// Code that all adapters share.
-const SHARED: &str = include_str!("../../../../engines/adapter.py");
+const SHARED_ADAPTER_CODE: &str = include_str!("../../../../engines/adapter.py");
 
 /// Adapters that packetrig ships.
-pub const ADAPTERS: [EngineAdapter; 2] = [
+pub const ENGINE_ADAPTERS: [EngineAdapter; 2] = [
     EngineAdapter {
         name: "trafgen",
         package: "netsniff-ng",
@@ -55,9 +55,9 @@ impl FromStr for EngineCommand {
         if text.contains('/') {
             return Ok(Self::Program(text.into()));
         }
-        let known = ADAPTERS.iter().find(|adapter| adapter.name == text);
+        let known = ENGINE_ADAPTERS.iter().find(|adapter| adapter.name == text);
         known.map(Self::Adapter).ok_or_else(|| {
-            let names: Vec<&str> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
+            let names: Vec<&str> = ENGINE_ADAPTERS.iter().map(|adapter| adapter.name).collect();
             format!(
                 "`{text}` is not a known engine; use one of {}, or the path of a program, such as ./{text}",
                 names.join(" and ")
@@ -89,7 +89,7 @@ impl EngineCommand {
                 let python = adapter.require_program("python3", "python3")?;
                 let shared = directory.join("adapter.py");
                 let script = directory.join(format!("{}.py", adapter.name));
-                for (file, text) in [(&shared, SHARED), (&script, adapter.script)] {
+                for (file, text) in [(&shared, SHARED_ADAPTER_CODE), (&script, adapter.script)] {
                     private_files::write_file(file, text)
                         .map_err(|error| file_error("write", file, error))?;
                 }
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn engine_command_name_is_adapter_path_is_program() {
         let read = str::parse::<EngineCommand>;
-        assert_eq!(read("trafgen").unwrap(), EngineCommand::Adapter(&ADAPTERS[0]));
+        assert_eq!(read("trafgen").unwrap(), EngineCommand::Adapter(&ENGINE_ADAPTERS[0]));
         assert_eq!(read("./mine.pl").unwrap(), EngineCommand::Program("./mine.pl".into()));
         let refused = read("scapy").unwrap_err();
         assert!(refused.contains("trafgen and tcpreplay") && refused.contains("./scapy"), "{refused}");
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_missing_generator_is_named_with_its_package() {
-        let lacking = ADAPTERS[0].require_program("no-such-program", "none").unwrap_err().to_string();
+        let lacking = ENGINE_ADAPTERS[0].require_program("no-such-program", "none").unwrap_err().to_string();
         assert_eq!(
             lacking,
             "sending with another program needs the program no-such-program for engine trafgen (Debian package none); \

@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 
 /// Longest engine text that is shown to the user.
-const LONGEST_TEXT: usize = 300;
+const MAX_ENGINE_TEXT_CHARACTERS: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EngineFault {
@@ -17,7 +17,7 @@ pub(super) enum EngineFault {
     NoMessage { line: String, reason: String },
     #[error("it sent `{0}`, which is not expected now")]
     Unexpected(&'static str),
-    #[error("it uses version {0} of the protocol, but packetrig needs version {known}", known = super::PROTOCOL)]
+    #[error("it uses version {0} of the protocol, but packetrig needs version {known}", known = super::ENGINE_PROTOCOL_VERSION)]
     Version(u32),
     #[error("it sent no `{what}` within {within}")]
     NoReply { what: &'static str, within: Nanos },
@@ -40,11 +40,11 @@ pub(super) fn plain_text(text: &str) -> String {
     let mut plain: String = text
         .trim()
         .chars()
-        .take(LONGEST_TEXT)
+        .take(MAX_ENGINE_TEXT_CHARACTERS)
         .map(|letter| if letter.is_control() { ' ' } else { letter })
         .collect();
     // Counted in characters, as above: a cut inside a character would be invalid.
-    if text.trim().chars().nth(LONGEST_TEXT).is_some() {
+    if text.trim().chars().nth(MAX_ENGINE_TEXT_CHARACTERS).is_some() {
         plain.push('…');
     }
     plain

@@ -3,7 +3,7 @@
 //! Invariant: counts never decrease, and are never more than the plan allows.
 
 use super::messages::EngineCount;
-use crate::sender::LATE_AFTER;
+use crate::sender::LATE_FRAME_THRESHOLD;
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::content::ContentCounts;
@@ -15,9 +15,9 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 use std::sync::Arc;
 
 /// Significant digits of the send-time histograms, as in the generic sender.
-const DIGITS: u8 = 2;
+const HISTOGRAM_DIGITS: u8 = 2;
 /// Uncertainty of an engine's times: clocks of other programs are coarser than this one.
-const COARSE: Nanos = Nanos::from_millis(100);
+const ENGINE_CLOCK_UNCERTAINTY: Nanos = Nanos::from_millis(100);
 const SECOND: u64 = 1_000_000_000;
 
 #[derive(Debug)]
@@ -90,7 +90,8 @@ impl EngineLane {
                 "are impossible: {frames} frames have {shortest} to {longest} B without FCS, not {bytes}"
             ));
         }
-        let possible = (from - COARSE).as_nanos()..=(now + COARSE).as_nanos();
+        let possible =
+            (from - ENGINE_CLOCK_UNCERTAINTY).as_nanos()..=(now + ENGINE_CLOCK_UNCERTAINTY).as_nanos();
         let times = [told.first_ns, told.last_ns];
         if let Some(wrong) = times.into_iter().flatten().find(|time| !possible.contains(time)) {
             return Err(format!("have the time {wrong} ns, which is not between the start and now"));
@@ -141,7 +142,8 @@ impl EngineLane {
         let frames = self.taken_frames();
         let bytes = add_fcs_bytes(self.told.bytes, self.told.frames);
         // Only the first frame's time is known: the others are as late.
-        let is_late = start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_AFTER);
+        let is_late =
+            start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_FRAME_THRESHOLD);
         StreamTxCounts {
             frames,
             bytes,
@@ -155,9 +157,9 @@ impl EngineLane {
     }
 
     pub(super) fn into_result(self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> SendResult {
-        let mut send_error = Latency::with_digits(DIGITS);
+        let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
         start.and_then(|start| self.start_lag(start)).into_iter().for_each(|lag| send_error.record_time(lag));
-        let mut stamp_bound = Latency::with_digits(DIGITS);
+        let mut stamp_bound = Latency::with_digits(HISTOGRAM_DIGITS);
         self.told.bound_ns.into_iter().for_each(|bound| stamp_bound.record_time(Nanos::new(bound)));
         SendResult {
             stream: self.spec.number.into(),

@@ -11,12 +11,12 @@ use std::io::{ErrorKind, Read};
 pub(super) const MAX_LINE: usize = 256 << 10;
 /// Messages per second accepted from an engine.
 pub(super) const MAX_MESSAGES: usize = 1000;
-const READ: usize = 16 << 10;
+const READ_BUFFER_BYTES: usize = 16 << 10;
 const SECOND: Nanos = Nanos::from_secs(1);
 
 /// Result of looking for the next message.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum LineStep {
+pub(super) enum NextEngineMessage {
     Message(EngineReply),
     /// The pipe has no more bytes at present.
     Empty,
@@ -41,24 +41,24 @@ impl<R: Read> MessageReader<R> {
     }
 
     /// Returns the next message, if one is complete.
-    pub(super) fn next_message(&mut self, now: MonoTime) -> Result<LineStep, EngineFault> {
+    pub(super) fn next_message(&mut self, now: MonoTime) -> Result<NextEngineMessage, EngineFault> {
         loop {
             let unread = &self.buffer[self.at..];
             if let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
                 let line = String::from_utf8_lossy(&unread[..length]).into_owned();
                 self.at += length + 1;
                 self.count_message(now)?;
-                return parse_message(&line).map(LineStep::Message);
+                return parse_message(&line).map(NextEngineMessage::Message);
             }
             // Checked only without a line end, so a long line is refused before it is complete.
             if unread.len() > MAX_LINE {
                 return Err(EngineFault::LongLine(MAX_LINE));
             }
             if self.has_ended {
-                return Ok(LineStep::Ended);
+                return Ok(NextEngineMessage::Ended);
             }
             if !self.fill_buffer()? {
-                return Ok(LineStep::Empty);
+                return Ok(NextEngineMessage::Empty);
             }
         }
     }
@@ -69,7 +69,7 @@ impl<R: Read> MessageReader<R> {
         self.buffer.drain(..self.at);
         self.at = 0;
         let had = self.buffer.len();
-        self.buffer.resize(had + READ, 0);
+        self.buffer.resize(had + READ_BUFFER_BYTES, 0);
         let read = self.pipe.read(&mut self.buffer[had..]);
         self.buffer.truncate(had + read.as_ref().copied().unwrap_or(0));
         match read {
@@ -112,7 +112,7 @@ impl<R: Read> StderrTail<R> {
 
     /// Reads what is available, up to a limit: a program that writes without end is read again later.
     pub(super) fn read_available(&mut self) {
-        let mut chunk = [0; READ];
+        let mut chunk = [0; READ_BUFFER_BYTES];
         for _ in 0..4 {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
             self.tail.extend_from_slice(&chunk[..read]);
@@ -153,17 +153,17 @@ mod tests {
     fn a_message_may_come_in_pieces() {
         let mut reader =
             MessageReader::new(Pieces(vec![b"{\"type\":", b"\"ready\"}\n{\"type\":\"ready\"}\n{", b""]));
-        assert_eq!(reader.next_message(NOW), Ok(LineStep::Message(EngineReply::Ready)));
-        assert_eq!(reader.next_message(NOW), Ok(LineStep::Message(EngineReply::Ready)));
-        assert_eq!(reader.next_message(NOW), Ok(LineStep::Ended), "half a line is none");
-        assert_eq!(MessageReader::new(Pieces(Vec::new())).next_message(NOW), Ok(LineStep::Empty));
+        assert_eq!(reader.next_message(NOW), Ok(NextEngineMessage::Message(EngineReply::Ready)));
+        assert_eq!(reader.next_message(NOW), Ok(NextEngineMessage::Message(EngineReply::Ready)));
+        assert_eq!(reader.next_message(NOW), Ok(NextEngineMessage::Ended), "half a line is none");
+        assert_eq!(MessageReader::new(Pieces(Vec::new())).next_message(NOW), Ok(NextEngineMessage::Empty));
     }
 
     #[test]
     fn a_line_without_end_is_not_kept() {
         let mut reader = MessageReader::new(std::io::repeat(b'x'));
         assert_eq!(reader.next_message(NOW), Err(EngineFault::LongLine(MAX_LINE)));
-        assert!(reader.buffer.len() <= MAX_LINE + READ);
+        assert!(reader.buffer.len() <= MAX_LINE + READ_BUFFER_BYTES);
     }
 
     #[test]
@@ -172,10 +172,10 @@ mod tests {
         let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MAX_MESSAGES);
         let mut reader = MessageReader::new(&flood[..]);
         for _ in 0..MAX_MESSAGES {
-            assert!(matches!(reader.next_message(NOW), Ok(LineStep::Message(_))));
+            assert!(matches!(reader.next_message(NOW), Ok(NextEngineMessage::Message(_))));
         }
         assert!(
-            matches!(reader.next_message(NOW + SECOND), Ok(LineStep::Message(_))),
+            matches!(reader.next_message(NOW + SECOND), Ok(NextEngineMessage::Message(_))),
             "the next second is another one"
         );
         let later = NOW + SECOND + SECOND;

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Version of the protocol.
-pub const PROTOCOL: u32 = 1;
+pub const ENGINE_PROTOCOL_VERSION: u32 = 1;
 
 /// Message from packetrig to the engine.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum EngineOrder<'a> {
+pub(super) enum MessageToEngine<'a> {
     Prepare(&'a EnginePreparation),
     /// `in_ns` is the time from writing the message until `at_ns`.
     Start {
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn orders_are_objects_with_a_type() {
         let text = |order| serde_json::to_string(&order).unwrap();
-        assert_eq!(text(EngineOrder::Stop), r#"{"type":"stop"}"#);
-        let start = EngineOrder::Start { at_ns: 7, in_ns: 2 };
+        assert_eq!(text(MessageToEngine::Stop), r#"{"type":"stop"}"#);
+        let start = MessageToEngine::Start { at_ns: 7, in_ns: 2 };
         assert_eq!(text(start), r#"{"type":"start","at_ns":7,"in_ns":2}"#);
         let timeline = StreamTimeline {
             rate: FrameRate::new(1000, 3).unwrap(),
@@ -227,13 +227,13 @@ mod tests {
         let capture = EngineCapture { file: "/d/0.pcap".into(), frames: 1, repeat: true };
         let stream = EngineStream::new(4, &timeline, [60, 60], capture);
         let preparation = EnginePreparation {
-            protocol: PROTOCOL,
+            protocol: ENGINE_PROTOCOL_VERSION,
             interface: "eth0".to_owned(),
             link_bits_per_second: None,
             directory: "/d".into(),
             streams: vec![stream],
         };
-        let text = text(EngineOrder::Prepare(&preparation));
+        let text = text(MessageToEngine::Prepare(&preparation));
         assert!(text.starts_with(r#"{"type":"prepare","protocol":1,"interface":"eth0","#), "{text}");
         for part in [
             r#""rate":{"frames":1000,"seconds":3}"#,

@@ -10,7 +10,7 @@ use packetrig_plan::Plan;
 use packetrig_stats::port_event::PortEventKind;
 use packetrig_sys::netns::NetNs;
 use packetrig_units::MonoTime;
-use packetrig_wire::pcap::{CaptureDecoder, DecoderStep};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement};
 use packetrig_wire::tag::TagKey;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl ShellEngine {
         let mut engine = EngineProcess::start(&self.command, &here).unwrap();
         let hello = await_hello(&mut engine)?;
         let meter = InterfaceMeter::start(&here, 1).unwrap();
-        let site = EngineSite { interface: "eth1".to_owned(), link_bits_per_second: None };
+        let site = EngineInterface { interface: "eth1".to_owned(), link_bits_per_second: None };
         Ok(ProcessTx::new(engine, hello, site, meter, SendDoubts::default()))
     }
 
@@ -314,12 +314,12 @@ fn frames_of(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     loop {
         match decoder.next_step(rest).unwrap() {
-            DecoderStep::Record { record, used } => {
+            CaptureElement::Record { record, used } => {
                 frames.push((record.at_ns.unwrap(), record.bytes.to_vec()));
                 rest = &rest[used..];
             }
-            DecoderStep::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
-            DecoderStep::More(_) => return frames,
+            CaptureElement::Skip(bytes) => rest = &rest[usize::try_from(bytes).unwrap()..],
+            CaptureElement::More(_) => return frames,
         }
     }
 }

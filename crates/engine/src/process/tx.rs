@@ -14,16 +14,16 @@ use super::child::EngineProcess;
 use super::fault::{EngineFault, plain_text};
 use super::lane::EngineLane;
 use super::messages::{
-    EngineCount, EngineHello, EngineOrder, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
-    PROTOCOL,
+    ENGINE_PROTOCOL_VERSION, EngineCount, EngineHello, EnginePreparation, EngineRefusal, EngineReply,
+    EngineStream, MessageToEngine,
 };
-use super::{EngineSite, abilities, render};
+use super::{EngineInterface, abilities, render};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::packet::facts::InterfaceMeter;
 use crate::port::WorkerClock;
 use crate::send_doubts::SendDoubts;
-use crate::sender::{GRACE, LATE_AFTER};
+use crate::sender::{LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE};
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamTx, TxJob};
 use packetrig_plan::{PlanProblem, PlanProblems};
 use packetrig_stats::counts::StreamTxCounts;
@@ -33,16 +33,16 @@ use packetrig_stats::result::SendResult;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Time limit for an engine to prepare itself.
-const READY_WITHIN: Nanos = Nanos::from_secs(60);
+const PREPARE_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Time limit for an engine to report its final counts after a stop.
-const LEDGER_WITHIN: Nanos = Nanos::from_millis(2_000);
+const FINAL_COUNTS_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 /// Time limit for an engine to exit after its last message.
-const EXIT_WITHIN: Nanos = Nanos::from_millis(300);
+const EXIT_TIMEOUT: Nanos = Nanos::from_millis(300);
 /// Longest silence of an engine that sends.
-const SILENCE: Nanos = Nanos::from_secs(5);
+const MAX_ENGINE_SILENCE: Nanos = Nanos::from_secs(5);
 /// Time an engine may take beyond the end of its streams.
-const LEEWAY: Nanos = Nanos::from_secs(5);
-const LOOK: Nanos = Nanos::from_millis(5);
+const ENGINE_END_TIMEOUT: Nanos = Nanos::from_secs(5);
+const ENGINE_CHECK_INTERVAL: Nanos = Nanos::from_millis(5);
 /// Notes of an engine that the report shows.
 const MAX_NOTES: usize = 16;
 
@@ -67,7 +67,7 @@ enum EnginePhase {
 pub struct ProcessTx {
     engine: EngineProcess,
     hello: EngineHello,
-    site: EngineSite,
+    site: EngineInterface,
     meter: InterfaceMeter,
     doubts: SendDoubts,
     clock: RealClock,
@@ -87,7 +87,7 @@ impl ProcessTx {
     pub(super) fn new(
         engine: EngineProcess,
         hello: EngineHello,
-        site: EngineSite,
+        site: EngineInterface,
         meter: InterfaceMeter,
         doubts: SendDoubts,
     ) -> Self {
@@ -125,7 +125,7 @@ impl ProcessTx {
             self.lanes.push(EngineLane::new(spec.clone(), bytes, job.streams.len()));
         }
         Ok(EnginePreparation {
-            protocol: PROTOCOL,
+            protocol: ENGINE_PROTOCOL_VERSION,
             interface: self.site.interface.clone(),
             link_bits_per_second: self.site.link_bits_per_second,
             directory: self.engine.directory().to_owned(),
@@ -136,9 +136,9 @@ impl ProcessTx {
     fn await_ready(&mut self, preparation: &EnginePreparation) -> Result<(), Error> {
         let failed =
             |fault: EngineFault| Error::Engine { engine: self.hello.name.clone(), reason: fault.to_string() };
-        self.engine.send_order(&EngineOrder::Prepare(preparation)).map_err(failed)?;
+        self.engine.send_order(&MessageToEngine::Prepare(preparation)).map_err(failed)?;
         loop {
-            match self.engine.await_reply("ready", READY_WITHIN).map_err(failed)? {
+            match self.engine.await_reply("ready", PREPARE_TIMEOUT).map_err(failed)? {
                 EngineReply::Ready => return Ok(()),
                 EngineReply::Refused(refusal) => return Err(refusal_error(&self.hello, &refusal)),
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
@@ -155,7 +155,7 @@ impl ProcessTx {
         self.heard_at = now.max(start);
         self.phase = EnginePhase::Sending;
         // Both forms of the time: an engine without CLOCK_MONOTONIC can wait for the difference.
-        let order = EngineOrder::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
+        let order = MessageToEngine::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
         if let Err(fault) = self.engine.send_order(&order) {
             self.fail_engine(fault);
         }
@@ -168,7 +168,7 @@ impl ProcessTx {
         }
         if matches!(self.phase, EnginePhase::Sending) {
             self.phase = EnginePhase::Stopping { since: now };
-            if let Err(fault) = self.engine.send_order(&EngineOrder::Stop) {
+            if let Err(fault) = self.engine.send_order(&MessageToEngine::Stop) {
                 self.fail_engine(fault);
             }
         }
@@ -253,7 +253,7 @@ impl ProcessTx {
     /// Ends an engine that exceeds a time limit.
     fn watch_timeouts(&mut self, now: MonoTime) {
         match self.phase {
-            EnginePhase::Sending if now > self.heard_at + SILENCE => {
+            EnginePhase::Sending if now > self.heard_at + MAX_ENGINE_SILENCE => {
                 self.fail_engine(EngineFault::Silent(now.since(self.heard_at)));
             }
             EnginePhase::Sending => {
@@ -262,10 +262,10 @@ impl ProcessTx {
                     self.ask_to_stop(now);
                 }
             }
-            EnginePhase::Stopping { since } if now > since + LEDGER_WITHIN => {
-                self.fail_engine(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+            EnginePhase::Stopping { since } if now > since + FINAL_COUNTS_TIMEOUT => {
+                self.fail_engine(EngineFault::NoReply { what: "ledger", within: FINAL_COUNTS_TIMEOUT });
             }
-            EnginePhase::Leaving { since } if now > since + EXIT_WITHIN => self.end_engine(),
+            EnginePhase::Leaving { since } if now > since + EXIT_TIMEOUT => self.end_engine(),
             EnginePhase::Waiting
             | EnginePhase::Stopping { .. }
             | EnginePhase::Leaving { .. }
@@ -280,7 +280,7 @@ impl ProcessTx {
         let ends: Option<Vec<Nanos>> = latest_ends.collect();
         // One endless stream makes the whole job endless.
         let end = ends.and_then(|ends| ends.into_iter().max());
-        end.is_some_and(|end| now > start + end + GRACE + LEEWAY)
+        end.is_some_and(|end| now > start + end + LATE_SENDING_GRACE + ENGINE_END_TIMEOUT)
     }
 
     /// Adds a doubt if the engine started late or early.
@@ -288,7 +288,11 @@ impl ProcessTx {
         let Some(start) = self.start else { return };
         let Self { hello, site, .. } = self;
         let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
-            self.lanes.iter().filter_map(|lane| of(lane, start)).max().filter(|time| *time > LATE_AFTER)
+            self.lanes
+                .iter()
+                .filter_map(|lane| of(lane, start))
+                .max()
+                .filter(|time| *time > LATE_FRAME_THRESHOLD)
         };
         for (time, word) in [(most(EngineLane::start_lag), "late"), (most(EngineLane::start_lead), "early")] {
             if let Some(time) = time {
@@ -345,9 +349,9 @@ impl StreamTx for ProcessTx {
         }
         // At the end of a run the caller steps without waiting in between, which would keep a processor busy.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
-            self.clock.wait_until(self.clock.now() + LOOK);
+            self.clock.wait_until(self.clock.now() + ENGINE_CHECK_INTERVAL);
         }
-        Ok(NextStep::IdleUntil(now + LOOK))
+        Ok(NextStep::IdleUntil(now + ENGINE_CHECK_INTERVAL))
     }
 
     fn stream_counts(&self) -> Vec<StreamTxCounts> {
@@ -386,7 +390,7 @@ impl StreamTx for ProcessTx {
 
     fn finish_sending(&mut self) -> Vec<SendResult> {
         if self.phase != EnginePhase::Over {
-            self.fail_engine(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+            self.fail_engine(EngineFault::NoReply { what: "ledger", within: FINAL_COUNTS_TIMEOUT });
         }
         let (start, stopped) = (self.start, self.stopped);
         self.lanes.drain(..).map(|lane| lane.into_result(start, stopped)).collect()

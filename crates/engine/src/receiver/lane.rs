@@ -16,13 +16,13 @@ use packetrig_wire::{FrameComparison, foreign};
 use std::sync::Arc;
 
 /// Up to this many streams, latency has three significant digits; beyond, two, which take a seventh of the memory.
-const FINE_STREAMS: usize = 256;
+const MAX_FINE_RESOLUTION_STREAMS: usize = 256;
 /// Maximum number of outages that are stored separately for each stream: with few streams, and with many.
-const OUTAGES: [usize; 2] = [512, 64];
+const MAX_STORED_OUTAGES: [usize; 2] = [512, 64];
 /// A number that is this far ahead of the next one is compared with the frames that can have been sent by now.
-const JUMP: u64 = 64;
+const NUMBER_JUMP_FRAMES: u64 = 64;
 /// Tolerance for a sender ahead of its schedule, besides a 64th: the kernel's packet generator keeps its own time.
-const EARLY: Nanos = Nanos::from_millis(100);
+const EARLY_SENDER_TOLERANCE: Nanos = Nanos::from_millis(100);
 
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
@@ -46,12 +46,14 @@ pub(super) struct ReceiverLane {
 
 impl ReceiverLane {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
-        let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
+        let digits = if streams <= MAX_FINE_RESOLUTION_STREAMS { 3 } else { 2 };
         let whole = spec
             .source
             .template()
             .map(|template| StreamSegment::whole_stream(Arc::clone(template), spec.timeline));
-        let mut window = SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]);
+        let mut window = SequenceWindow::with_outages(
+            MAX_STORED_OUTAGES[usize::from(streams > MAX_FINE_RESOLUTION_STREAMS)],
+        );
         *window.quality_mut() = QualitySeries::with_limit(spec.series_seconds_to_reserve(streams));
         Self {
             segments: StreamSegments::new(whole),
@@ -99,7 +101,7 @@ impl ReceiverLane {
         let sent =
             found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere && !self.spec.untimed);
         // With a tolerance, because a frame of this run must never be refused for its sender's clock.
-        sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
+        sent.is_some_and(|sent| sent + EARLY_SENDER_TOLERANCE.as_u64() < start.as_nanos())
     }
 
     /// Returns whether the tag cannot be a copy of a frame seen before: then it belongs to another run whose
@@ -113,14 +115,14 @@ impl ReceiverLane {
     /// Returns whether frame `number` can have been sent `elapsed` after T. Checked only where numbers jump: one
     /// impossible number would make all frames below it late.
     fn is_number_plausible(&self, number: u64, elapsed: Nanos) -> bool {
-        if self.window.distance_ahead(number) < JUMP {
+        if self.window.distance_ahead(number) < NUMBER_JUMP_FRAMES {
             return true;
         }
         match (&self.spec.source, self.segments.find_segment(number)) {
             (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
             (_, Some(take)) => {
                 // Generous on purpose: a sender's clock may be fast, and the check must catch only damaged numbers.
-                let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
+                let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY_SENDER_TOLERANCE;
                 number < take.end_number() && take.due_time(number) <= latest
             }
             (_, None) => true,

@@ -6,31 +6,31 @@
 use packetrig_wire::tag::{FrameTag, TagForm};
 
 /// Frames that share one remembered send time.
-const BLOCK: u64 = 1024;
+const FRAMES_PER_SEND_TIME_BLOCK: u64 = 1024;
 /// Blocks that are remembered: as many as the window recognises copies in.
-const BLOCKS: usize = 64;
+const REMEMBERED_SEND_TIME_BLOCKS: usize = 64;
 /// Upper bound of how far stamps of one sender are out of order.
-const OUT_OF_ORDER_NS: i64 = 100_000_000;
+const MAX_STAMP_DISORDER_NS: i64 = 100_000_000;
 /// Bits of a 64-bit word that the times in tags leave unused.
-const SPARE_BITS: u32 = 16;
+const UNUSED_TIME_BITS: u32 = 16;
 
 /// Send times of the first frame in each of the latest blocks, as in their tags.
 #[derive(Clone, Debug)]
 pub(super) struct SendTimes {
-    begins: Box<[u64; BLOCKS]>,
+    begins: Box<[u64; REMEMBERED_SEND_TIME_BLOCKS]>,
     newest: u64,
 }
 
 impl SendTimes {
     pub(super) fn new() -> Self {
-        Self { begins: Box::new([0; BLOCKS]), newest: 0 }
+        Self { begins: Box::new([0; REMEMBERED_SEND_TIME_BLOCKS]), newest: 0 }
     }
 
     /// Records the send time of an intact frame whose sequence number is the highest so far.
     pub(super) fn record_send_time(&mut self, number: u64, tag: FrameTag) {
-        let block = number / BLOCK;
+        let block = number / FRAMES_PER_SEND_TIME_BLOCK;
         if block > self.newest && tag.form == TagForm::Full {
-            let first = (self.newest + 1).max(block.saturating_sub(BLOCKS as u64 - 1));
+            let first = (self.newest + 1).max(block.saturating_sub(REMEMBERED_SEND_TIME_BLOCKS as u64 - 1));
             // Blocks without a frame get the time of the next one, so that no stale time stays in their slots.
             for passed in first..=block {
                 self.begins[Self::block_slot(passed)] = tag.time;
@@ -41,19 +41,19 @@ impl SendTimes {
 
     /// Returns whether a frame seen before cannot come again with this tag. Uses the sender's clock only.
     pub(super) fn rules_out_copy(&self, number: u64, tag: FrameTag) -> bool {
-        let oldest = self.newest.saturating_sub(BLOCKS as u64 - 1);
-        let next = (number / BLOCK + 1).max(oldest);
+        let oldest = self.newest.saturating_sub(REMEMBERED_SEND_TIME_BLOCKS as u64 - 1);
+        let next = (number / FRAMES_PER_SEND_TIME_BLOCK + 1).max(oldest);
         if next > self.newest || tag.form != TagForm::Full {
             return false;
         }
         // Times in tags wrap: shifted to the top of the word, their difference has the right sign.
-        let ahead = tag.time.wrapping_sub(self.begins[Self::block_slot(next)]) << SPARE_BITS;
-        ahead.cast_signed() >> SPARE_BITS > OUT_OF_ORDER_NS
+        let ahead = tag.time.wrapping_sub(self.begins[Self::block_slot(next)]) << UNUSED_TIME_BITS;
+        ahead.cast_signed() >> UNUSED_TIME_BITS > MAX_STAMP_DISORDER_NS
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "it is a place among a few")]
     const fn block_slot(block: u64) -> usize {
-        (block % BLOCKS as u64) as usize
+        (block % REMEMBERED_SEND_TIME_BLOCKS as u64) as usize
     }
 }
 
@@ -88,13 +88,13 @@ mod tests {
 
     #[test]
     fn skipped_or_forgotten_blocks_use_later_send_times() {
-        let mut times = times(0, 100 * BLOCK);
+        let mut times = times(0, 100 * FRAMES_PER_SEND_TIME_BLOCK);
         let seconds_of = |number: u64| number * 1_000_000;
-        assert!(!times.rules_out_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");
-        assert!(times.rules_out_copy(3, sent(seconds_of(99 * BLOCK))));
-        times.record_send_time(103 * BLOCK, sent(200 * SECOND));
-        assert!(!times.rules_out_copy(101 * BLOCK, sent(200 * SECOND)));
-        assert!(times.rules_out_copy(101 * BLOCK, sent(201 * SECOND)));
+        assert!(!times.rules_out_copy(3, sent(seconds_of(30 * FRAMES_PER_SEND_TIME_BLOCK))), "forgotten");
+        assert!(times.rules_out_copy(3, sent(seconds_of(99 * FRAMES_PER_SEND_TIME_BLOCK))));
+        times.record_send_time(103 * FRAMES_PER_SEND_TIME_BLOCK, sent(200 * SECOND));
+        assert!(!times.rules_out_copy(101 * FRAMES_PER_SEND_TIME_BLOCK, sent(200 * SECOND)));
+        assert!(times.rules_out_copy(101 * FRAMES_PER_SEND_TIME_BLOCK, sent(201 * SECOND)));
         let short = FrameTag { form: TagForm::Short, ..sent(0) };
         assert!(!times.rules_out_copy(3, short), "it says no time");
     }

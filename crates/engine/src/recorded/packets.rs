@@ -3,12 +3,12 @@
 //! Invariant: reading ends and reports how: after the last packet, inside one, or at damaged bytes.
 
 use super::RecordedBytes;
-use packetrig_wire::pcap::{CaptureDecoder, CaptureRecord, DecoderStep, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, CaptureRecord, MAX_NEEDED};
 use std::fs::File;
 use std::io::{self, Read};
 
 /// Size of the buffer; an incomplete packet is moved to the front before the next read.
-const BUFFER: usize = 2 * MAX_NEEDED;
+const PACKET_BUFFER_BYTES: usize = 2 * MAX_NEEDED;
 
 /// End of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl RecordedPackets {
             source: Some(source),
             size,
             decoder: CaptureDecoder::new(),
-            buffer: vec![0; BUFFER],
+            buffer: vec![0; PACKET_BUFFER_BYTES],
             start: 0,
             end: 0,
             position: 0,
@@ -86,13 +86,13 @@ impl RecordedPackets {
                 return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
             }
             match self.decoder.next_step(input) {
-                Ok(DecoderStep::Record { record, used }) => {
+                Ok(CaptureElement::Record { record, used }) => {
                     self.start += used;
                     take(&record);
                     return Ok(None);
                 }
-                Ok(DecoderStep::Skip(bytes)) => self.skip_bytes(bytes)?,
-                Ok(DecoderStep::More(_)) => {
+                Ok(CaptureElement::Skip(bytes)) => self.skip_bytes(bytes)?,
+                Ok(CaptureElement::More(_)) => {
                     if !self.fill_buffer()? {
                         // The end of compressed bytes is known only now: it may be just after the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);

@@ -4,8 +4,8 @@ use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;
 
 /// A batch is full at this many frames or bytes.
-pub(super) const FRAMES: usize = 256;
-const BYTES: usize = 256 << 10;
+pub(super) const MAX_BATCH_FRAMES: usize = 256;
+const MAX_BATCH_BYTES: usize = 256 << 10;
 
 /// A frame ready to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub(super) struct FrameBatch {
 
 impl FrameBatch {
     pub(super) fn new() -> Self {
-        Self { bytes: Vec::with_capacity(BYTES), entries: Vec::with_capacity(FRAMES) }
+        Self { bytes: Vec::with_capacity(MAX_BATCH_BYTES), entries: Vec::with_capacity(MAX_BATCH_FRAMES) }
     }
 
     pub(super) fn clear(&mut self) {
@@ -47,7 +47,7 @@ impl FrameBatch {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.entries.len() >= FRAMES || self.bytes.len() >= BYTES
+        self.entries.len() >= MAX_BATCH_FRAMES || self.bytes.len() >= MAX_BATCH_BYTES
     }
 
     /// Returns frame `index` with its bytes.

@@ -15,7 +15,7 @@ use packetrig_wire::tag::TagStamp;
 use std::sync::Arc;
 
 /// Time until the next try when the reader is behind.
-const RETRY: Nanos = Nanos::from_micros(20);
+const READER_RETRY_INTERVAL: Nanos = Nanos::from_micros(20);
 
 /// Source of a stream's frames at its sender.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl PlayedRecording {
         let next = self.player.peek_frame();
         self.is_waiting = next == NextFrame::NotYet;
         match (next, self.timing) {
-            (NextFrame::NotYet, _) => now + RETRY,
+            (NextFrame::NotYet, _) => now + READER_RETRY_INTERVAL,
             // An end is due at once, so that the sender notices it.
             (NextFrame::Ended, _) | (_, ReplayTiming::Fastest) => now,
             (NextFrame::Due(_), ReplayTiming::Even) => start + timeline.due_time(n),

@@ -2,7 +2,7 @@
 
 use super::{FileEnding, SkippedPackets};
 use crate::recorded::RecordedPackets;
-use packetrig_wire::pcap::{CaptureRecord, ETHERNET};
+use packetrig_wire::pcap::{CaptureRecord, ETHERNET_LINK_TYPE};
 use std::fs::File;
 use std::io;
 
@@ -76,7 +76,7 @@ impl ReplayInput {
 /// Returns whether a packet can be replayed; counts it otherwise.
 fn accept_packet(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
     // One reason per packet, so that the counters add up to the packets of the file.
-    let reason = if record.link_type != ETHERNET {
+    let reason = if record.link_type != ETHERNET_LINK_TYPE {
         &mut skipped.other_link
     } else if record.is_cut() {
         &mut skipped.cut

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
 /// Batches between reader and sender: a few MiB, several thousand frames.
-const BATCHES: usize = 16;
+const MAX_QUEUED_BATCHES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextFrame {
@@ -55,9 +55,9 @@ impl ReplayPlayer {
         if input.size() != recording.facts.file_size {
             return Err(recording_error(path, "the file changed after the plan was made"));
         }
-        let (free, free_out) = bounded(BATCHES);
-        let (full_in, full) = bounded(BATCHES);
-        for _ in 0..BATCHES {
+        let (free, free_out) = bounded(MAX_QUEUED_BATCHES);
+        let (full_in, full) = bounded(MAX_QUEUED_BATCHES);
+        for _ in 0..MAX_QUEUED_BATCHES {
             free.send(FrameBatch::new()).map_err(|_| Error::Bug("a new channel is closed"))?;
         }
         let reader =

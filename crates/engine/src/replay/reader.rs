@@ -2,12 +2,12 @@
 
 use super::batch::FrameBatch;
 use super::input::{ReplayInput, ReplayPacket};
-use super::track::{ReaderEnd, ReplayTrack};
+use super::track::{ReaderEndReason, ReplayTrack};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_plan::recording::PlannedRecording;
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::TagPlace;
-use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
+use packetrig_wire::tag::{MAX_SHORT_TAG_STREAMS, TagForm};
 use std::io;
 use std::sync::Arc;
 
@@ -49,35 +49,35 @@ impl RecordingReader {
     }
 
     /// Reads all passes; returns why no more frames follow.
-    fn read_passes(&mut self) -> ReaderEnd {
+    fn read_passes(&mut self) -> ReaderEndReason {
         let loops = self.track.recording().loops;
         // A closed channel means that the sender has dropped its player.
-        let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
+        let Ok(mut batch) = self.free.recv() else { return ReaderEndReason::Unwanted };
         let mut schedule = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
         while loops == 0 || schedule.pass < loops {
-            match self.read_pass(&mut batch, &mut schedule) {
+            match self.read_recording_once(&mut batch, &mut schedule) {
                 Ok(None) => {}
                 Ok(Some(stopped)) => return stopped,
-                Err(error) => return ReaderEnd::Failed(error.to_string()),
+                Err(error) => return ReaderEndReason::Failed(error.to_string()),
             }
             schedule.pass += 1;
             schedule.first = None;
             if let Err(error) = self.input.rewind() {
-                return ReaderEnd::Failed(error.to_string());
+                return ReaderEndReason::Failed(error.to_string());
             }
         }
         if !batch.is_empty() && self.full.send(batch).is_err() {
-            return ReaderEnd::Unwanted;
+            return ReaderEndReason::Unwanted;
         }
-        ReaderEnd::Done
+        ReaderEndReason::Done
     }
 
     /// Reads the file once; returns `Some` if the replay is over.
-    fn read_pass(
+    fn read_recording_once(
         &mut self,
         batch: &mut FrameBatch,
         schedule: &mut ReplaySchedule,
-    ) -> io::Result<Option<ReaderEnd>> {
+    ) -> io::Result<Option<ReaderEndReason>> {
         let Self { track, stream, input, free, full } = self;
         // Skipped packets are counted in the first pass only.
         let skipped = (schedule.pass > 0).then_some(input.skipped);
@@ -87,18 +87,18 @@ impl RecordingReader {
             // as exist, whatever the size of the file.
             let ending = input.next_packet(&mut |picked| pass.add_packet(&picked))?;
             if pass.is_other {
-                return Ok(Some(ReaderEnd::Changed));
+                return Ok(Some(ReaderEndReason::Changed));
             }
             if let Some(ending) = ending {
                 input.skipped = skipped.unwrap_or(input.skipped);
                 track.record_file_ending(ending, input.skipped);
                 // The survey found frames. Without any, an endless replay would read the file over and over.
-                return Ok(pass.is_empty.then_some(ReaderEnd::Changed));
+                return Ok(pass.is_empty.then_some(ReaderEndReason::Changed));
             }
             if pass.batch.is_full() {
-                let Ok(next) = free.recv() else { return Ok(Some(ReaderEnd::Unwanted)) };
+                let Ok(next) = free.recv() else { return Ok(Some(ReaderEndReason::Unwanted)) };
                 if full.send(std::mem::replace(pass.batch, next)).is_err() {
-                    return Ok(Some(ReaderEnd::Unwanted));
+                    return Ok(Some(ReaderEndReason::Unwanted));
                 }
             }
         }
@@ -152,6 +152,6 @@ impl<'a> FilePass<'a> {
 fn tag_place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
     let place = TagPlace::from_frame(frame).filter(|_| recording.tagged)?;
     // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.
-    let is_nameable = place.form() == TagForm::Full || usize::from(stream) < SHORT_STREAMS;
+    let is_nameable = place.form() == TagForm::Full || usize::from(stream) < MAX_SHORT_TAG_STREAMS;
     is_nameable.then_some(place)
 }

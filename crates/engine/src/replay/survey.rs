@@ -3,7 +3,7 @@
 use super::input::{ReplayInput, ReplayPacket};
 use super::{FileEnding, SkippedPackets, recording_error};
 use crate::Error;
-use packetrig_plan::recording::{RecordingFacts, VLAN_TAG};
+use packetrig_plan::recording::{RecordingFacts, VLAN_TAG_BYTES};
 use packetrig_units::{FrameSize, Nanos};
 use packetrig_wire::checksum;
 use packetrig_wire::foreign::{FrameRewrite, TagPlace};
@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 
 /// Longest frame on an Ethernet: ports have an MTU of at most 14 000.
-const LONGEST_ON_A_WIRE: u32 = 14_000 + 18 + 4;
+const MAX_WIRE_FRAME_BYTES: u32 = 14_000 + 18 + 4;
 /// EtherType of an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
@@ -99,9 +99,9 @@ impl SurveySums {
         self.frames += 1;
         self.bytes += u64::from(size);
         self.largest = self.largest.max(size);
-        let tag = if self.scratch.get(12..14) == Some(&VLAN) { VLAN_TAG } else { 0 };
+        let tag = if self.scratch.get(12..14) == Some(&VLAN) { VLAN_TAG_BYTES } else { 0 };
         self.largest_untagged = self.largest_untagged.max(size - tag);
-        if picked.is_merged || size > LONGEST_ON_A_WIRE {
+        if picked.is_merged || size > MAX_WIRE_FRAME_BYTES {
             self.merged += 1;
             self.longest_merged = self.longest_merged.max(size);
         }

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Seconds of a run that are recorded separately: a day.
-const SECONDS: usize = 86_400;
+const MAX_RECORDED_SECONDS: usize = 86_400;
 
 /// Reason why a reader has no more frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ReaderEnd {
+pub(super) enum ReaderEndReason {
     /// All passes have been read.
     Done,
     /// The sender stopped before the end.
@@ -26,7 +26,7 @@ pub(super) enum ReaderEnd {
 struct ReaderRemarks {
     skipped: SkippedPackets,
     ending: Option<FileEnding>,
-    stopped: Option<ReaderEnd>,
+    stopped: Option<ReaderEndReason>,
 }
 
 /// A recording during a run.
@@ -42,7 +42,7 @@ pub struct ReplayTrack {
 impl ReplayTrack {
     /// Creates a track of which nothing is sent yet.
     pub fn new(recording: Arc<PlannedRecording>) -> Self {
-        let seconds = (0..SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
+        let seconds = (0..MAX_RECORDED_SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
         Self { recording, seconds, remarks: Mutex::default() }
     }
 
@@ -60,7 +60,7 @@ impl ReplayTrack {
     /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
     /// record. Returns the next such second.
     pub(crate) fn record_first_of_seconds(&self, from: usize, second: u64, number: u64) -> usize {
-        let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
+        let end = clamp_to_usize(second).saturating_add(1).min(MAX_RECORDED_SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
             // Relaxed is enough: a receiver that sees an old value only dates a loss too early.
             slot.store(number, Ordering::Relaxed);
@@ -75,11 +75,13 @@ impl ReplayTrack {
             remarks.skipped.describe_reasons().into_iter().map(|text| (text, false)).collect();
         all.extend(remarks.ending.as_ref().and_then(FileEnding::replay_remark).map(|text| (text, false)));
         let failure = match &remarks.stopped {
-            Some(ReaderEnd::Changed) => {
+            Some(ReaderEndReason::Changed) => {
                 Some("the file changed after the plan was made, so not all of it was sent".to_owned())
             }
-            Some(ReaderEnd::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
-            Some(ReaderEnd::Done | ReaderEnd::Unwanted) | None => None,
+            Some(ReaderEndReason::Failed(why)) => {
+                Some(format!("the file could not be read to its end: {why}"))
+            }
+            Some(ReaderEndReason::Done | ReaderEndReason::Unwanted) | None => None,
         };
         // Only a failure matters for the result: the others were known before the run.
         all.extend(failure.map(|text| (text, true)));
@@ -94,7 +96,7 @@ impl ReplayTrack {
         self.update_remarks(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
     }
 
-    pub(super) fn record_reader_end(&self, stopped: ReaderEnd) {
+    pub(super) fn record_reader_end(&self, stopped: ReaderEndReason) {
         self.update_remarks(|remarks| remarks.stopped = Some(stopped));
     }
 }

@@ -1,7 +1,7 @@
 //! Final accounts of a run: counters, series and ledger of each port, and the caveats that follow from the numbers.
 
 use crate::capture::CaptureOutcome;
-use crate::sender::LATE_AFTER;
+use crate::sender::LATE_FRAME_THRESHOLD;
 use crate::stream::{FrameSource, ReceivedFrames, SendingRecord, StreamSpec};
 use crate::worker::WorkerFault;
 use packetrig_plan::BoundPlan;
@@ -297,7 +297,9 @@ impl RigAccount<'_> {
         let share = Ratio::new(frames, late.iter().map(|row| row.counts.frames).sum());
         let latest = late.iter().filter_map(|row| row.send_error.max()).max()?;
         let said = |of: &str| {
-            format!("{frames} frames{of} ({share}) left more than {LATE_AFTER} late, up to {latest}")
+            format!(
+                "{frames} frames{of} ({share}) left more than {LATE_FRAME_THRESHOLD} late, up to {latest}"
+            )
         };
         Some(match late.as_slice() {
             [only] => self.build_stream_caveat(only.stream, CaveatKind::SentLate, said(""), false),

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Time from the decision to the first frame: the receivers need it to take the announcement, and may be asleep.
-const LEAD: Nanos = Nanos::from_millis(12);
+const CHANGE_LEAD_TIME: Nanos = Nanos::from_millis(12);
 
 /// A change in progress.
 pub(super) struct RigChange {
@@ -70,8 +70,8 @@ impl SteeredPlane for TestRig {
                 self.announce_change(&held, None)?;
                 self.begin_change(None)
             }
-            PlanChange::Stop(streams) => self.halt_streams(&self.known_streams(streams)?, false),
-            PlanChange::Pause(streams) => self.halt_streams(&self.known_streams(streams)?, true),
+            PlanChange::Stop(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, false),
+            PlanChange::Pause(streams) => self.halt_streams(&self.check_stream_numbers(streams)?, true),
             PlanChange::Capture { ports, on } => self.switch_captures(ports, *on),
             PlanChange::Protocols { on } => self.switch_protocols(*on),
             PlanChange::Ping(pings) => self.send_pings(pings),
@@ -83,8 +83,12 @@ impl SteeredPlane for TestRig {
         self.require_steerable()?;
         self.undo_change()?;
         let change = match steer {
-            PlanChange::Start(streams) => self.hold_idle_streams(&self.known_streams(streams)?, false)?,
-            PlanChange::Resume(streams) => self.hold_idle_streams(&self.known_streams(streams)?, true)?,
+            PlanChange::Start(streams) => {
+                self.hold_idle_streams(&self.check_stream_numbers(streams)?, false)?
+            }
+            PlanChange::Resume(streams) => {
+                self.hold_idle_streams(&self.check_stream_numbers(streams)?, true)?
+            }
             PlanChange::Replan(growth) => self.hold_changed(growth)?,
             _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
@@ -106,9 +110,9 @@ impl SteeredPlane for TestRig {
     }
 
     fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
-        const NOT_ANNOUNCED: Error = Error::Bug("a change began before it was announced");
-        let change = self.change.take().ok_or(NOT_ANNOUNCED)?;
-        let announced = change.origin.ok_or(NOT_ANNOUNCED)?;
+        const UNANNOUNCED_CHANGE_ERROR: Error = Error::Bug("a change began before it was announced");
+        let change = self.change.take().ok_or(UNANNOUNCED_CHANGE_ERROR)?;
+        let announced = change.origin.ok_or(UNANNOUNCED_CHANGE_ERROR)?;
         // Frames that were due while others were waited for are skipped, not sent late.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
@@ -130,7 +134,7 @@ impl SteeredPlane for TestRig {
             let Some(take) = &self.steered_streams_mut()[*stream].segment else { continue };
             let first = take.frame_index(next.first.number);
             let at = take.due_time(first.number).max(soonest);
-            let rhythm = take.rhythm_from(first.index, *take.timeline());
+            let rhythm = take.timeline_from(first.index, *take.timeline());
             segments.push((*stream, StreamSegment::new(first, at, Arc::clone(take.template()), rhythm)));
         }
         self.continue_streams(segments)
@@ -149,7 +153,7 @@ impl TestRig {
         }
         // All nodes get the same start time, but one of them may receive it late. It then begins as soon as its
         // own receivers can know.
-        let soonest = self.clock.now() + LEAD;
+        let soonest = self.clock.now() + CHANGE_LEAD_TIME;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut segments = Vec::with_capacity(held.len());
         for held in held {
@@ -189,7 +193,7 @@ impl TestRig {
             // A stream that resumes keeps the rest of its time limit; one that starts again gets all of it. Changes
             // made during the pause apply from here on.
             let timeline = match (&state.segment, paused) {
-                (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
+                (Some(take), Some(nth)) => take.timeline_from(nth.index, timeline),
                 _ => timeline,
             };
             own.insert(stream, StreamContinuation { first, delay, due: None, template, timeline });
@@ -210,7 +214,7 @@ impl TestRig {
             let StreamSource { template, timeline: wanted } = stream_source(&growth.specs[stream])?;
             let Some(take) = &self.steered_streams_mut()[stream].segment else { continue };
             let first = take.frame_index(number);
-            let timeline = take.rhythm_from(first.index, wanted);
+            let timeline = take.timeline_from(first.index, wanted);
             let due = Some(take.due_time(number));
             own.insert(stream, StreamContinuation { first, delay: Nanos::ZERO, due, template, timeline });
         }
@@ -219,7 +223,7 @@ impl TestRig {
 
     /// Compiles the additions to the plan for the ports of this node.
     fn compile_growth(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
-        const MISSED: Error = Error::Bug("this node has missed an earlier change of the plan");
+        const MISSED_CHANGE_ERROR: Error = Error::Bug("this node has missed an earlier change of the plan");
         let mut newer = Plan::clone(growth.newer());
         self.places.set_locations(&mut newer);
         // Ports are open, locked and measured from the start; their counters would lose their meaning.
@@ -233,7 +237,7 @@ impl TestRig {
         let infos = self.ports();
         check_sizes(&newer, &infos)?;
         let newer = bind_plan(newer, &self.places, &infos)?;
-        let plan = self.plan.with_growth(growth, &newer).ok_or(MISSED)?;
+        let plan = self.plan.with_growth(growth, &newer).ok_or(MISSED_CHANGE_ERROR)?;
         let kept: BTreeSet<usize> = growth.indices().iter().copied().collect();
         let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
         self.places.check_permit_of_open_ports(&plan_without_streams(&plan, &gone), &infos)?;

@@ -3,7 +3,7 @@
 //! Pure: the plan's needs, the machine's abilities and the results of a calibration are arguments. The decision and its
 //! reasons are in docs/decisions/0007.
 //!
-//! Invariant: without a calibration and without a load above [`COMFORTABLE`], the choice is `packet`.
+//! Invariant: without a calibration and without a load above [`COMFORTABLE_FRAME_RATE`], the choice is `packet`.
 
 use packetrig_plan::Plan;
 use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
@@ -14,16 +14,16 @@ use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 /// Frames per second that AF_PACKET rings carry with a reserve on any machine that runs this at all: a third of the
 /// lowest zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that
 /// spins all the time.
-pub const COMFORTABLE: u64 = 200_000;
+pub const COMFORTABLE_FRAME_RATE: u64 = 200_000;
 
 /// Rate of streams that are sent as fast as possible.
-pub const FASTEST: u64 = u64::MAX;
+pub const UNLIMITED_FRAME_RATE: u64 = u64::MAX;
 
 /// Demands of the plan on a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortNeeds {
     pub sends: bool,
-    /// Frames per second in the busier direction; [`FASTEST`] if a stream is sent as fast as possible.
+    /// Frames per second in the busier direction; [`UNLIMITED_FRAME_RATE`] if a stream is sent as fast as possible.
     pub frames_per_second: u64,
     pub size: u64,
     /// Reason why its frames cannot be sent as live frames, if there is one.
@@ -91,7 +91,7 @@ impl PortNeeds {
 
     fn describe_load(&self) -> String {
         match self.frames_per_second {
-            FASTEST => "the plan asks for the highest possible rate".into(),
+            UNLIMITED_FRAME_RATE => "the plan asks for the highest possible rate".into(),
             rate => format!("the plan asks for {rate} frames/s"),
         }
     }
@@ -100,7 +100,7 @@ impl PortNeeds {
 /// Returns the frames per second that a stream demands; 0 if that depends on an unknown link speed.
 fn requested_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
-        return FASTEST;
+        return UNLIMITED_FRAME_RATE;
     }
     let (bytes, count) = frames.mean_size();
     let rate = match (frames.recording().and_then(PlannedRecording::mean_rate), rate) {
@@ -137,9 +137,12 @@ pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[R
         return choose_calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
     // XDP pays off only beyond the rate of the rings, because it keeps a processor busy.
-    if obstacle.is_none() && needs.live_send_obstacle.is_none() && needs.frames_per_second > COMFORTABLE {
+    if obstacle.is_none()
+        && needs.live_send_obstacle.is_none()
+        && needs.frames_per_second > COMFORTABLE_FRAME_RATE
+    {
         let why = format!(
-            "{}, more than the {COMFORTABLE} that AF_PACKET rings can send on every machine, and the driver runs \
+            "{}, more than the {COMFORTABLE_FRAME_RATE} that AF_PACKET rings can send on every machine, and the driver runs \
                 XDP programs",
             needs.describe_load()
         );
@@ -150,7 +153,7 @@ pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[R
 
 /// Explains the choice of AF_PACKET rings without a calibration.
 fn explain_packet_choice(needs: &PortNeeds, obstacle: Option<&str>) -> String {
-    if needs.frames_per_second <= COMFORTABLE {
+    if needs.frames_per_second <= COMFORTABLE_FRAME_RATE {
         return "the default: AF_PACKET rings work with every kernel and card, and carry this load".into();
     }
     let load = needs.describe_load();

@@ -15,8 +15,8 @@ use std::net::IpAddr;
 /// Time limit for finding the neighbours of streams; it covers several requests.
 const RESOLVE_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 /// Time limit for the first lease after a node is armed.
-const FIRST_LEASE: Nanos = Nanos::from_millis(1_000);
-const LOOK_AGAIN: Nanos = Nanos::from_millis(10);
+const FIRST_LEASE_TIMEOUT: Nanos = Nanos::from_millis(1_000);
+const NEIGHBOUR_CHECK_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time limit for the answer to a ping.
 const PING_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
@@ -38,7 +38,7 @@ struct PingSource {
 
 /// An echo request of the user, with its outcome.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PingOrder {
+pub(super) struct RequestedPing {
     number: u64,
     /// Set while it is in progress.
     id: Option<PingId>,
@@ -46,7 +46,7 @@ pub(super) struct PingOrder {
 }
 
 /// Maximum number of pings that a sample of counts reports.
-const TOLD: usize = 256;
+const MAX_REPORTED_PINGS: usize = 256;
 
 impl TestRig {
     /// Sends echo requests. An unknown source is an error for all of them.
@@ -67,10 +67,10 @@ impl TestRig {
                 return Err(Error::Plan(PlanProblems(vec![PlanProblem::error("devices", message)])));
             };
             // Bounded: a user may ping all day, and every sample carries the outcomes.
-            if self.pings.len() == TOLD {
+            if self.pings.len() == MAX_REPORTED_PINGS {
                 self.pings.pop_front();
             }
-            self.pings.push_back(PingOrder { number: ping.number, id: Some(id), succeeded: None });
+            self.pings.push_back(RequestedPing { number: ping.number, id: Some(id), succeeded: None });
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl TestRig {
     /// getting ready may take.
     pub(super) fn permit_neighbour_requests(&mut self) -> Result<(), Error> {
         for host in self.running_ports.iter_mut().filter_map(|running| running.host.as_mut()) {
-            host.run_on_worker(|host| host.permit_sending_for(RESOLVE_TIMEOUT + FIRST_LEASE))?;
+            host.run_on_worker(|host| host.permit_sending_for(RESOLVE_TIMEOUT + FIRST_LEASE_TIMEOUT))?;
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ impl TestRig {
                 return Err(self.unresolved_error(&awaited, &found));
             }
             // The hosts ask on threads of their own; this loop only reads what they have found.
-            self.clock.wait_until(self.clock.now() + LOOK_AGAIN);
+            self.clock.wait_until(self.clock.now() + NEIGHBOUR_CHECK_INTERVAL);
             found = self.poll_neighbours(&awaited)?;
         }
         for (stream, neighbour) in awaited {

@@ -24,7 +24,7 @@ use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
 /// Reason of a back end that the user named.
-const ASKED_FOR: &str = "asked for";
+const REQUESTED_BACK_END_REASON: &str = "asked for";
 
 /// An open port at the stream level.
 pub struct OpenPort {
@@ -162,8 +162,12 @@ impl MachinePorts {
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         match self.back_end {
-            Some(BackEnd::Xdp) => self.open_xdp(port, of_xdp, self.send_method(port), ASKED_FOR.into()),
-            Some(BackEnd::AfXdp) => self.open_xdp(port, of_xdp, SendMethod::Socket(None), ASKED_FOR.into()),
+            Some(BackEnd::Xdp) => {
+                self.open_xdp(port, of_xdp, self.send_method(port), REQUESTED_BACK_END_REASON.into())
+            }
+            Some(BackEnd::AfXdp) => {
+                self.open_xdp(port, of_xdp, SendMethod::Socket(None), REQUESTED_BACK_END_REASON.into())
+            }
             // These continue by themselves once started, so a lease could not stop them.
             Some(back_end @ (BackEnd::Pktgen | BackEnd::Process)) if largest.is_some() && self.leased => {
                 Err(Error::NoLease { port: port.name.clone(), back_end: back_end.name() })
@@ -182,7 +186,8 @@ impl MachinePorts {
                 pktgen::open_port(port, options)
             }
             Some(_) => {
-                let why = format!("{ASKED_FOR}: AF_PACKET rings work with every kernel and card");
+                let why =
+                    format!("{REQUESTED_BACK_END_REASON}: AF_PACKET rings work with every kernel and card");
                 self.open_packet(port, of_rings, why)
             }
             None if self.steered => self.open_packet(

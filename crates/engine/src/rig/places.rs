@@ -81,11 +81,11 @@ impl PortPlaces {
         }
         // Before opening, because opening a port changes its interface: an owner who refuses
         // must find everything unchanged.
-        let bound = plan.clone().bind_part(&speeds, &|port| self.is_here(port));
+        let bound = plan.clone().bind_local_part(&speeds, &|port| self.is_here(port));
         let bound = match bound {
             Ok(bound) => bound,
             // A link may report its speed only when it is up. The parts that are known are checked now.
-            Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_part(&speeds, &|_| true)?,
+            Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_local_part(&speeds, &|_| true)?,
         };
         self.check_permit(&bound, &ports)
     }

@@ -46,7 +46,7 @@ pub(super) fn bind_plan(
     for (port, info) in infos {
         speeds[*port] = info.speed;
     }
-    Ok(plan.bind_part(&speeds, &|port| places.is_here(port))?)
+    Ok(plan.bind_local_part(&speeds, &|port| places.is_here(port))?)
 }
 
 /// Builds template and schedule of a stream of the plan.

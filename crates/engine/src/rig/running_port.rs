@@ -15,7 +15,9 @@ use crate::gate::SendGate;
 use crate::port::WorkerClock;
 use crate::segment::StreamSegment;
 use crate::stream::{ClockShift, EarlierRun, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
-use crate::worker::{EndedWorker, PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest, WorkerFault};
+use crate::worker::{
+    EndedWorker, PortWorker, PublishedRxCounts, PublishedTxCounts, ReceivingHalf, SendingHalf, WorkerFault,
+};
 use packetrig_plan::Plan;
 use packetrig_plan::device::DeviceInterface;
 use packetrig_stats::port::PortInfo;
@@ -30,7 +32,7 @@ use streams::{
 };
 
 /// State of one half of a port.
-enum HalfState<T, W> {
+enum PortHalfState<T, W> {
     Unused(T),
     Working(W),
     Ended(T),
@@ -38,7 +40,7 @@ enum HalfState<T, W> {
     Lost,
 }
 
-impl<T, W> HalfState<T, W> {
+impl<T, W> PortHalfState<T, W> {
     fn take_unused(&mut self) -> Result<T, Error> {
         match std::mem::replace(self, Self::Lost) {
             Self::Unused(half) => Ok(half),
@@ -59,8 +61,8 @@ pub(super) struct RunningPort {
     pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
     port: usize,
     info: PortInfo,
-    tx: HalfState<Box<dyn StreamTx>, PortWorker<SendingHalf, TxLatest>>,
-    rx: HalfState<Box<dyn StreamRx>, PortWorker<ReceivingHalf, RxLatest>>,
+    tx: PortHalfState<Box<dyn StreamTx>, PortWorker<SendingHalf, PublishedTxCounts>>,
+    rx: PortHalfState<Box<dyn StreamRx>, PortWorker<ReceivingHalf, PublishedRxCounts>>,
     /// Streams that this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
@@ -84,8 +86,8 @@ pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
     std::thread::scope(|scope| {
         for running in &mut *running_ports {
             // Taken out, so that a thread owns each half and drops it there.
-            let tx = std::mem::replace(&mut running.tx, HalfState::Lost);
-            let rx = std::mem::replace(&mut running.rx, HalfState::Lost);
+            let tx = std::mem::replace(&mut running.tx, PortHalfState::Lost);
+            let rx = std::mem::replace(&mut running.rx, PortHalfState::Lost);
             // If no thread can be started, the half is closed right here.
             drop(closing_thread().spawn_scoped(scope, move || drop(tx)));
             drop(closing_thread().spawn_scoped(scope, move || drop(rx)));
@@ -104,8 +106,8 @@ impl RunningPort {
             host: None,
             port,
             info: open.info,
-            tx: HalfState::Unused(open.tx),
-            rx: HalfState::Unused(open.rx),
+            tx: PortHalfState::Unused(open.tx),
+            rx: PortHalfState::Unused(open.rx),
             sends: streams_sent_by(plan, port, 0),
             receives: streams_received_by(plan, port, 0),
             elsewhere: streams_expected_elsewhere(plan, port, 0),
@@ -220,8 +222,11 @@ impl RunningPort {
         })?;
         let name = format!("rx-{}", self.port);
         // `start` returns when the receiver has read its ring once, so nothing that is sent later is missed.
-        self.rx =
-            HalfState::Working(PortWorker::start(name, ReceivingHalf::new(rx), Box::new(RealClock::new()))?);
+        self.rx = PortHalfState::Working(PortWorker::start(
+            name,
+            ReceivingHalf::new(rx),
+            Box::new(RealClock::new()),
+        )?);
         Ok(())
     }
 
@@ -243,8 +248,11 @@ impl RunningPort {
         let streams = select_specs(specs, &self.sends);
         tx.arm_sender(TxJob { key, streams, steered, gate })?;
         let name = format!("tx-{}", self.port);
-        self.tx =
-            HalfState::Working(PortWorker::start(name, SendingHalf::new(tx), Box::new(RealClock::new()))?);
+        self.tx = PortHalfState::Working(PortWorker::start(
+            name,
+            SendingHalf::new(tx),
+            Box::new(RealClock::new()),
+        )?);
         Ok(())
     }
 
@@ -346,18 +354,18 @@ impl RunningPort {
     }
 
     pub(super) fn control_sender(&self, control: StreamControl) {
-        if let HalfState::Working(worker) = &self.tx {
+        if let PortHalfState::Working(worker) = &self.tx {
             worker.send_control(control);
         }
     }
 
     pub(super) fn control_receiver(&self, control: StreamControl) {
-        if let HalfState::Working(worker) = &self.rx {
+        if let PortHalfState::Working(worker) = &self.rx {
             worker.send_control(control);
         }
     }
 
     pub(super) fn is_sender_done(&self) -> bool {
-        !matches!(&self.tx, HalfState::Working(worker) if !worker.is_done())
+        !matches!(&self.tx, PortHalfState::Working(worker) if !worker.is_done())
     }
 }

@@ -67,7 +67,7 @@ impl TestRig {
         Ok(())
     }
 
-    pub(super) fn known_streams(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
+    pub(super) fn check_stream_numbers(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
         if streams.iter().any(|stream| *stream >= self.specs.len()) {
             return Err(Error::Bug("a change was requested for a stream that is not in the plan"));
         }

@@ -1,7 +1,7 @@
 //! Watches the interfaces of a rig's ports during the run, so that a loss is not blamed on the device when the rig's
 //! own interface was down, changed or gone.
 //!
-//! One thread asks the kernel for the state of every port each [`LOOK_EVERY`]. [`events`], which is pure, interprets
+//! One thread asks the kernel for the state of every port each [`PORT_CHECK_INTERVAL`]. [`events`], which is pure, interprets
 //! the answers. The kernel's count of carrier changes shows a flap between two looks.
 
 mod events;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// Interval between two looks: the start of an event is known to within this.
-const LOOK_EVERY: Nanos = Nanos::from_millis(20);
+const PORT_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
 /// Thread that watches the links of a run's ports. Dropping this value ends the thread.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl PortWatcher {
         for (port, site) in ports {
             let links = NamespaceLinks::open_in(&site.netns)?;
             // Its own netlink socket for each port, in the namespace of the interface.
-            let mut look = PortLook { port, index: site.index, links };
+            let mut look = PortCheckState { port, index: site.index, links };
             let asked = RealClock::new().now();
             // An interface that the kernel does not show now cannot be compared later; it is not watched.
             if let Some(LinkObservation::Present(state)) = look.observe_link() {
@@ -94,12 +94,12 @@ fn lock_logs(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap
     logs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch_ports(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
+fn watch_ports(looks: &mut [PortCheckState], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
         // The sender is dropped when the watch is over; one more look comes after that. Waiting on the channel lets the
         // end of the rig interrupt the wait at once.
-        let is_over = quit.recv_timeout(LOOK_EVERY.to_std()) != Err(RecvTimeoutError::Timeout);
+        let is_over = quit.recv_timeout(PORT_CHECK_INTERVAL.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();
             let Some(seen) = look.observe_link() else { continue };
@@ -114,13 +114,13 @@ fn watch_ports(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, 
 }
 
 #[derive(Debug)]
-struct PortLook {
+struct PortCheckState {
     port: usize,
     index: u32,
     links: NamespaceLinks,
 }
 
-impl PortLook {
+impl PortCheckState {
     /// Asks the kernel for the state; `None` if it did not answer, which proves nothing about the interface.
     fn observe_link(&mut self) -> Option<LinkObservation> {
         match self.links.read_state(self.index) {

@@ -61,11 +61,11 @@ fn new_rate_keeps_time_limit_not_frame_count() {
     let limited = |pps| timeline(pps, SendPattern::Within(Nanos::from_secs(1)));
     let slow = StreamSegment::whole_stream(template(), limited(100));
     // After 400 ms at 100 frames/s, 600 ms remain at 1000 frames/s.
-    let fast = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1_000)));
+    let fast = take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_from(40, limited(1_000)));
     assert_eq!((fast.end_number(), fast.time_limit()), (640, Some(Nanos::from_millis(1_002))));
     // Once more: 500 ms remain 100 frames later, and neither another rate nor the same one changes that.
     for pps in [200, 1_000] {
-        let rhythm = fast.rhythm_from(140, limited(pps));
+        let rhythm = fast.timeline_from(140, limited(pps));
         let again = take(FrameIndex::from(140), Nanos::from_millis(602), rhythm);
         assert_eq!(
             (again.end_number(), again.time_limit()),
@@ -73,7 +73,7 @@ fn new_rate_keeps_time_limit_not_frame_count() {
         );
     }
     // A rate too low for the frames sent so far.
-    let slower = take(FrameIndex::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1)));
+    let slower = take(FrameIndex::from(40), Nanos::from_millis(402), slow.timeline_from(40, limited(1)));
     assert_eq!(slower.due_time(41), Nanos::from_millis(1_402));
 }
 

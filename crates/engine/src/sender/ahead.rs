@@ -2,18 +2,18 @@
 //!
 //! A sender that was held up and catches up sends more frames in some interval than the plan has in any interval of
 //! that length. A device that carries the plan may drop the surplus and is not to blame. The surplus is what a policer
-//! with the plan's rate and a bucket of [`TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room drops
+//! with the plan's rate and a bucket of [`SPACING_TOLERANCE`] would drop (GCRA, ITU-T I.371). A device with more room drops
 //! fewer frames. `bpf/send.bpf.c` counts live frames in the same way.
 
 use packetrig_stats::result::SentAhead;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A frame may be this much nearer to those before it than planned: no sender and no device is more exact.
-pub(crate) const TOLERANCE: Nanos = Nanos::from_micros(500);
+pub(crate) const SPACING_TOLERANCE: Nanos = Nanos::from_micros(500);
 /// Frames that were sent early and are further apart than this belong to different bursts.
-const APART: Nanos = Nanos::from_millis(10);
+const BURST_SEPARATION: Nanos = Nanos::from_millis(10);
 /// Maximum number of bursts that are stored separately. Beyond it, neighbours are joined.
-const MOST: usize = 512;
+const MAX_STORED_BURSTS: usize = 512;
 
 /// Bursts of a sender.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct AheadLog {
 impl Default for AheadLog {
     fn default() -> Self {
         // Reserved here, because a sender allocates nothing while it sends.
-        Self { bursts: Vec::with_capacity(MOST) }
+        Self { bursts: Vec::with_capacity(MAX_STORED_BURSTS) }
     }
 }
 
@@ -32,14 +32,14 @@ impl AheadLog {
     /// Adds frames that left ahead between two instants.
     pub(crate) fn add_burst(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
         if let Some(last) = self.bursts.last_mut()
-            && from <= last.until + APART
+            && from <= last.until + BURST_SEPARATION
         {
             last.until = last.until.max(until);
             last.frames += frames;
             return;
         }
         // Joining keeps the log within its reserved memory.
-        if self.bursts.len() == MOST {
+        if self.bursts.len() == MAX_STORED_BURSTS {
             self.join_neighbours();
         }
         self.bursts.push(SentAhead { from, until, frames });
@@ -80,7 +80,7 @@ impl AheadMeter {
         }
         let late = now.since(due);
         // GCRA: a frame conforms if it comes at most the tolerance before its place.
-        if late + TOLERANCE >= self.bar {
+        if late + SPACING_TOLERANCE >= self.bar {
             self.bar = self.bar.max(late);
         } else {
             self.ahead = Some(due);
@@ -144,7 +144,7 @@ mod tests {
                 before = before.max(due + if late % 3 == 0 { *late } else { 0 });
                 (due, before)
             }).collect();
-            let depth = 1.0 + TOLERANCE.as_u64() as f64 / 1000.0 / gap as f64 + 0.001;
+            let depth = 1.0 + SPACING_TOLERANCE.as_u64() as f64 / 1000.0 / gap as f64 + 0.001;
             let period = gap as f64 / (1.0 + room as f64 / 1000.0);
             prop_assert!(dropped(&departures, period, depth) <= ahead(&departures));
         }

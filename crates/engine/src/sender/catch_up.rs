@@ -1,30 +1,30 @@
 //! Returns a sender that was held up to its schedule.
 //!
-//! A sender that is behind by more than [`SLACK`] sends at the planned rate and a quarter more until it is on time
+//! A sender that is behind by more than [`ON_TIME_TOLERANCE`] sends at the planned rate and a quarter more until it is on time
 //! again: in every millisecond, not on average, so that a device with that reserve carries it.
 //!
-//! A sender that has not been on time for [`LATE_LIMIT`] gets too little of its processor to recover like that. Then it
-//! makes good hold-ups of up to [`HOLD_UP`] at once, because otherwise its delay would keep growing.
+//! A sender that has not been on time for [`ALWAYS_LATE_AFTER`] gets too little of its processor to recover like that. Then it
+//! makes good hold-ups of up to [`MAX_HOLD_UP`] at once, because otherwise its delay would keep growing.
 //!
 //! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
 //! that passes. `bpf/send.bpf.c` implements the same rule for live frames.
 
 use super::stalls::StallLog;
-use crate::clock::WAKE_LEAD;
+use crate::clock::WAKE_UP_LEAD;
 use packetrig_stats::port_event::PortEvent;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Lateness up to which a sender counts as on time: a thread that spins until a frame is due is that late.
-pub(crate) const SLACK: Nanos = Nanos::from_micros(10);
-/// A sender that is behind sends this fraction (1 / `PART`) faster than its schedule until it has caught up.
-pub(crate) const PART: u64 = 4;
+pub(crate) const ON_TIME_TOLERANCE: Nanos = Nanos::from_micros(10);
+/// A sender that is behind sends this fraction (1 / `CATCH_UP_DIVISOR`) faster than its schedule until it has caught up.
+pub(crate) const CATCH_UP_DIVISOR: u64 = 4;
 
 /// A sender that catches up sleeps only through waits longer than this.
-const SPIN: Nanos = Nanos::from_millis(1);
+const MIN_SLEEP_WAIT: Nanos = Nanos::from_millis(1);
 /// Time after which a late sender makes hold-ups good at once. A stall of up to a quarter of it is recovered within it.
-pub(crate) const LATE_LIMIT: Nanos = Nanos::from_secs(1);
+pub(crate) const ALWAYS_LATE_AFTER: Nanos = Nanos::from_secs(1);
 /// Delay that a sender that is always late makes good at once.
-pub(crate) const HOLD_UP: Nanos = Nanos::from_millis(10);
+pub(crate) const MAX_HOLD_UP: Nanos = Nanos::from_millis(10);
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CatchUp {
@@ -40,7 +40,7 @@ impl CatchUp {
     /// Returns how far behind its schedule the sender must stay.
     pub(crate) fn current_lag(&self, now: MonoTime) -> Nanos {
         // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4 while it catches up.
-        let made_good = Nanos::new(now.since(self.since).as_u64() / PART);
+        let made_good = Nanos::new(now.since(self.since).as_u64() / CATCH_UP_DIVISOR);
         self.lag.saturating_sub(made_good)
     }
 
@@ -57,8 +57,8 @@ impl CatchUp {
     /// Returns until when to wait for the frame that may leave at `release`. A sender that catches up spins instead of
     /// sleeping: each late wake-up would make it later.
     pub(crate) fn wait_until(&self, release: MonoTime, now: MonoTime) -> MonoTime {
-        let spins = self.current_lag(now) > Nanos::ZERO && release.since(now) < SPIN;
-        if spins { release.min(now + WAKE_LEAD) } else { release }
+        let spins = self.current_lag(now) > Nanos::ZERO && release.since(now) < MIN_SLEEP_WAIT;
+        if spins { release.min(now + WAKE_UP_LEAD) } else { release }
     }
 
     /// Updates the lag from the earliest frame that has not left. Called before each frame: a thread can be held up
@@ -66,12 +66,12 @@ impl CatchUp {
     pub(crate) fn update_lag(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
         // The common case first: this runs before every frame.
-        if self.lag == Nanos::ZERO && behind <= SLACK {
+        if self.lag == Nanos::ZERO && behind <= ON_TIME_TOLERANCE {
             return;
         }
         let lag = self.current_lag(now);
         let late_since = *self.late_since.get_or_insert(now);
-        let slack = if now.since(late_since) > LATE_LIMIT { HOLD_UP } else { SLACK };
+        let slack = if now.since(late_since) > ALWAYS_LATE_AFTER { MAX_HOLD_UP } else { ON_TIME_TOLERANCE };
         if behind > lag + slack {
             // The slack is made good at once. Only the rest is caught up slowly.
             self.lag = behind.saturating_sub(slack);
@@ -164,7 +164,7 @@ mod tests {
         ) {
             let stalls: Vec<_> = stalls.iter().map(|(from, length)| (*from, from + length)).collect();
             let sent = departures(gap, 400_000 / gap, &stalls);
-            let most = (1250 + SLACK.as_u64() / 1000) / gap + 2;
+            let most = (1250 + ON_TIME_TOLERANCE.as_u64() / 1000) / gap + 2;
             for (first, from) in sent.iter().enumerate() {
                 let within = sent[first..].iter().take_while(|at| **at < from + 1000).count() as u64;
                 prop_assert!(within <= most, "{within} of at most {most} from {from} us on");

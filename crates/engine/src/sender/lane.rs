@@ -1,6 +1,6 @@
 //! One stream at its sender: its frames, its counts, and its end.
 
-use super::{GRACE, LATE_AFTER};
+use super::{LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE};
 use crate::Error;
 use crate::replay::StreamFrames;
 use crate::segment::StreamSegment;
@@ -14,14 +14,14 @@ use packetrig_wire::tag::{TagKey, TagStamp};
 use std::sync::Arc;
 
 /// Significant digits of the send-time histograms; enough for the error of an error.
-const DIGITS: u8 = 2;
+const HISTOGRAM_DIGITS: u8 = 2;
 
 pub(super) struct StreamLane {
     pub(super) spec: Arc<StreamSpec>,
     pub(super) frames: StreamFrames,
     /// Number after the last frame; `u64::MAX` if endless.
     pub(super) end: u64,
-    /// Time since the start at which sending ends: a time limit plus [`GRACE`].
+    /// Time since the start at which sending ends: a time limit plus [`LATE_SENDING_GRACE`].
     cutoff: Option<Nanos>,
     pub(super) counts: StreamTxCounts,
     /// Frames and bytes sent before the last start.
@@ -43,13 +43,13 @@ impl StreamLane {
             frames: StreamFrames::from_spec(&spec)?,
             end: timeline.total_frames().unwrap_or(u64::MAX),
             // Only a time limit cuts a stream off. A number of frames is sent in full, however late.
-            cutoff: limited.then(|| timeline.end_time()).flatten().map(|end| end + GRACE),
+            cutoff: limited.then(|| timeline.end_time()).flatten().map(|end| end + LATE_SENDING_GRACE),
             counts: StreamTxCounts::default(),
             before_start: (0, 0),
             unsent: 0,
             is_open: false,
-            send_error: Latency::with_digits(DIGITS),
-            stamp_bound: Latency::with_digits(DIGITS),
+            send_error: Latency::with_digits(HISTOGRAM_DIGITS),
+            stamp_bound: Latency::with_digits(HISTOGRAM_DIGITS),
             series: RateSeries::with_limit(spec.series_seconds_to_reserve(streams)),
             spec,
         })
@@ -63,7 +63,7 @@ impl StreamLane {
             self.counts.since_start = SinceStart::default();
         }
         self.end = segment.end_number();
-        self.cutoff = segment.time_limit().map(|end| end + GRACE);
+        self.cutoff = segment.time_limit().map(|end| end + LATE_SENDING_GRACE);
         self.frames = StreamFrames::Made(segment);
         self.is_open = true;
         self.counts.is_sending = true;
@@ -103,7 +103,7 @@ impl StreamLane {
         if self.frames.have_due_times() {
             let behind = now.since(due);
             self.send_error.record_time(behind);
-            self.counts.late += u64::from(behind > LATE_AFTER);
+            self.counts.late += u64::from(behind > LATE_FRAME_THRESHOLD);
         }
         self.counts.frames += 1;
         self.counts.bytes += bytes;

@@ -4,14 +4,14 @@ use packetrig_stats::result::SendingPeaks;
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder_as_usize};
 
 /// Number of slots of a time window. A peak is exact to one slot.
-const PARTS: usize = 10;
+const SLOTS_PER_WINDOW: usize = 10;
 
 /// The most frames within one length of time, counted in tenths of it.
 #[derive(Clone, Debug)]
 struct PeakWindow {
     part: Nanos,
-    /// Frames of the latest parts, each at its number modulo [`PARTS`].
-    parts: [u64; PARTS],
+    /// Frames of the latest parts, each at its number modulo [`SLOTS_PER_WINDOW`].
+    parts: [u64; SLOTS_PER_WINDOW],
     /// Number of the latest slot.
     latest: u64,
     sum: u64,
@@ -20,20 +20,20 @@ struct PeakWindow {
 
 impl PeakWindow {
     const fn new(length: Nanos) -> Self {
-        let part = Nanos::new(length.as_u64() / PARTS as u64);
-        Self { part, parts: [0; PARTS], latest: 0, sum: 0, most: 0 }
+        let part = Nanos::new(length.as_u64() / SLOTS_PER_WINDOW as u64);
+        Self { part, parts: [0; SLOTS_PER_WINDOW], latest: 0, sum: 0, most: 0 }
     }
 
     fn add_frames(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
         // No frame left in the parts between the latest one and this one. At most all ten have to be cleared,
         // however long that was.
-        let passed = number.saturating_sub(self.latest).min(PARTS as u64);
+        let passed = number.saturating_sub(self.latest).min(SLOTS_PER_WINDOW as u64);
         for old in number.saturating_sub(passed) + 1..=number {
-            self.sum -= std::mem::take(&mut self.parts[remainder_as_usize(old, PARTS)]);
+            self.sum -= std::mem::take(&mut self.parts[remainder_as_usize(old, SLOTS_PER_WINDOW)]);
         }
         self.latest = self.latest.max(number);
-        self.parts[remainder_as_usize(number, PARTS)] += frames;
+        self.parts[remainder_as_usize(number, SLOTS_PER_WINDOW)] += frames;
         self.sum += frames;
         self.most = self.most.max(self.sum);
     }

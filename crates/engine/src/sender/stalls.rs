@@ -4,9 +4,9 @@ use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Lateness above which a sender counts as stalled.
-const TOLD: Nanos = Nanos::from_millis(10);
+const STALL_THRESHOLD: Nanos = Nanos::from_millis(10);
 /// Maximum number of stalls that are stored separately. Later stalls extend the last one.
-const MOST: usize = 64;
+const MAX_STORED_STALLS: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct StallLog {
@@ -18,7 +18,7 @@ pub(crate) struct StallLog {
 impl Default for StallLog {
     fn default() -> Self {
         // Reserved here, because a sender allocates nothing while it sends.
-        Self { events: Vec::with_capacity(MOST), is_open: false }
+        Self { events: Vec::with_capacity(MAX_STORED_STALLS), is_open: false }
     }
 }
 
@@ -27,10 +27,10 @@ impl StallLog {
     pub(crate) fn record_lag(&mut self, behind: Nanos, now: MonoTime) {
         if self.is_open {
             self.extend_last(behind, now);
-        } else if behind > TOLD {
+        } else if behind > STALL_THRESHOLD {
             self.is_open = true;
             // Full: the last event covers the rest, which is too wide but misses nothing.
-            if self.events.len() == MOST {
+            if self.events.len() == MAX_STORED_STALLS {
                 self.extend_last(behind, now);
             } else {
                 let what = PortEventKind::SenderStalled { most_late: behind };

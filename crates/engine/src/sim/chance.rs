@@ -26,7 +26,7 @@ impl FaultChance {
     /// Returns whether the fault happens at `position`.
     pub(crate) fn is_faulty_at(&self, position: u64, dice: &mut SeededDice) -> bool {
         self.at.contains(&position)
-            || (self.per_million > 0 && dice.roll_below(1_000_000) < self.per_million.into())
+            || (self.per_million > 0 && dice.draw_number_below(1_000_000) < self.per_million.into())
     }
 }
 
@@ -43,7 +43,7 @@ impl SeededDice {
     }
 
     /// Returns a number below `limit`, which must not be zero.
-    pub(crate) fn roll_below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn draw_number_below(&mut self, limit: u64) -> u64 {
         self.rolls += 1;
         // A hash of seed and roll number gives the same numbers on every platform.
         keyed_mix(self.seed, self.rolls) % limit

@@ -8,7 +8,7 @@ use std::collections::BinaryHeap;
 /// Upper bound of the time that a held frame is kept, even if no other frames pass it.
 pub const MAX_HOLD_AT: Nanos = Nanos::from_millis(100);
 /// Buffers reserved in advance, so that carrying a frame does not allocate.
-const ROOM: usize = 1024;
+const RESERVED_BUFFERS: usize = 1024;
 
 /// A link in one direction. Faults apply in the order of the fields: a lost frame is not also duplicated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,11 +99,11 @@ impl SimulatedLink {
             spec,
             line_free: MonoTime::default(),
             last_arrival: MonoTime::default(),
-            flights: BinaryHeap::with_capacity(ROOM),
+            flights: BinaryHeap::with_capacity(RESERVED_BUFFERS),
             launched: 0,
-            held: Vec::with_capacity(ROOM),
-            buffers: Vec::with_capacity(ROOM),
-            spare: Vec::with_capacity(ROOM),
+            held: Vec::with_capacity(RESERVED_BUFFERS),
+            buffers: Vec::with_capacity(RESERVED_BUFFERS),
+            spare: Vec::with_capacity(RESERVED_BUFFERS),
             truth: LinkTruth::default(),
         }
     }
@@ -129,14 +129,14 @@ impl SimulatedLink {
             return;
         }
         // Drawn even without jitter: enabling jitter must not move the other faults of the same seed.
-        let jitter = Nanos::new(self.dice.roll_below(self.spec.jitter.as_u64().saturating_add(1)));
+        let jitter = Nanos::new(self.dice.draw_number_below(self.spec.jitter.as_u64().saturating_add(1)));
         // Frames on one line do not overtake each other; only `hold` reorders, so that a test can predict it.
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
         self.last_arrival = arrival;
         let buffer = self.copy_frame(bytes);
         if self.spec.corrupt.is_faulty_at(position, &mut self.dice) {
             let at = self.spec.corrupt_byte % bytes.len().max(1);
-            self.buffers[buffer][at] ^= 1 << self.dice.roll_below(8);
+            self.buffers[buffer][at] ^= 1 << self.dice.draw_number_below(8);
             self.truth.corrupted.push(position);
         }
         if self.spec.hold.is_faulty_at(position, &mut self.dice) {

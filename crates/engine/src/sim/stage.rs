@@ -7,7 +7,7 @@ use crate::stream::{NextStep, StreamControl, StreamRx, StreamTx};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Time after which a sender that waits for its ring is polled again.
-const LOOK_AGAIN: Nanos = Nanos::from_micros(1);
+const RING_POLL_INTERVAL: Nanos = Nanos::from_micros(1);
 
 /// All components of a simulation: clock, links, senders and receivers.
 pub struct SimulationStage<'a> {
@@ -53,7 +53,7 @@ impl SimulationStage<'_> {
             if self.moved_frames() != before {
                 continue;
             }
-            let look_again = round.busy.then(|| now + LOOK_AGAIN);
+            let look_again = round.busy.then(|| now + RING_POLL_INTERVAL);
             match round.next.into_iter().chain(look_again).min() {
                 None => return Ok(round.senders_done),
                 Some(next) if next > until => {
@@ -88,11 +88,11 @@ impl SimulationStage<'_> {
         }
         for receiver in &mut self.receivers {
             // The links determine when to look again.
-            round.busy |= receiver.take_arrivals(now)? == NextStep::Busy;
+            round.busy |= receiver.receive_arrivals(now)? == NextStep::Busy;
         }
         // A frame that could be taken now and was not: look again soon.
         let events = self.links.iter().filter_map(|link| link.lock_link().next_event(now));
-        let events = events.map(|at| if at > now { at } else { now + LOOK_AGAIN });
+        let events = events.map(|at| if at > now { at } else { now + RING_POLL_INTERVAL });
         round.next = events.chain(round.next).min();
         Ok(round)
     }

@@ -77,7 +77,7 @@ fn files_of_long_ended_taps_are_removed() {
     let place = place();
     let log = TapLossLog::begin_in(&place.directory, "old", at(1000)).unwrap();
     log.end_log(at(2000), 5).unwrap();
-    let later = at(2001) + KEPT_FOR;
+    let later = at(2001) + ENDED_TAP_FILE_LIFETIME;
     let living = TapLossLog::begin_in(&place.directory, "living", at(1000)).unwrap();
     drop(TapLossLog::begin_in(&place.directory, "new", later).unwrap());
     let mut left: Vec<String> =

@@ -11,7 +11,7 @@ use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
 
 /// A steered run checks both halves when it arms them, so this cannot happen later.
-const NOT_STEERED: Error =
+const NOT_STEERED_ERROR: Error =
     Error::Bug("a change was requested for a sender or receiver that does not support it");
 
 pub(crate) struct SendingHalf {
@@ -23,7 +23,7 @@ pub(crate) struct SendingHalf {
 
 /// Counts that a sending half publishes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TxLatest {
+pub(crate) struct PublishedTxCounts {
     pub(crate) streams: Vec<StreamTxCounts>,
     pub(crate) port: TxCounters,
 }
@@ -48,12 +48,12 @@ impl SendingHalf {
     }
 
     pub(crate) fn steered_sender(&mut self) -> Result<&mut dyn SteeredSender, Error> {
-        self.half.steered_sender().ok_or(NOT_STEERED)
+        self.half.steered_sender().ok_or(NOT_STEERED_ERROR)
     }
 }
 
 impl WorkerTask for SendingHalf {
-    type Counts = TxLatest;
+    type Counts = PublishedTxCounts;
     const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
     const COUNTS_FROM: bool = true;
 
@@ -71,7 +71,7 @@ impl WorkerTask for SendingHalf {
         Ok(())
     }
 
-    fn has_only_orders(&self) -> bool {
+    fn needs_only_orders(&self) -> bool {
         true
     }
 
@@ -80,8 +80,8 @@ impl WorkerTask for SendingHalf {
         Ok(())
     }
 
-    fn current_counts(&self) -> TxLatest {
-        TxLatest { streams: self.stream_counts(), port: self.counters }
+    fn current_counts(&self) -> PublishedTxCounts {
+        PublishedTxCounts { streams: self.stream_counts(), port: self.counters }
     }
 
     fn give_up(&mut self) {
@@ -97,7 +97,7 @@ pub(crate) struct ReceivingHalf {
 
 /// Counts that a receiving half publishes.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RxLatest {
+pub(crate) struct PublishedRxCounts {
     pub(crate) streams: Vec<StreamRxCounts>,
     pub(crate) port: RxCounters,
     pub(crate) latency: DelaySummary,
@@ -118,19 +118,19 @@ impl ReceivingHalf {
     }
 
     pub(crate) fn steered_receiver(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
-        self.half.steered_receiver().ok_or(NOT_STEERED)
+        self.half.steered_receiver().ok_or(NOT_STEERED_ERROR)
     }
 }
 
 impl WorkerTask for ReceivingHalf {
-    type Counts = RxLatest;
+    type Counts = PublishedRxCounts;
 
     fn apply_control(&mut self, control: StreamControl) {
         self.half.apply_control(control);
     }
 
     fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.half.take_arrivals(now)
+        self.half.receive_arrivals(now)
     }
 
     fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
@@ -142,11 +142,11 @@ impl WorkerTask for ReceivingHalf {
         Ok(())
     }
 
-    fn current_counts(&self) -> RxLatest {
-        RxLatest {
+    fn current_counts(&self) -> PublishedRxCounts {
+        PublishedRxCounts {
             streams: self.half.stream_counts(),
             port: self.counters,
-            latency: self.half.latency_so_far(),
+            latency: self.half.current_latency(),
         }
     }
 }

@@ -15,7 +15,7 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::meter::{BEGINNING, XdpMeter};
+use packetrig_sys::xdp::meter::{KEPT_FRAME_BYTES, XdpMeter};
 use packetrig_sys::xdp::rx::{PassedFrames, XdpRxOptions};
 use packetrig_units::MonoTime;
 
@@ -56,7 +56,7 @@ impl HeaderListener {
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
             native: features.native,
-            snap: options.snap_len.unwrap_or(BEGINNING),
+            snap: options.snap_len.unwrap_or(KEPT_FRAME_BYTES),
             pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
         };
         let rings = match &options.filter {

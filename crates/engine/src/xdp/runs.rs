@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// Frames per run at most: few enough that `index * step` fits 64 bits.
-const MOST: u64 = 1 << 14;
+const MAX_FRAMES_PER_RUN: u64 = 1 << 14;
 
 /// A run of frames of one lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,8 @@ fn run_length(
     start: MonoTime,
     until: MonoTime,
 ) -> u64 {
-    let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
+    let mut most =
+        spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MAX_FRAMES_PER_RUN);
     // A run has one distance, so it must not cross the pause between two bursts.
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);

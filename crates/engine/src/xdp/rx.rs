@@ -12,9 +12,9 @@ use packetrig_wire::bpf::FilterProgram;
 
 /// Polling interval while nothing arrives. The rings hold tens of milliseconds of the fastest traffic, and the program
 /// stamps arrivals, so nothing depends on a fast reaction.
-const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Polling interval where no frames are expected: a flood of misdelivered frames still fits the rings.
-const LOOK_SELDOM: Nanos = Nanos::from_millis(5);
+const IDLE_POLL_INTERVAL: Nanos = Nanos::from_millis(5);
 
 /// The receive half of a port on XDP.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct XdpFrames {
 impl XdpFrames {
     /// Creates the half; `stamp` tells where the program runs.
     pub(crate) fn new(rings: XdpRx, meter: InterfaceMeter, stamp: StampKind) -> Self {
-        Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: LOOK_AGAIN }
+        Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: POLL_INTERVAL }
     }
 
     /// Stops receiving: later frames go to the kernel's stack.
@@ -86,7 +86,7 @@ impl FrameRx for XdpFrames {
     }
 
     fn expect_traffic(&mut self, expected: bool) {
-        self.look_again = if expected { LOOK_AGAIN } else { LOOK_SELDOM };
+        self.look_again = if expected { POLL_INTERVAL } else { IDLE_POLL_INTERVAL };
     }
 
     fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {

@@ -4,7 +4,7 @@
 //! break (link down) are withdrawn and counted as refused.
 
 use crate::Error;
-use crate::packet::{InterfaceMeter, NETDOWN, StallWatch, lost_on_transmit};
+use crate::packet::{ENETDOWN_ERRNO, InterfaceMeter, StallWatch, lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{CopyMode, XskTx};
@@ -45,7 +45,7 @@ impl FrameTx for SocketTx {
         }
         match kicked {
             // The interface is down: it may come up again before the timeout.
-            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
+            Err(error) if error.errno() == Some(ENETDOWN_ERRNO) => Ok(()),
             // A permanent error: frames not taken are counted as refused.
             Err(error) => {
                 self.socket.withdraw_untaken();

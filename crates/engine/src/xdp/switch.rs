@@ -25,7 +25,7 @@ use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Slots of a socket: some milliseconds of the fastest traffic, and little enough for an ordinary user to lock.
-const SLOTS: usize = 1024;
+const SOCKET_RING_SLOTS: usize = 1024;
 
 /// Holds the socket from its opening until its sender takes it.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +119,7 @@ impl XdpHold {
     pub(super) fn use_socket(&mut self, features: XdpFeatures, reason: Option<&str>) -> Result<(), Error> {
         // A port that sends nothing needs no socket.
         let Some(longest) = self.longest else { return Ok(()) };
-        let options = XskOptions { slots: SLOTS, longest, zero_copy: features.zero_copy };
+        let options = XskOptions { slots: SOCKET_RING_SLOTS, longest, zero_copy: features.zero_copy };
         let socket = XskTx::open_on_interface(&self.netns, self.index, &self.location, options)?;
         let mode = socket.mode().name();
         self.socket = Some(match reason {

@@ -6,7 +6,8 @@
 use crate::Error;
 use crate::stream::StreamSpec;
 use packetrig_sys::xdp::tx::{
-    CHECKS, FILL, FieldChange, FrameShape, FrameTables, IMAGE, LONGEST, OPS, OpKind, ShapeChecksum,
+    FieldChange, FrameShape, FrameTables, MAX_CHECKSUMS, MAX_FILL_BYTES, MAX_IMAGE_BYTES,
+    MAX_LIVE_FRAME_BYTES, MAX_VARYING_FIELDS, OpKind, ShapeChecksum,
 };
 use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::FrameTemplate;
@@ -174,7 +175,7 @@ impl CompiledTables {
         let tag_at = len - tag_len;
         // Short frames are one image. For longer ones the image holds the headers, and the payload comes from a fill
         // that all sizes of a stream share, so that the tables stay small.
-        let whole = len <= IMAGE;
+        let whole = len <= MAX_IMAGE_BYTES;
         let fill = &parts.image[parts.header_len..tag_at];
         let image = if whole { &parts.image[..] } else { &parts.image[..parts.header_len] };
         let mut tail = [0; 16];
@@ -214,11 +215,11 @@ impl CompiledTables {
 
 fn check_limits(parts: &TemplateParts) -> Result<(), String> {
     let limits = [
-        (parts.image.len(), LONGEST, "bytes in a frame"),
-        (parts.header_len, IMAGE, "bytes of headers"),
-        (parts.image.len() - parts.header_len, FILL, "bytes of payload"),
-        (parts.fields.len(), OPS, "varying fields"),
-        (parts.checks.len(), CHECKS, "checksums"),
+        (parts.image.len(), MAX_LIVE_FRAME_BYTES, "bytes in a frame"),
+        (parts.header_len, MAX_IMAGE_BYTES, "bytes of headers"),
+        (parts.image.len() - parts.header_len, MAX_FILL_BYTES, "bytes of payload"),
+        (parts.fields.len(), MAX_VARYING_FIELDS, "varying fields"),
+        (parts.checks.len(), MAX_CHECKSUMS, "checksums"),
     ];
     match limits.into_iter().find(|(found, most, _)| found > most) {
         Some((found, most, what)) => Err(format!("{found} {what}, but live frames have room for {most}")),

@@ -16,7 +16,7 @@ use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::rx::{LONGEST, PassedFrames, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{MAX_WHOLE_FRAME_BYTES, PassedFrames, XdpRx, XdpRxOptions};
 use packetrig_units::Nanos;
 use packetrig_wire::bpf::{EbpfInsn, FilterEndings, FilterProgram, ProgramRefusal};
 
@@ -46,7 +46,7 @@ impl XdpTap {
         let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
-        let snap = options.snap_len.unwrap_or(LONGEST);
+        let snap = options.snap_len.unwrap_or(MAX_WHOLE_FRAME_BYTES);
         let rx = XdpRxOptions {
             native: features.native,
             snap,

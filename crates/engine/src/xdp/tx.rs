@@ -1,8 +1,8 @@
 //! The transmit half at the stream level: plans runs a little ahead and reads the program's counters.
 //!
-//! The program never has more than [`GRANT`] of work ahead, so a sender whose process stops sending orders stops soon
+//! The program never has more than [`RUN_LEAD_TIME`] of work ahead, so a sender whose process stops sending orders stops soon
 //! after; under a lease it has at most [`MAX_AHEAD`], and nothing that is due after the lease. Frames count in the
-//! second in which the counters show them, within [`PERIOD`] of leaving.
+//! second in which the counters show them, within [`RUN_PLAN_INTERVAL`] of leaving.
 
 use super::runs::RunCutter;
 use super::tables::{self, CompiledTables};
@@ -10,7 +10,8 @@ use crate::Error;
 use crate::gate::{MAX_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{
-    AheadLog, GRACE, HOLD_UP, LATE_AFTER, LATE_LIMIT, PART, SLACK, SendingPeakMeter, StallLog, TOLERANCE,
+    ALWAYS_LATE_AFTER, AheadLog, CATCH_UP_DIVISOR, LATE_FRAME_THRESHOLD, LATE_SENDING_GRACE, MAX_HOLD_UP,
+    ON_TIME_TOLERANCE, SPACING_TOLERANCE, SendingPeakMeter, StallLog,
 };
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
@@ -24,27 +25,27 @@ use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
 use packetrig_sys::xdp::tx::{
-    FrameRun, LaneCounts, LiveOptions, LivePace, LiveTx, MAX_BATCH, RUNS, RunProgress,
+    FrameRun, LaneCounts, LiveOptions, LivePace, LiveTx, MAX_BATCH, MAX_WAITING_RUNS, RunProgress,
 };
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32, clamp_to_usize};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Time ahead for which the program has its work.
-const GRANT: Nanos = Nanos::from_millis(20);
+const RUN_LEAD_TIME: Nanos = Nanos::from_millis(20);
 /// Interval at which runs are planned and counters read.
-const PERIOD: Nanos = Nanos::from_millis(1);
+const RUN_PLAN_INTERVAL: Nanos = Nanos::from_millis(1);
 /// Duration of one batch at the planned rate: shorter ones make stamps more exact, longer ones cost
 /// less time per frame.
-const BATCH_TIME: Nanos = Nanos::from_micros(20);
-const DIGITS: u8 = 2;
+const MAX_BATCH_TIME: Nanos = Nanos::from_micros(20);
+const HISTOGRAM_DIGITS: u8 = 2;
 /// The program catches up with its schedule by the rule of every other sender.
-pub(super) const PACE: LivePace = LivePace {
-    slack_ns: SLACK.as_u64(),
-    part: PART,
-    catch_up_timeout_ns: LATE_LIMIT.as_u64(),
-    hold_up_ns: HOLD_UP.as_u64(),
-    tolerance_ns: TOLERANCE.as_u64(),
+pub(super) const LIVE_FRAME_PACE: LivePace = LivePace {
+    slack_ns: ON_TIME_TOLERANCE.as_u64(),
+    part: CATCH_UP_DIVISOR,
+    catch_up_timeout_ns: ALWAYS_LATE_AFTER.as_u64(),
+    hold_up_ns: MAX_HOLD_UP.as_u64(),
+    tolerance_ns: SPACING_TOLERANCE.as_u64(),
 };
 
 /// The transmit half of a port on live frames.
@@ -146,7 +147,7 @@ impl LiveSender {
     fn compute_grant_end(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         // A lease that ends sooner limits the grant: nothing is due after it.
         let until = match self.gate.remaining_time() {
-            None => now.max(start) + GRANT,
+            None => now.max(start) + RUN_LEAD_TIME,
             Some(left) => now + left.min(MAX_AHEAD),
         };
         // The program takes runs in order, so those that it has begun are the oldest of `waiting`.
@@ -156,7 +157,7 @@ impl LiveSender {
         // one grant to do.
         let until =
             until - self.live.as_ref().map_or(Nanos::ZERO, |live| schedule_lag(live.read_progress(), now));
-        self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
+        self.waiting.front().map_or(until, |oldest| until.min(*oldest + RUN_LEAD_TIME))
     }
 
     /// Gives the program the runs that are due before the grant ends.
@@ -167,7 +168,7 @@ impl LiveSender {
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
         // Only free places of the ring of runs are filled.
-        for _ in waiting..RUNS {
+        for _ in waiting..MAX_WAITING_RUNS {
             let Some(run) = runs.next_run(until) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
@@ -247,8 +248,8 @@ impl LiveSender {
     fn lane_result(&self, lane: usize) -> SendResult {
         let spec = &self.streams[lane];
         let counts = self.counted[lane];
-        let mut send_error = Latency::with_digits(DIGITS);
-        let mut stamp_bound = Latency::with_digits(DIGITS);
+        let mut send_error = Latency::with_digits(HISTOGRAM_DIGITS);
+        let mut stamp_bound = Latency::with_digits(HISTOGRAM_DIGITS);
         if let Some(live) = &self.live {
             let errors = live.lane_errors(clamp_to_u32(lane));
             fill_histogram(&mut send_error, &errors, counts.error_max_ns, 1.0);
@@ -273,13 +274,13 @@ impl LiveSender {
 /// Returns how far the program in the kernel is behind its schedule.
 fn schedule_lag(progress: RunProgress, now: MonoTime) -> Nanos {
     let passed = now.since(MonoTime::from_nanos(progress.lag_since_ns)).as_u64();
-    Nanos::new(progress.lag_ns.saturating_sub(passed / PART))
+    Nanos::new(progress.lag_ns.saturating_sub(passed / CATCH_UP_DIVISOR))
 }
 
 /// Returns when a stream with a time limit stops sending, since the start.
 fn send_cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
-    limited.then(|| spec.timeline.end_time()).flatten().map(|end| end + GRACE)
+    limited.then(|| spec.timeline.end_time()).flatten().map(|end| end + LATE_SENDING_GRACE)
 }
 
 /// Converts a time that the program wrote. It may be missing: a frame can be counted before its time is written.
@@ -314,13 +315,13 @@ fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64)
             reason = "a share of a count is one"
         )]
         let frames = ((*frames as f64 * share).round() as u64).max(1);
-        times.record_many(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
+        times.record_repeated(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
     }
 }
 
-/// Returns a power of two that takes about [`BATCH_TIME`] at this rate.
+/// Returns a power of two that takes about [`MAX_BATCH_TIME`] at this rate.
 fn choose_batch_size(streams: &[Arc<StreamSpec>]) -> u32 {
-    let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
+    let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(MAX_BATCH_TIME)).sum();
     let most = clamp_to_u32(in_time).clamp(1, MAX_BATCH);
     // `LiveTx::open` accepts powers of two only.
     1 << most.ilog2()
@@ -329,9 +330,9 @@ fn choose_batch_size(streams: &[Arc<StreamSpec>]) -> u32 {
 impl StreamTx for LiveSender {
     fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         self.compiled = tables::compile_tables(&job.streams)?;
-        let late_after_ns = LATE_AFTER.as_u64();
+        let late_after_ns = LATE_FRAME_THRESHOLD.as_u64();
         let batch = choose_batch_size(&job.streams);
-        let options = LiveOptions { key: job.key.0, late_after_ns, batch, pace: PACE };
+        let options = LiveOptions { key: job.key.0, late_after_ns, batch, pace: LIVE_FRAME_PACE };
         self.live = Some(LiveTx::open_on_interface(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
         self.series = job
@@ -392,7 +393,7 @@ impl StreamTx for LiveSender {
         if live.read_progress().failed > 0 {
             return Err(Error::Bug("the send program could not make a frame"));
         }
-        Ok(NextStep::IdleUntil(now.max(start - GRANT) + PERIOD))
+        Ok(NextStep::IdleUntil(now.max(start - RUN_LEAD_TIME) + RUN_PLAN_INTERVAL))
     }
 
     fn stream_counts(&self) -> Vec<StreamTxCounts> {

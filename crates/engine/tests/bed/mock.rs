@@ -186,7 +186,7 @@ impl StreamRx for MockRx {
 
     fn apply_control(&mut self, _control: StreamControl) {}
 
-    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn receive_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let wire = self.wire.lock().expect("no test panics with it").clone();
         for lane in &mut self.streams {
             let sent = wire.get(usize::from(lane.spec.number)).copied().unwrap_or(0);
@@ -209,7 +209,7 @@ impl StreamRx for MockRx {
         self.streams.iter().map(Self::counts_of).collect()
     }
 
-    fn latency_so_far(&self) -> DelaySummary {
+    fn current_latency(&self) -> DelaySummary {
         let mut latency = DelaySummary::default();
         latency.record_delay(LATENCY);
         latency

@@ -36,7 +36,7 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Stream
         name: name.into(),
         flow: 0,
         flow_name: name.into(),
-        part: FlowShare::WHOLE,
+        part: FlowShare::WHOLE_FLOW,
         awaits: None,
         place: packetrig_plan::document::TextPosition::default(),
         tx,

@@ -1,6 +1,6 @@
 //! The steps of a run on the data plane: prepare, arm, finish, keep the result.
 
-use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared_fault, require_part};
+use super::{AgentShell, MAX_SAMPLE_INTERVAL, NodePlan, not_prepared_fault, require_part};
 use crate::membership::NodeMembership;
 use crate::pulse::{ProcessPulse, standstill_caveat};
 use packetrig_fleet::agent::AgentEvent;
@@ -37,7 +37,7 @@ impl<E: Endpoint> AgentShell<'_, E> {
                 self.plane = Some(plane);
                 // These ports have new receivers: those of the run before ended with their plane.
                 self.is_armed = false;
-                self.report_every = own.say_every.min(LONGEST_SILENCE);
+                self.report_every = own.say_every.min(MAX_SAMPLE_INTERVAL);
                 AgentEvent::Prepared(ports)
             }
             Err(error) => self.failed_event(error),

@@ -1,6 +1,6 @@
 //! The shell turns orders that it cannot carry out into failures.
 
-use super::turns::{TURN, senders_check_interval};
+use super::turns::{MAX_WAIT_DURING_RUN, senders_check_interval};
 use super::*;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
@@ -26,7 +26,7 @@ fn short_run_end_is_polled_more_often() {
     let after = |ms| senders_check_interval(Nanos::from_millis(ms));
     assert_eq!(after(0), Nanos::from_millis(1));
     assert_eq!(after(128), Nanos::from_millis(2));
-    assert_eq!(after(60_000), TURN);
+    assert_eq!(after(60_000), MAX_WAIT_DURING_RUN);
 }
 
 #[test]

@@ -5,18 +5,18 @@ use packetrig_fleet::fabric::Endpoint;
 use packetrig_units::Nanos;
 
 /// Longest wait during a run: the time within which the agent notices that it is to end.
-pub(super) const TURN: Nanos = Nanos::from_millis(10);
+pub(super) const MAX_WAIT_DURING_RUN: Nanos = Nanos::from_millis(10);
 /// Longest wait of a node of a fleet without a run: it waits only for messages and for the time of its next hello.
-const REST: Nanos = Nanos::from_millis(200);
+const MAX_WAIT_WITHOUT_RUN: Nanos = Nanos::from_millis(200);
 /// Shortest time between two checks whether senders are done.
-const SHORTEST_LOOK: Nanos = Nanos::from_millis(1);
+const MIN_SENDER_CHECK_INTERVAL: Nanos = Nanos::from_millis(1);
 /// The end of the senders is noticed within this part of the time that they have been sending: the end of a short run is not held
 /// up, and a long run costs few looks.
-const LOOK_PART: u64 = 64;
+const SENDER_CHECK_DIVISOR: u64 = 64;
 
 /// Time until the next check whether senders are done, by the time for which they have been sending.
 pub(super) fn senders_check_interval(sending: Nanos) -> Nanos {
-    Nanos::new(sending.as_u64() / LOOK_PART).clamp(SHORTEST_LOOK, TURN)
+    Nanos::new(sending.as_u64() / SENDER_CHECK_DIVISOR).clamp(MIN_SENDER_CHECK_INTERVAL, MAX_WAIT_DURING_RUN)
 }
 
 impl<E: Endpoint> AgentShell<'_, E> {
@@ -24,9 +24,9 @@ impl<E: Endpoint> AgentShell<'_, E> {
     pub(super) fn longest_wait(&self) -> Nanos {
         match self.sending_since {
             // On one machine the end of the run waits until the agent notices it, so there is no rest.
-            _ if self.membership.is_some() && self.agent.is_idle() => REST,
+            _ if self.membership.is_some() && self.agent.is_idle() => MAX_WAIT_WITHOUT_RUN,
             Some(since) if self.agent.awaits_senders() => senders_check_interval(now().since(since)),
-            _ => TURN,
+            _ => MAX_WAIT_DURING_RUN,
         }
     }
 }

@@ -18,10 +18,10 @@ use packetrig_units::MonoTime;
 use sha2::{Digest, Sha256};
 
 /// Bytes of a probe, and of its answer.
-pub(super) const PROBE: usize = 48;
-const SEAL: usize = 16;
-const QUESTION: [u8; 8] = *b"prigask1";
-const ANSWER: [u8; 8] = *b"prigans1";
+pub(super) const CLOCK_PROBE_BYTES: usize = 48;
+const PROBE_SEAL_BYTES: usize = 16;
+const CLOCK_QUESTION_MAGIC: [u8; 8] = *b"prigask1";
+const CLOCK_ANSWER_MAGIC: [u8; 8] = *b"prigans1";
 
 /// A question or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,35 +31,35 @@ pub(super) enum ClockProbe {
 }
 
 impl ClockProbe {
-    pub(super) fn to_sealed_bytes(self, key: &ClockKey) -> [u8; PROBE] {
+    pub(super) fn to_sealed_bytes(self, key: &ClockKey) -> [u8; CLOCK_PROBE_BYTES] {
         let mark = match self {
-            Self::Question { .. } => QUESTION,
-            Self::Answer { .. } => ANSWER,
+            Self::Question { .. } => CLOCK_QUESTION_MAGIC,
+            Self::Answer { .. } => CLOCK_ANSWER_MAGIC,
         };
         let words = match self {
             Self::Question { number, key_number } => [number, key_number, 0],
             Self::Answer { number, heard, answered } => [number, heard.as_nanos(), answered.as_nanos()],
         };
-        let mut bytes = [0; PROBE];
+        let mut bytes = [0; CLOCK_PROBE_BYTES];
         bytes[..8].copy_from_slice(&mark);
         for (place, value) in bytes[8..32].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&value.to_be_bytes());
         }
         let seal = seal_mac(key, &bytes[..32]).finalize().into_bytes();
-        bytes[32..].copy_from_slice(&seal[..SEAL]);
+        bytes[32..].copy_from_slice(&seal[..PROBE_SEAL_BYTES]);
         bytes
     }
 
     /// Reads a probe; `None` for bytes that are not sealed with `key`.
     pub(super) fn from_sealed_bytes(bytes: &[u8], key: &ClockKey) -> Option<Self> {
-        let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
+        let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
         // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
         seal_mac(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let number = word_at(bytes, 8)?;
         // The mark is under the seal, so a question that is sent back cannot pass for an answer.
         match bytes[..8].try_into().ok()? {
-            QUESTION => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
-            ANSWER => Some(Self::Answer {
+            CLOCK_QUESTION_MAGIC => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
+            CLOCK_ANSWER_MAGIC => Some(Self::Answer {
                 number,
                 heard: MonoTime::from_nanos(word_at(bytes, 16)?),
                 answered: MonoTime::from_nanos(word_at(bytes, 24)?),
@@ -71,13 +71,13 @@ impl ClockProbe {
 
 /// The number of the key with which a question claims to be sealed. Nothing is verified yet.
 pub(super) fn parse_key_number(bytes: &[u8]) -> Option<u64> {
-    let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
-    let is_question = bytes[..8] == QUESTION;
+    let bytes: &[u8; CLOCK_PROBE_BYTES] = bytes.try_into().ok()?;
+    let is_question = bytes[..8] == CLOCK_QUESTION_MAGIC;
     let number = word_at(bytes, 16)?;
     is_question.then_some(number)
 }
 
-fn word_at(bytes: &[u8; PROBE], at: usize) -> Option<u64> {
+fn word_at(bytes: &[u8; CLOCK_PROBE_BYTES], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let bytes = ClockProbe::Question { number: 1, key_number: 0 }.to_sealed_bytes(&KEY);
         assert_eq!(ClockProbe::from_sealed_bytes(&bytes, &ClockKey([8; 32])), None);
         assert_eq!(ClockProbe::from_sealed_bytes(&bytes[..47], &KEY), None);
-        for at in 0..PROBE {
+        for at in 0..CLOCK_PROBE_BYTES {
             let mut bent = bytes;
             bent[at] ^= 1;
             assert_eq!(ClockProbe::from_sealed_bytes(&bent, &KEY), None, "byte {at}");

@@ -4,7 +4,7 @@
 //! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. The timeout
 //! for an answer grows until one comes, so that a distant controller can be compared with, too.
 
-use super::probe::{ClockProbe, PROBE};
+use super::probe::{CLOCK_PROBE_BYTES, ClockProbe};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::message::ClockServer;
@@ -17,15 +17,15 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// Probes of the first series.
-const FIRST: u64 = 64;
+const FIRST_SERIES_PROBES: u64 = 64;
 /// Interval between two probes after the first series.
-const EVERY: Nanos = Nanos::from_millis(250);
+const CLOCK_PROBE_INTERVAL: Nanos = Nanos::from_millis(250);
 /// Longest time the first series may take: far away it has fewer probes.
-const SERIES: Nanos = Nanos::from_millis(300);
+const MAX_FIRST_SERIES_TIME: Nanos = Nanos::from_millis(300);
 /// First timeout for an answer.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
 /// Largest timeout for an answer.
-const LONGEST: Duration = Duration::from_millis(640);
+const MAX_ANSWER_TIMEOUT: Duration = Duration::from_millis(640);
 
 #[derive(Debug)]
 pub struct ClockProber {
@@ -80,7 +80,7 @@ impl ClockProber {
     pub fn measure_final_fit(&self, within: Nanos) -> Option<ClockFit> {
         let mut state = self.shared.lock_prober_state();
         // The node's result waits for this series, and the probes of the whole run are there already.
-        state.burst = FIRST / 4;
+        state.burst = FIRST_SERIES_PROBES / 4;
         state.is_settled = false;
         drop(state);
         self.shared.changed.notify_all();
@@ -108,9 +108,9 @@ struct ClockAsking<'a> {
 impl ClockAsking<'_> {
     fn probe_until_over(&mut self) {
         let Some(socket) = self.choose_address() else { return };
-        let mut burst = FIRST;
+        let mut burst = FIRST_SERIES_PROBES;
         loop {
-            let until = now() + SERIES;
+            let until = now() + MAX_FIRST_SERIES_TIME;
             for _ in 0..burst {
                 self.probe_once(&socket);
                 if now() >= until {
@@ -122,8 +122,9 @@ impl ClockAsking<'_> {
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
             let changed = &self.shared.changed;
-            let waited =
-                changed.wait_timeout_while(state, EVERY.to_std(), |state| !state.over && state.burst == 0);
+            let waited = changed.wait_timeout_while(state, CLOCK_PROBE_INTERVAL.to_std(), |state| {
+                !state.over && state.burst == 0
+            });
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {
                 return;
@@ -155,7 +156,7 @@ impl ClockAsking<'_> {
             // An address may answer at once that nothing listens there (ECONNREFUSED);
             // without a pause the loop would not wait.
             std::thread::sleep(FIRST_TIMEOUT);
-            timeout = (timeout * 2).min(LONGEST);
+            timeout = (timeout * 2).min(MAX_ANSWER_TIMEOUT);
             for socket in &sockets {
                 // The chosen socket keeps its timeout: later probes travel as far as this one.
                 socket.set_read_timeout(Some(timeout)).ok()?;
@@ -181,7 +182,7 @@ impl ClockAsking<'_> {
         let sent = now();
         socket.send(&question).ok()?;
         // One byte more than a probe: a longer datagram is cut to a length that no probe has.
-        let mut bytes = [0; PROBE + 1];
+        let mut bytes = [0; CLOCK_PROBE_BYTES + 1];
         loop {
             let length = socket.recv(&mut bytes).ok()?;
             let back: MonoTime = now();
@@ -190,7 +191,7 @@ impl ClockAsking<'_> {
                     return Some(ClockExchange { sent, heard, answered, back });
                 }
                 // A late answer to an earlier question, or a foreign datagram.
-                _ if back.since(sent).to_std() > LONGEST => return None,
+                _ if back.since(sent).to_std() > MAX_ANSWER_TIMEOUT => return None,
                 _ => {}
             }
         }

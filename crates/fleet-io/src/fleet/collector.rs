@@ -26,11 +26,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Time within which the collector notices that it is to end.
-const TURN: Nanos = Nanos::from_millis(50);
+const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Maximum number of segments that are stored together.
 const MAX_TOGETHER: usize = 64;
 /// Segments are stored together until they have this many bytes.
-const BYTES_TOGETHER: usize = 16 << 20;
+const SEGMENT_BATCH_BYTES: usize = 16 << 20;
 
 /// Permanent store of segments.
 pub trait ResultStore: Send {
@@ -230,8 +230,8 @@ fn collect_segments<I: ResultInlet, R: RecordStore>(
 fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Token>> {
     let mut deliveries = Vec::new();
     let mut bytes = 0;
-    let mut within = TURN;
-    while deliveries.len() < MAX_TOGETHER && bytes < BYTES_TOGETHER {
+    let mut within = END_CHECK_INTERVAL;
+    while deliveries.len() < MAX_TOGETHER && bytes < SEGMENT_BATCH_BYTES {
         let Some(delivery) = incoming.receive_segment(within) else { break };
         // Checked before the next one, so a batch exceeds its bound by one segment at most.
         bytes += delivery.body.len();
@@ -252,7 +252,7 @@ fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
             "cannot store results of node {node} yet, because its key cannot be read: {why}"
         ))
     }));
-    events.extend(incoming.take_troubles().into_iter().map(|error| {
+    events.extend(incoming.take_problems().into_iter().map(|error| {
         CollectorEvent::Trouble(format!(
             "results cannot be read from the message server: {error}; trying again"
         ))

@@ -10,11 +10,11 @@ use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
 /// Maximum number of runs that are remembered.
-const REMEMBERED: usize = 8;
+const MAX_REMEMBERED_RUNS: usize = 8;
 /// Beyond the guard, a start is put off by this many times the slowest commit: acknowledgements of the next one may take longer.
-const MARGIN: u64 = 4;
+const COMMIT_TIME_FACTOR: u64 = 4;
 /// Minimum time beyond the guard.
-const LEAST: Nanos = Nanos::from_millis(15);
+const MIN_START_MARGIN: Nanos = Nanos::from_millis(15);
 
 /// The latest commits, newest first.
 #[derive(Debug, Default)]
@@ -30,15 +30,15 @@ impl CommitTimes {
             return;
         };
         if entered(RunState::Committed).count() > 1 {
-            self.forget_all();
+            self.forget_all_commit_times();
         } else {
-            self.0.truncate(REMEMBERED - 1);
+            self.0.truncate(MAX_REMEMBERED_RUNS - 1);
             self.0.push_front(confirmed.at.saturating_sub(committed.at));
         }
     }
 
     /// Clears all times, after a run that did not start everywhere, or failed: they have led to a lead that was too short.
-    pub(super) fn forget_all(&mut self) {
+    pub(super) fn forget_all_commit_times(&mut self) {
         self.0.clear();
     }
 
@@ -46,7 +46,8 @@ impl CommitTimes {
     pub(super) fn shorten_lead(&self, limits: RunLimits) -> RunLimits {
         // The slowest counts and no mean: one node that is late makes the whole start late.
         let Some(slowest) = self.0.iter().max() else { return limits };
-        let beyond_guard = Nanos::new(slowest.as_u64().saturating_mul(MARGIN)).max(LEAST);
+        let beyond_guard =
+            Nanos::new(slowest.as_u64().saturating_mul(COMMIT_TIME_FACTOR)).max(MIN_START_MARGIN);
         let lead = limits.lead.min(limits.guard + beyond_guard);
         // Arming is one round of messages, on machines as busy as they are now. Where commits are known it need not stand for
         // three rounds.
@@ -92,7 +93,7 @@ mod tests {
         assert_eq!(lead_after(&[&[30], &[2]]), limits().lead, "never longer than usual");
         let [slow, quick]: [&[u64]; 2] = [&[9], &[1]];
         let mut runs = vec![slow];
-        runs.extend([quick; REMEMBERED]);
+        runs.extend([quick; MAX_REMEMBERED_RUNS]);
         assert_eq!(lead_after(&runs), Nanos::from_millis(30 + 15), "the slow one is long past");
     }
 

@@ -1,9 +1,9 @@
 //! A fleet with the catalogue that its results go into. Its controller first ends the runs that earlier controllers left on the nodes that
 //! it needs (docs/decisions/0020-runs-side-by-side.md).
 
-use super::ending::{BegunRun, RunEnding, TURN, controller_of, parse_begun_run};
-use super::{ControllerConfig, FleetExecutor, LeftRun, Leftover, RunResultStore};
-use crate::control::{OnEvent, RunUser};
+use super::ending::{RunEnding, RunEndingState, SIGNAL_CHECK_INTERVAL, controller_of, parse_begun_run};
+use super::{AbandonedRunState, ControllerConfig, FleetExecutor, LeftoverRun, RunResultStore};
+use crate::control::{RunEventCallback, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
 use crate::operator::{SharedOperator, waiting_policy};
@@ -36,7 +36,8 @@ pub fn begin_run(
     document: &str,
     size: ReportSize,
 ) -> Result<(), Error> {
-    let begun = BegunRun { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
+    let begun =
+        RunEndingState { record: None, options: options.clone(), controller: Some(controller.to_owned()) };
     let unfinished = UnfinishedRun {
         run: options.run.clone(),
         attempt: 1,
@@ -84,7 +85,7 @@ where
         plan: &Plan,
         run: &RunId,
         waits: bool,
-        on_event: OnEvent<'_>,
+        on_event: RunEventCallback<'_>,
     ) -> Result<Vec<RunReport>, Error> {
         let leftovers =
             self.fleet.lead_run_nodes(plan, run, &mut waiting_policy(self.operator.as_ref(), waits))?;
@@ -125,7 +126,7 @@ where
     }
 
     /// Ends every run with a dead controller; returns the reports of those in this catalogue.
-    pub fn end_unfinished_runs(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
+    pub fn end_unfinished_runs(&mut self, on_event: RunEventCallback<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         let unfinished = self.store.unfinished_runs()?;
         let operator = SharedOperator::clone(&self.operator);
@@ -158,7 +159,7 @@ where
     fn end_unfinished_run(
         &mut self,
         left: &UnfinishedRun,
-        on_event: OnEvent<'_>,
+        on_event: RunEventCallback<'_>,
     ) -> Result<Option<RunReport>, Error> {
         // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the run.
         let found = self.fleet.unfinished_record(&left.run)?;
@@ -168,8 +169,8 @@ where
             .fleet
             .lead_unfinished_run(&record, &mut waiting_policy(self.operator.as_ref(), true))?
         {
-            Some(LeftRun::Led(elsewhere)) => elsewhere,
-            Some(LeftRun::UnderWay(_)) | None => {
+            Some(AbandonedRunState::Led(elsewhere)) => elsewhere,
+            Some(AbandonedRunState::UnderWay(_)) | None => {
                 self.operator.remark(format_args!("run {} is still in progress", left.run));
                 return Ok(None);
             }
@@ -178,7 +179,7 @@ where
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
         // The nodes are given back also if this fails.
         let ended = self.run_ending().end_and_report_run(left, record, elsewhere, on_event);
-        self.fleet.give_back_nodes();
+        self.fleet.return_node_leads();
         ended
     }
 
@@ -186,23 +187,23 @@ where
     fn release_nodes_of_unfinished_run(
         &mut self,
         record: &RunRecord,
-        on_event: OnEvent<'_>,
+        on_event: RunEventCallback<'_>,
     ) -> Result<(), Error> {
         let run = &record.head.run;
         let led =
             self.fleet.lead_unfinished_run(record, &mut waiting_policy(self.operator.as_ref(), true))?;
-        let Some(LeftRun::Led(elsewhere)) = led else { return Ok(()) };
+        let Some(AbandonedRunState::Led(elsewhere)) = led else { return Ok(()) };
         self.operator.remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
         // Nodes that other controllers lead by now were released by those.
         let mut nodes: BTreeSet<_> = record.all_nodes().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
-        let leftover = Leftover { record: record.clone(), nodes };
-        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
+        let leftover = LeftoverRun { record: record.clone(), nodes };
+        let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
         let is_last = self.fleet.release_nodes(&leftover, user);
-        self.fleet.give_back_nodes();
+        self.fleet.return_node_leads();
         if is_last? {
             self.fleet.close_record(run)?;
         }

@@ -1,7 +1,7 @@
 //! Ends runs that other controllers left, and writes their reports.
 
-use super::{FleetExecutor, InheritedRun, Leftover, RunResultStore};
-use crate::control::{OnEvent, RunUser};
+use super::{FleetExecutor, InheritedRun, LeftoverRun, RunResultStore};
+use crate::control::{RunEventCallback, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
 use crate::operator::RunOperator;
@@ -15,11 +15,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Maximum time between two checks for signals while a run is being ended.
-pub(super) const TURN: Nanos = Nanos::from_millis(20);
+pub(super) const SIGNAL_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
 /// State that another process needs to end this run. It is stored with the run from its beginning.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct BegunRun {
+pub(super) struct RunEndingState {
     pub(super) record: Option<RunRecord>,
     pub(super) options: RunOptions,
     /// The controller of the run: as long as it is at work, no other one ends the run.
@@ -27,7 +27,7 @@ pub(super) struct BegunRun {
     pub(super) controller: Option<String>,
 }
 
-pub(super) fn parse_begun_run(left: &UnfinishedRun) -> Result<BegunRun, Error> {
+pub(super) fn parse_begun_run(left: &UnfinishedRun) -> Result<RunEndingState, Error> {
     serde_json::from_str(&left.record)
         .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
 }
@@ -53,12 +53,12 @@ where
     pub(super) fn drop_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
         // Giving up works on the current run, so this run is made the current one first.
         self.store.resume_run(&left.run)?;
-        self.give_up_run()
+        self.abandon_run()
     }
 
     /// The run that was resumed has no report.
-    fn give_up_run(&self) -> Result<(), Error> {
-        if let Some(kept) = self.store.give_up_run()? {
+    fn abandon_run(&self) -> Result<(), Error> {
+        if let Some(kept) = self.store.abandon_run()? {
             self.operator.on_left_files(&kept);
         }
         Ok(())
@@ -67,8 +67,8 @@ where
     /// Makes the nodes stop and release their runs. A run is ended by the controller that takes the last of its nodes.
     pub(crate) fn end_leftovers(
         &mut self,
-        leftovers: &[Leftover],
-        on_event: OnEvent<'_>,
+        leftovers: &[LeftoverRun],
+        on_event: RunEventCallback<'_>,
     ) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
         for leftover in leftovers {
@@ -79,8 +79,8 @@ where
 
     fn end_leftover(
         &mut self,
-        leftover: &Leftover,
-        on_event: OnEvent<'_>,
+        leftover: &LeftoverRun,
+        on_event: RunEventCallback<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let run = &leftover.record.head.run;
         let left = self.find_unfinished_run(run)?;
@@ -93,7 +93,7 @@ where
         if let Some(left) = left.as_ref().filter(|_| leftover.is_whole()) {
             return self.end_and_report_run(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
-        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
+        let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         let is_last = self.fleet.release_nodes(leftover, user)?;
         if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(None);
@@ -115,11 +115,11 @@ where
         left: &UnfinishedRun,
         record: RunRecord,
         elsewhere: BTreeSet<NodeName>,
-        on_event: OnEvent<'_>,
+        on_event: RunEventCallback<'_>,
     ) -> Result<Option<RunReport>, Error> {
         let unfinished = self.store.resume_run(&left.run)?;
-        let BegunRun { options, .. } = parse_begun_run(&unfinished)?;
-        let user = RunUser { requests: &mut || None, turn: TURN, on_event };
+        let RunEndingState { options, .. } = parse_begun_run(&unfinished)?;
+        let user = RunUser { requests: &mut || None, turn: SIGNAL_CHECK_INTERVAL, on_event };
         // Segments that an earlier controller stored are not asked for again.
         let on_hand = self.store.read_stored_parts(&record);
         let inherited = InheritedRun { record, elsewhere, on_hand };
@@ -130,7 +130,7 @@ where
         let document = PlanDocument::read_text(unfinished.plan, reading)?;
         // An error means that nothing ran, so there is nothing to report.
         let Ok(mut report) = ended.into_report(document.plan()) else {
-            return self.give_up_run().map(|()| None);
+            return self.abandon_run().map(|()| None);
         };
         self.store.commit_report(&mut report, document.text(), open.as_ref())?;
         self.operator.on_report(&report);

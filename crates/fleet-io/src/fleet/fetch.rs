@@ -4,13 +4,14 @@
 //! <target>.part        the bytes that have come, from the beginning
 //! <target>.part.json   the identity of their capture
 //! ```
-//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`AHEAD`] ranges are in memory at once.
+//! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`MAX_RANGES_AHEAD`] ranges are in memory at once.
 
 use crate::agent::now;
 use crate::captures::sha256_of_path;
 use crate::error::best_effort;
 use packetrig_fleet::captures::{
-    AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureRequest, RANGE,
+    CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureRequest, MAX_RANGE_BYTES,
+    MAX_RANGES_AHEAD,
 };
 use packetrig_fleet::fabric;
 use packetrig_sys::private_files;
@@ -24,11 +25,11 @@ use std::path::{Path, PathBuf};
 /// Wait for an answer before the question is repeated.
 const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(3);
 /// Number of unanswered questions in a row after which the node counts as silent.
-const ATTEMPTS: u32 = 5;
+const MAX_UNANSWERED_QUESTIONS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
-const HASHING: Nanos = Nanos::from_secs(600);
+const FILE_HASH_TIMEOUT: Nanos = Nanos::from_secs(600);
 /// Interval at which the user's request to end is checked.
-const LOOK: Nanos = Nanos::from_millis(200);
+const END_CHECK_INTERVAL: Nanos = Nanos::from_millis(200);
 
 /// Reason why a capture was not fetched. The part that was fetched stays, and the next attempt continues there.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +91,8 @@ pub fn fetch_capture(
     user: &mut FetchUser<'_>,
 ) -> Result<(), FetchError> {
     if target.exists() {
-        let hash = request_once(node, capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
+        let hash =
+            request_once(node, capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?.bytes;
         if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
@@ -161,7 +163,7 @@ impl<'a> CaptureFetch<'a> {
                 return Err(FetchError::Interrupted);
             }
             self.request_ranges()?;
-            if let Some((answer, bytes)) = self.node.next_answer(LOOK) {
+            if let Some((answer, bytes)) = self.node.next_answer(END_CHECK_INTERVAL) {
                 if self.take_answer(answer, &bytes)? {
                     failures = 0;
                     waits_until = now() + ANSWER_TIMEOUT;
@@ -169,7 +171,7 @@ impl<'a> CaptureFetch<'a> {
                 }
             } else if now() >= waits_until {
                 failures += 1;
-                if failures == ATTEMPTS {
+                if failures == MAX_UNANSWERED_QUESTIONS {
                     return Err(FetchError::Silent);
                 }
                 // Answers come in order: after a lost one, everything that is outstanding is asked for again.
@@ -182,12 +184,13 @@ impl<'a> CaptureFetch<'a> {
 
     fn request_ranges(&mut self) -> Result<(), FetchError> {
         // Only the last range is shorter than the others, so the number of ranges gives the next offset.
-        let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
-        while self.asked.len() < AHEAD && offset < self.progress.size {
-            let number =
-                self.node.send_question(self.capture, CaptureRequest::Range { offset, length: RANGE })?;
+        let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(MAX_RANGE_BYTES);
+        while self.asked.len() < MAX_RANGES_AHEAD && offset < self.progress.size {
+            let number = self
+                .node
+                .send_question(self.capture, CaptureRequest::Range { offset, length: MAX_RANGE_BYTES })?;
             self.asked.push_back((number, offset));
-            offset += u64::from(RANGE);
+            offset += u64::from(MAX_RANGE_BYTES);
         }
         Ok(())
     }
@@ -200,7 +203,7 @@ impl<'a> CaptureFetch<'a> {
             return Ok(false);
         }
         let identity = answer.outcome.map_err(FetchError::Refused)?;
-        let whole = u64::from(RANGE).min(self.progress.size - offset);
+        let whole = u64::from(MAX_RANGE_BYTES).min(self.progress.size - offset);
         if identity != self.identity || bytes.len() as u64 != whole {
             return Err(FetchError::Refused(
                 "the capture has changed on the node; fetch it again".to_owned(),
@@ -222,7 +225,8 @@ impl<'a> CaptureFetch<'a> {
             .and_then(|()| self.file.sync_all())
             .map_err(file_error(&self.part))?;
         let hash =
-            request_once(self.node, self.capture, CaptureRequest::Sha256, HASHING, user.goes_on)?.bytes;
+            request_once(self.node, self.capture, CaptureRequest::Sha256, FILE_HASH_TIMEOUT, user.goes_on)?
+                .bytes;
         let is_same = sha256_of_path(&self.part).map_err(file_error(&self.part))? == hash;
         if is_same {
             fs::rename(&self.part, target).map_err(file_error(target))?;
@@ -249,14 +253,14 @@ fn request_once(
     timeout: Nanos,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<NodeAnswer, FetchError> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_UNANSWERED_QUESTIONS {
         let number = node.send_question(capture, request)?;
         let until = now() + timeout;
         while now() < until {
             if !goes_on() {
                 return Err(FetchError::Interrupted);
             }
-            let Some((answer, bytes)) = node.next_answer(LOOK) else { continue };
+            let Some((answer, bytes)) = node.next_answer(END_CHECK_INTERVAL) else { continue };
             if answer.number == number {
                 let identity = answer.outcome.map_err(FetchError::Refused)?;
                 return Ok(NodeAnswer { identity, bytes });
@@ -310,7 +314,7 @@ mod tests {
             }
             let number = self.asked;
             self.waiting.push_back(CaptureQuestion { asker: 1, number, capture: capture.clone(), request });
-            assert!(self.waiting.len() <= AHEAD, "more is asked for than there is room");
+            assert!(self.waiting.len() <= MAX_RANGES_AHEAD, "more is asked for than there is room");
             Ok(number)
         }
 
@@ -352,16 +356,20 @@ mod tests {
     fn interrupted_fetch_resumes_at_its_offset() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("a-rx.pcapng");
-        let whole = bytes(RANGE * PIECES + 77);
+        let whole = bytes(MAX_RANGE_BYTES * PIECES + 77);
         let mut node = CaptureNode { breaks_at: 12, ..CaptureNode::with(whole.clone()) };
         assert!(matches!(fetch(&mut node, &target).0, Err(FetchError::Fabric(_))));
         assert!(!target.exists());
         let mut node = CaptureNode::with(whole.clone());
         let (fetched, told) = fetch(&mut node, &target);
         fetched.unwrap();
-        assert!(told[0].resumed_at >= u64::from(RANGE) * 6, "{:?}", told[0]);
+        assert!(told[0].resumed_at >= u64::from(MAX_RANGE_BYTES) * 6, "{:?}", told[0]);
         let left = whole.len() as u64 - told[0].resumed_at;
-        assert_eq!(node.asked, left.div_ceil(u64::from(RANGE)) + 2, "each missing range once, size and hash");
+        assert_eq!(
+            node.asked,
+            left.div_ceil(u64::from(MAX_RANGE_BYTES)) + 2,
+            "each missing range once, size and hash"
+        );
         assert_eq!(fs::read(&target).unwrap(), whole);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
         // It is there: only compared.
@@ -374,20 +382,20 @@ mod tests {
     fn lost_capture_answer_is_requested_again() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
-        let mut node = CaptureNode { loses: Some(5), ..CaptureNode::with(bytes(RANGE * PIECES)) };
+        let mut node = CaptureNode { loses: Some(5), ..CaptureNode::with(bytes(MAX_RANGE_BYTES * PIECES)) };
         fetch(&mut node, &target).0.unwrap();
         assert_eq!(fs::read(&target).unwrap(), node.bytes);
-        assert!(node.asked <= u64::from(PIECES) + 2 + AHEAD as u64, "{}", node.asked);
+        assert!(node.asked <= u64::from(PIECES) + 2 + MAX_RANGES_AHEAD as u64, "{}", node.asked);
     }
 
     #[test]
     fn changed_capture_is_refetched_and_corruption_detected() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
-        let mut cut = CaptureNode { breaks_at: 12, ..CaptureNode::with(bytes(RANGE * PIECES)) };
+        let mut cut = CaptureNode { breaks_at: 12, ..CaptureNode::with(bytes(MAX_RANGE_BYTES * PIECES)) };
         assert!(fetch(&mut cut, &target).0.is_err());
         let mut other =
-            CaptureNode { modified_ns: 2, ..CaptureNode::with(vec![9; (RANGE * PIECES) as usize]) };
+            CaptureNode { modified_ns: 2, ..CaptureNode::with(vec![9; (MAX_RANGE_BYTES * PIECES) as usize]) };
         let (fetched, told) = fetch(&mut other, &target);
         assert!(fetched.is_ok() && told[0].resumed_at == 0, "{told:?}");
         assert_eq!(fs::read(&target).unwrap(), other.bytes);

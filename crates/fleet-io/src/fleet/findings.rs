@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of findings about one node, or about no node.
-const MOST: usize = 200;
+const MAX_FINDINGS_PER_NODE: usize = 200;
 
 #[derive(Debug, Default)]
 pub(super) struct ReportedFindings {
@@ -19,7 +19,7 @@ impl ReportedFindings {
     pub(super) fn admit_finding(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(named_node(text).to_owned()).or_default();
         // In this order: texts beyond the limit must not fill the memory either.
-        let is_admitted = *count < MOST && self.reported.insert(text.to_owned());
+        let is_admitted = *count < MAX_FINDINGS_PER_NODE && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
         is_admitted
     }
@@ -40,7 +40,7 @@ mod tests {
     fn finding_is_reported_once_within_node_limit() {
         let mut told = ReportedFindings::default();
         let of_one = (0..5000).filter(|number| told.admit_finding(&format!("node a: trouble {number}")));
-        assert_eq!(of_one.count(), MOST);
+        assert_eq!(of_one.count(), MAX_FINDINGS_PER_NODE);
         assert!(told.admit_finding("node b: trouble") && !told.admit_finding("node b: trouble"));
         assert!(told.admit_finding("node b did not finish: why"));
         assert!(told.admit_finding("cannot write the record of the run"));

@@ -1,7 +1,7 @@
 //! Takes in results that nodes still have of runs that have ended.
 
 use super::collector::CollectorEvent;
-use super::{FleetExecutor, LOOK};
+use super::{FREE_NODE_CHECK_INTERVAL, FleetExecutor};
 use crate::agent::now;
 use crate::error::{Error, best_effort};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric};
@@ -61,7 +61,7 @@ where
                 until = now() + timeout;
             }
             // Hellos say what each node still keeps.
-            self.call_roll()?;
+            self.ask_all_nodes()?;
             let left: Vec<UncollectedPart> = self.members.uncollected_parts().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
                 // Everything was stored at last: earlier troubles are resolved.
@@ -70,7 +70,7 @@ where
                 }
                 return Ok(GatheredResults { left, troubles });
             }
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }
     }
 }

@@ -6,7 +6,7 @@
 use crate::agent::now;
 use crate::error::{Error, best_effort};
 use packetrig_fleet::fabric::{self, RecordStore, StoredRecord};
-use packetrig_fleet::lead::{DoubtfulLeads, TakenLead, give_back_leads};
+use packetrig_fleet::lead::{OwnLead, UncertainLeads, return_leads};
 use packetrig_fleet::term::{ControllerTerm, Identity, TermRecord, TermTimes};
 use packetrig_report::NodeName;
 use packetrig_sys::clock;
@@ -28,14 +28,14 @@ struct LeadershipShared {
     state: Mutex<LeadershipState>,
     changed: Condvar,
     /// Leads that could not be given back yet. Locked during an attempt, so that a new claim waits for it.
-    doubtful: Mutex<Vec<DoubtfulLeads>>,
+    doubtful: Mutex<Vec<UncertainLeads>>,
 }
 
 #[derive(Debug)]
 struct LeadershipState {
     term: ControllerTerm,
     /// Nodes that are led.
-    leads: Vec<TakenLead>,
+    leads: Vec<OwnLead>,
     /// Set when this process gives up its leadership.
     leaves: bool,
 }
@@ -46,7 +46,7 @@ impl LeadershipShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock_doubtful(&self) -> MutexGuard<'_, Vec<DoubtfulLeads>> {
+    fn lock_doubtful(&self) -> MutexGuard<'_, Vec<UncertainLeads>> {
         self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -92,30 +92,30 @@ impl FleetLeadership {
     }
 
     /// Adds leads that were taken: they are given back when the leadership ends. They replace earlier leads of the same nodes.
-    pub(super) fn add_leads(&self, leads: Vec<TakenLead>) {
+    pub(super) fn add_leads(&self, leads: Vec<OwnLead>) {
         let mut state = self.shared.lock_leadership();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
         state.leads.extend(leads);
     }
 
     /// Gives back the leads of all other nodes. A failure is tried again with each refresh.
-    pub(super) fn give_back_others<R: RecordStore>(
+    pub(super) fn give_back_leads_of_others<R: RecordStore>(
         &self,
         records: &mut R,
         kept: &BTreeSet<NodeName>,
-    ) -> Vec<TakenLead> {
+    ) -> Vec<OwnLead> {
         let mut state = self.shared.lock_leadership();
-        let leads: Vec<TakenLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
+        let leads: Vec<OwnLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
         // Releasing the leads uses the record store, which may be slow, and `may_commit` must not wait for it.
         drop(state);
-        for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
-            self.give_back_later(DoubtfulLeads { run: lead.run, nodes: [node].into() });
+        for OwnLead { node, lead, .. } in return_leads(records, leads.clone()).0 {
+            self.queue_lead_return(UncertainLeads { run: lead.run, nodes: [node].into() });
         }
         leads
     }
 
     /// Adds leads that may belong to this controller. They are given back with the next refresh.
-    pub(super) fn give_back_later(&self, leads: DoubtfulLeads) {
+    pub(super) fn queue_lead_return(&self, leads: UncertainLeads) {
         if !leads.nodes.is_empty() {
             self.shared.lock_doubtful().push(leads);
         }
@@ -187,8 +187,8 @@ fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &Leaders
 }
 
 /// Gives back all leads and removes the record. A failure only costs the next controller time: it may take a lead when its term is over.
-fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
-    drop(give_back_leads(records, leads));
+fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<OwnLead>, is_lost: bool) {
+    drop(return_leads(records, leads));
     if !is_lost {
         best_effort(records.remove_record(key));
     }
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    fn taken(number: u64) -> TakenLead {
+    fn taken(number: u64) -> OwnLead {
         let lead = NodeLead {
             controller: "c".into(),
             epoch: 1,
@@ -254,7 +254,7 @@ mod tests {
             since_wall_ns: 0,
             is_free: false,
         };
-        TakenLead { node: NodeName(format!("n{number}")), revision: 1, lead, before: None }
+        OwnLead { node: NodeName(format!("n{number}")), revision: 1, lead, before: None }
     }
 
     /// Writes until it was refreshed so often, while so many nodes are led; and what was written at all.

@@ -3,17 +3,17 @@
 //! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
 //! so two controllers cannot block each other.
 
-use super::leftovers::Leftover;
+use super::leftovers::LeftoverRun;
 use super::record_writer::RecordWriter;
 use super::run_services::FleetRunServices;
-use super::{ControllerPresence, FleetExecutor, HasAlready, LOOK, LedRun};
+use super::{ControllerPresence, FREE_NODE_CHECK_INTERVAL, FleetExecutor, LedRun, RunStartingState};
 use crate::agent::now;
 use crate::control::{ControlledRun, RunUser, control_run};
 use crate::error::{Error, best_effort};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
 use packetrig_fleet::lead::{
-    ClaimProgress, DoubtfulLeads, HeldLead, LeadClaim, NodeLead, TakenLead, WantedNodes, read_held_leads,
+    ClaimProgress, HeldLead, LeadClaim, NodeLead, OwnLead, UncertainLeads, WantedNodes, read_held_leads,
 };
 use packetrig_fleet::members::NodePresence;
 use packetrig_fleet::message::MessageBody;
@@ -26,20 +26,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::thread;
 
 /// A claim fails after this many failures of the records.
-const FAILURES: u32 = 3;
+const MAX_RECORD_FAILURES: u32 = 3;
 /// Wait for nodes after which places for the plan's ports are looked for again: other nodes may have joined.
-const SETTLE_AGAIN: Nanos = Nanos::from_secs(3);
+const PLACE_SEARCH_RETRY_WAIT: Nanos = Nanos::from_secs(3);
 /// Checks for a refresh of the own record before the attempt fails: together longer than one refresh without an answer and the next one.
-const REFRESH_LOOKS: u32 = 100;
+const MAX_REFRESH_CHECKS: u32 = 100;
 /// Leads that are read at each check. More of them are read more rarely: the cost per second stays the same.
-const LEADS_PER_LOOK: usize = 100;
+const LEADS_PER_CHECK: usize = 100;
 
 /// Nodes that other controllers lead, with those controllers.
 pub type HeldNodes = BTreeMap<NodeName, HeldLead>;
 
 /// Decision about nodes that other controllers lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitChoice {
+pub enum HeldNodesDecision {
     /// Wait until they are free.
     Wait,
     /// Do not wait: the run begins without them if it may, otherwise not at all.
@@ -49,12 +49,12 @@ pub enum WaitChoice {
 }
 
 /// Decides what to do about nodes that other controllers lead.
-pub type WhileBlocked<'a> = &'a mut dyn FnMut(&HeldNodes) -> WaitChoice;
+pub type BlockedNodesDecision<'a> = &'a mut dyn FnMut(&HeldNodes) -> HeldNodesDecision;
 
 /// The leads that were taken, and in which epoch.
 pub(super) struct ClaimedNodes {
     pub(super) epoch: u64,
-    pub(super) leads: Vec<TakenLead>,
+    pub(super) leads: Vec<OwnLead>,
 }
 
 impl<F: Fabric> FleetExecutor<F>
@@ -69,11 +69,11 @@ where
         &mut self,
         plan: &Plan,
         run: &RunId,
-        while_blocked: WhileBlocked<'_>,
-    ) -> Result<Vec<Leftover>, Error> {
+        while_blocked: BlockedNodesDecision<'_>,
+    ) -> Result<Vec<LeftoverRun>, Error> {
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
-            self.give_back_nodes();
+            self.return_node_leads();
         }
         led
     }
@@ -82,13 +82,13 @@ where
         &mut self,
         plan: &Plan,
         run: &RunId,
-        while_blocked: WhileBlocked<'_>,
-    ) -> Result<Vec<Leftover>, Error> {
+        while_blocked: BlockedNodesDecision<'_>,
+    ) -> Result<Vec<LeftoverRun>, Error> {
         loop {
             self.await_leadership()?;
-            self.call_roll()?;
+            self.ask_all_nodes()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
-            let held = self.held_by_others(&known)?;
+            let held = self.nodes_held_by_others(&known)?;
             self.members.replace_leads(leads_of(&held));
             let settled = self.assign_plan_places(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
@@ -103,12 +103,14 @@ where
             };
             if !blocking.is_empty() || settled.is_err() {
                 // Nodes of an earlier run, which were kept: nothing is led while this one waits.
-                self.give_back_nodes();
+                self.return_node_leads();
                 let leads = leads_of(&select_nodes(&held, &blocking));
                 match self.await_change(held, &blocking, while_blocked)? {
-                    WaitChoice::Wait => continue,
-                    WaitChoice::GoWithout if settled.is_ok() => {}
-                    WaitChoice::GoWithout | WaitChoice::GiveUp => return Err(Error::NodesTaken(leads)),
+                    HeldNodesDecision::Wait => continue,
+                    HeldNodesDecision::GoWithout if settled.is_ok() => {}
+                    HeldNodesDecision::GoWithout | HeldNodesDecision::GiveUp => {
+                        return Err(Error::NodesTaken(leads));
+                    }
                 }
             }
             // Another controller may have been faster: then the next round finds it.
@@ -123,15 +125,15 @@ where
         &mut self,
         run: &RunId,
         settlement: PlaceSettlement,
-    ) -> Result<Option<Vec<Leftover>>, Error> {
+    ) -> Result<Option<Vec<LeftoverRun>>, Error> {
         let mut nodes: BTreeSet<NodeName> = places::nodes_of_places(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
         let Some(claimed) = self.claim_nodes(run, nodes.clone())? else {
-            self.give_back_nodes();
+            self.return_node_leads();
             return Ok(None);
         };
         // After the claim, so that nodes which both runs need are never free in between.
-        self.give_back_others(&nodes);
+        self.give_back_leads_of_others(&nodes);
         let leftovers = self.find_leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
@@ -145,12 +147,12 @@ where
     /// Waits until the term is certain. A process that stood still waits for its next refresh, which shows whether another
     /// controller has ended its term.
     pub(super) fn await_leadership(&self) -> Result<(), Error> {
-        for _ in 0..REFRESH_LOOKS {
+        for _ in 0..MAX_REFRESH_CHECKS {
             self.refuse_if_lost()?;
             if self.leadership.may_commit() {
                 return Ok(());
             }
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }
         Err(fabric::Error::Unanswered("the record of this controller could not be refreshed".to_owned())
             .into())
@@ -177,31 +179,33 @@ where
         &mut self,
         mut held: HeldNodes,
         blocking: &BTreeSet<NodeName>,
-        while_blocked: WhileBlocked<'_>,
-    ) -> Result<WaitChoice, Error> {
-        let until = now() + SETTLE_AGAIN;
+        while_blocked: BlockedNodesDecision<'_>,
+    ) -> Result<HeldNodesDecision, Error> {
+        let until = now() + PLACE_SEARCH_RETRY_WAIT;
         loop {
             let choice = while_blocked(&select_nodes(&held, blocking));
-            if choice != WaitChoice::Wait || now() >= until {
+            if choice != HeldNodesDecision::Wait || now() >= until {
                 return Ok(choice);
             }
             // The more leads are read, the more rarely: the records' load does not grow with the fleet.
-            let looks = 1 + held.len() / LEADS_PER_LOOK;
-            clock::sleep_until_ns((now() + Nanos::new(LOOK.as_u64() * looks as u64)).as_nanos());
+            let looks = 1 + held.len() / LEADS_PER_CHECK;
+            clock::sleep_until_ns(
+                (now() + Nanos::new(FREE_NODE_CHECK_INTERVAL.as_u64() * looks as u64)).as_nanos(),
+            );
             let nodes: Vec<NodeName> = held.keys().cloned().collect();
-            let now_held = self.held_by_others(&nodes)?;
+            let now_held = self.nodes_held_by_others(&nodes)?;
             let is_same = held.iter().all(|(node, before)| {
                 now_held.get(node).is_some_and(|lead| lead.revision == before.revision)
             });
             if !is_same {
-                return Ok(WaitChoice::Wait);
+                return Ok(HeldNodesDecision::Wait);
             }
             held = now_held;
         }
     }
 
     /// Selects the nodes that other controllers lead.
-    pub(super) fn held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
+    pub(super) fn nodes_held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
         Ok(read_held_leads(&mut self.records, nodes, seen, &is_there, now())?)
@@ -223,7 +227,7 @@ where
         } else {
             // A write without an answer may have made a lead: all attempted ones are given back.
             let nodes = claim.attempted_nodes().clone();
-            self.leadership.give_back_later(DoubtfulLeads { run: run.clone(), nodes });
+            self.leadership.queue_lead_return(UncertainLeads { run: run.clone(), nodes });
         }
         // The claim's observations of other controllers' terms are kept: a second one may show that a controller is dead.
         self.watch = claim.into_watch();
@@ -244,7 +248,9 @@ where
                 Ok(ClaimProgress::UnderWay) => {}
                 Ok(ClaimProgress::Taken(epoch, leads)) => return Ok(Some(ClaimedNodes { epoch, leads })),
                 Ok(ClaimProgress::Blocked(_)) => return Ok(None),
-                Err(fabric::Error::Unanswered(_) | fabric::Error::Down(_)) if failures < FAILURES => {
+                Err(fabric::Error::Unanswered(_) | fabric::Error::Down(_))
+                    if failures < MAX_RECORD_FAILURES =>
+                {
                     failures += 1;
                 }
                 Err(error) => return Err(error),
@@ -253,14 +259,14 @@ where
     }
 
     /// Gives back all nodes.
-    pub fn give_back_nodes(&mut self) {
+    pub fn return_node_leads(&mut self) {
         self.led = None;
-        self.give_back_others(&BTreeSet::new());
+        self.give_back_leads_of_others(&BTreeSet::new());
     }
 
     /// Gives back all nodes but these.
-    fn give_back_others(&mut self, kept: &BTreeSet<NodeName>) {
-        let leads = self.leadership.give_back_others(&mut self.records, kept);
+    fn give_back_leads_of_others(&mut self, kept: &BTreeSet<NodeName>) {
+        let leads = self.leadership.give_back_leads_of_others(&mut self.records, kept);
         let nodes: Vec<NodeName> = leads.into_iter().map(|lead| lead.node).collect();
         if !nodes.is_empty() {
             self.endpoint.stop_listening_to(&nodes);
@@ -293,7 +299,7 @@ where
     pub(super) fn conduct_run(
         &mut self,
         machine: ControllerMachine,
-        has: HasAlready,
+        has: RunStartingState,
         user: RunUser<'_>,
     ) -> Result<ControlledRun, Error> {
         self.refuse_if_lost()?;

@@ -1,12 +1,12 @@
 //! Ends runs that controllers have left behind: on single nodes, or as a whole.
 
-use super::leading::{HeldNodes, WaitChoice, WhileBlocked};
-use super::{FleetExecutor, HasAlready, LedRun};
+use super::leading::{BlockedNodesDecision, HeldNodes, HeldNodesDecision};
+use super::{FleetExecutor, LedRun, RunStartingState};
 use crate::control::RunUser;
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunRecord};
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _, StoredRecord};
-use packetrig_fleet::lead::TakenLead;
+use packetrig_fleet::lead::OwnLead;
 use packetrig_fleet::places::PlaceSettlement;
 use packetrig_fleet::term::TermState;
 use packetrig_report::outcome::RunState;
@@ -15,17 +15,17 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Attempts to write the record of one run before that is left to another controller.
-const MERGES: u32 = 16;
+const MAX_MERGE_ATTEMPTS: u32 = 16;
 
 /// A run that another controller has left on some of the nodes that this one leads now.
 #[derive(Clone, Debug)]
-pub struct Leftover {
+pub struct LeftoverRun {
     /// Record of the run; with a final state if its end is written already.
     pub record: RunRecord,
     pub nodes: BTreeSet<NodeName>,
 }
 
-impl Leftover {
+impl LeftoverRun {
     /// Returns whether its controller did not write its end.
     pub const fn is_unfinished(&self) -> bool {
         self.record.is_unfinished()
@@ -44,7 +44,7 @@ impl Leftover {
 
 /// State of a run that its controller left.
 #[derive(Clone, Debug)]
-pub enum LeftRun {
+pub enum AbandonedRunState {
     /// Its controller is at work.
     UnderWay(HeldNodes),
     /// It may be ended. Other runs have these nodes.
@@ -60,8 +60,8 @@ where
     pub(super) fn find_leftovers(
         &mut self,
         run: &RunId,
-        leads: &[TakenLead],
-    ) -> Result<Vec<Leftover>, Error> {
+        leads: &[OwnLead],
+    ) -> Result<Vec<LeftoverRun>, Error> {
         let mut left: BTreeMap<RunId, BTreeSet<NodeName>> = BTreeMap::new();
         let mut busy = BTreeMap::new();
         for lead in leads {
@@ -79,7 +79,7 @@ where
             let found = self.records.get_record(&RunRecord::record_key(&other))?;
             let record = found.as_ref().and_then(StoredRecord::decode_value);
             if let Some(record) = record.filter(RunRecord::is_unfinished) {
-                leftovers.push(Leftover { record, nodes });
+                leftovers.push(LeftoverRun { record, nodes });
                 continue;
             }
             // The run's end is written. A node that still works for it has missed that and gets it again.
@@ -93,15 +93,15 @@ where
                     start: None,
                     released: BTreeSet::new(),
                 };
-                leftovers.push(Leftover { record, nodes: BTreeSet::from([node]) });
+                leftovers.push(LeftoverRun { record, nodes: BTreeSet::from([node]) });
             }
         }
         Ok(leftovers)
     }
 
     /// Makes the nodes of a leftover stop and release their run. They keep their counts. Returns whether they were its last nodes.
-    pub fn release_nodes(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
-        let Leftover { record, nodes } = leftover;
+    pub fn release_nodes(&mut self, leftover: &LeftoverRun, user: RunUser<'_>) -> Result<bool, Error> {
+        let LeftoverRun { record, nodes } = leftover;
         let of_these = RunRecord {
             nodes: record.nodes.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
@@ -113,7 +113,7 @@ where
             ControllerMachine::from_record(of_these, self.epoch(), limits).without_collecting_results();
         // If the end of the run is written, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
-        let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
+        let has = RunStartingState { writes_no_record: !writes_record, ..RunStartingState::default() };
         self.conduct_run(machine, has, user)?;
         // The machine has just ended a whole run. Only a run that several
         // controllers end in parts needs the note.
@@ -124,9 +124,9 @@ where
     }
 
     /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at once.
-    fn record_released_nodes(&mut self, leftover: &Leftover) -> Result<bool, Error> {
+    fn record_released_nodes(&mut self, leftover: &LeftoverRun) -> Result<bool, Error> {
         let key = RunRecord::record_key(&leftover.record.head.run);
-        for _ in 0..MERGES {
+        for _ in 0..MAX_MERGE_ATTEMPTS {
             let Some(found) = self.records.get_record(&key)? else { return Ok(false) };
             let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(false) };
             if !record.is_unfinished() {
@@ -160,12 +160,12 @@ where
     pub fn lead_unfinished_run(
         &mut self,
         record: &RunRecord,
-        while_unclear: WhileBlocked<'_>,
-    ) -> Result<Option<LeftRun>, Error> {
-        self.give_back_nodes();
+        while_unclear: BlockedNodesDecision<'_>,
+    ) -> Result<Option<AbandonedRunState>, Error> {
+        self.return_node_leads();
         let led = self.lead_nodes_of_unfinished_run(record, while_unclear);
         if led.is_err() {
-            self.give_back_nodes();
+            self.return_node_leads();
         }
         led
     }
@@ -173,13 +173,13 @@ where
     fn lead_nodes_of_unfinished_run(
         &mut self,
         record: &RunRecord,
-        while_unclear: WhileBlocked<'_>,
-    ) -> Result<Option<LeftRun>, Error> {
+        while_unclear: BlockedNodesDecision<'_>,
+    ) -> Result<Option<AbandonedRunState>, Error> {
         let run = &record.head.run;
         let members: Vec<NodeName> = record.unreleased_nodes().into_iter().collect();
         loop {
             self.await_leadership()?;
-            let held = self.held_by_others(&members)?;
+            let held = self.nodes_held_by_others(&members)?;
             let mut own = held.clone();
             // Nodes that others have taken for their own runs are no obstacle: they have left this run.
             own.retain(|_, held| held.lead.run == *run);
@@ -191,20 +191,20 @@ where
                 let settlement = PlaceSettlement::default();
                 self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
                 let all = record.all_nodes().into_iter();
-                return Ok(Some(LeftRun::Led(all.filter(|node| !nodes.contains(node)).collect())));
+                return Ok(Some(AbandonedRunState::Led(all.filter(|node| !nodes.contains(node)).collect())));
             }
             let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();
             let mut at_work = None;
             let choice = self.await_change(own, &blocking, &mut |held| {
                 if held.values().any(|held| held.state == TermState::Alive) {
                     at_work = Some(held.clone());
-                    return WaitChoice::GoWithout;
+                    return HeldNodesDecision::GoWithout;
                 }
                 while_unclear(held)
             })?;
-            if choice != WaitChoice::Wait {
+            if choice != HeldNodesDecision::Wait {
                 // Either its controller is at work, or the user does not want to wait.
-                return Ok(at_work.map(LeftRun::UnderWay));
+                return Ok(at_work.map(AbandonedRunState::UnderWay));
             }
         }
     }

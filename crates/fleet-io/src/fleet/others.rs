@@ -1,10 +1,10 @@
 //! Finds out which other controllers are at work, and removes the records of those that are not.
 
-use super::{ControllerPresence, FleetExecutor, LOOK};
+use super::{ControllerPresence, FREE_NODE_CHECK_INTERVAL, FleetExecutor};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _};
-use packetrig_fleet::term::{SeenTerm, TermRecord, TermState};
+use packetrig_fleet::term::{OtherControllerTerm, TermRecord, TermState};
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
@@ -18,9 +18,9 @@ where
     }
 
     /// Looks at the record of a controller.
-    fn look_up_term(&mut self, controller: &str) -> Result<SeenTerm, Error> {
+    fn read_controller_term(&mut self, controller: &str) -> Result<OtherControllerTerm, Error> {
         let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
-        Ok(self.watch.look_up_term(&mut self.records, controller, &is_there, now())?)
+        Ok(self.watch.read_controller_term(&mut self.records, controller, &is_there, now())?)
     }
 
     /// Selects the controllers that are at work. A single look at one on another host proves nothing: it is looked at until that is
@@ -38,7 +38,7 @@ where
         }
         loop {
             for controller in std::mem::take(&mut unclear) {
-                let seen = self.look_up_term(&controller)?;
+                let seen = self.read_controller_term(&controller)?;
                 match seen.state {
                     TermState::Over | TermState::Dead(_) => {}
                     TermState::Alive => _ = at_work.insert(controller),
@@ -50,16 +50,16 @@ where
                 at_work.append(&mut unclear);
                 return Ok(at_work);
             }
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            clock::sleep_until_ns((now() + FREE_NODE_CHECK_INTERVAL).as_nanos());
         }
     }
 
     /// Removes the records of dead controllers, and of those that another controller has ended. A missing record means
     /// the same as an ended one, and a controller that wakes up finds its refresh refused either way.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
-        for key in self.records.list_keys(TermRecord::PREFIX)? {
-            let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
-            let seen = self.look_up_term(controller)?;
+        for key in self.records.list_keys(TermRecord::KEY_PREFIX)? {
+            let Some(controller) = key.strip_prefix(TermRecord::KEY_PREFIX) else { continue };
+            let seen = self.read_controller_term(controller)?;
             let Some(record) = seen.record else { continue };
             let ended = match seen.state {
                 TermState::Over => Ok(()),

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Attempts to lock the own file: another controller that cleans up holds each file for a moment.
-const TRIES: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(10);
+const MAX_LOCK_ATTEMPTS: u32 = 50;
+const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// Directory in which the controllers of a fleet show that they are present.
 #[derive(Clone, Debug)]
@@ -45,11 +45,11 @@ impl PresenceDirectory {
             drop(LockFile::lock_at(&self.path.join(name)));
         }
         let path = self.controller_file(controller);
-        for _ in 0..TRIES {
+        for _ in 0..MAX_LOCK_ATTEMPTS {
             if let Some(lock) = LockFile::lock_at(&path)? {
                 return Ok(ControllerPresence { directory: self.clone(), _lock: lock });
             }
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(LOCK_RETRY_PAUSE);
         }
         Err(io::ErrorKind::ResourceBusy.into())
     }

@@ -3,7 +3,7 @@
 //! A disk or a server may take seconds for it. So a thread of its own writes, and the controller answers its nodes in the meantime: their
 //! leases last for two seconds.
 
-use super::RecordNote;
+use super::RunRecordCallback;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::{self, RecordStore};
 use packetrig_units::Nanos;
@@ -24,9 +24,9 @@ pub(super) struct WrittenRecord {
 }
 
 /// Destinations of the record.
-struct RecordPlaces<'a, R> {
+struct RecordDestinations<'a, R> {
     records: &'a mut R,
-    note: &'a mut RecordNote,
+    note: &'a mut RunRecordCallback,
     /// The record's revision; `None` before this controller has written it.
     revision: Option<u64>,
 }
@@ -35,12 +35,12 @@ impl RecordWriter {
     pub(super) fn start_writing<'scope, R: RecordStore>(
         scope: &'scope Scope<'scope, '_>,
         records: &'scope mut R,
-        note: &'scope mut RecordNote,
+        note: &'scope mut RunRecordCallback,
     ) -> Self {
         let (orders, to_write) = channel();
         let (written, outcomes) = channel();
         scope.spawn(move || {
-            let mut places = RecordPlaces { records, note, revision: None };
+            let mut places = RecordDestinations { records, note, revision: None };
             // Ends when the controller is gone: either channel shows it.
             to_write.iter().try_for_each(|record| written.send(places.write_record(&record)))
         });
@@ -65,7 +65,7 @@ impl RecordWriter {
     }
 }
 
-impl<R: RecordStore> RecordPlaces<'_, R> {
+impl<R: RecordStore> RecordDestinations<'_, R> {
     fn write_record(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
         self.revision = Some(self.write_in_server(record)?);
         // After the server: the copy in the catalogue counts only for runs that the server does not have.

@@ -38,11 +38,11 @@ struct ResultStoreState {
     quota: RunQuota,
     page: PageChoice,
     /// Contents of parts that are whole. A part is put together once, however often its segments come again.
-    whole: BTreeMap<WholePart, PartContents>,
+    whole: BTreeMap<CompletePart, PartContents>,
 }
 
 /// A part of the current run that is stored to its end.
-type WholePart = (u32, NodeName);
+type CompletePart = (u32, NodeName);
 
 /// Outcome of writing reports again that lacked results.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl ResultStoreState {
         draft.set_page(self.page);
         self.draft = Some(draft);
         self.begun = serde_json::from_str(record).unwrap_or_default();
-        self.nodes = nodes_of(&self.begun["record"]);
+        self.nodes = node_names_in_record(&self.begun["record"]);
         // The keys have no run in them, so entries of the run before would be taken for this one's.
         self.whole.clear();
     }
@@ -172,7 +172,7 @@ impl RunResultStore {
             return Ok(());
         }
         slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
-        slot.nodes = nodes_of(&slot.begun["record"]);
+        slot.nodes = node_names_in_record(&slot.begun["record"]);
         let text = slot.begun.to_string();
         let head = &record.head;
         slot.catalogue.store_unfinished_state(&head.run, head.attempt, head.epoch, &text)
@@ -195,7 +195,7 @@ impl RunResultStore {
         let directory = draft.commit_run(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
         // A report that cannot be written now is tried again when the results are collected.
-        if slot.complete_all(&report.run).is_ok_and(|completed| !completed.is_empty()) {
+        if slot.complete_all_parts(&report.run).is_ok_and(|completed| !completed.is_empty()) {
             *report = slot.catalogue.load_report(&report.run.0)?.1;
         }
         Ok(directory)
@@ -210,7 +210,7 @@ impl RunResultStore {
             Vec::new()
         });
         for run in &open {
-            match slot.complete_all(run) {
+            match slot.complete_all_parts(run) {
                 Ok(told) => completed.told.extend(told),
                 Err(error) => {
                     completed.failed.push(format!("cannot write the report of run {run} again: {error}"));
@@ -221,10 +221,10 @@ impl RunResultStore {
     }
 
     /// Ends the current run without a report. Returns the files that were kept of it, if anything was captured.
-    pub fn give_up_run(&self) -> Result<Option<KeptRun>, Error> {
+    pub fn abandon_run(&self) -> Result<Option<KeptRun>, Error> {
         let mut slot = self.lock_store();
         let draft = slot.draft.take();
-        draft.map_or(Ok(None), |draft| draft.give_up_run(&slot.catalogue))
+        draft.map_or(Ok(None), |draft| draft.abandon_run(&slot.catalogue))
     }
 }
 
@@ -240,7 +240,7 @@ impl ResultStore for RunResultStore {
 
 impl ResultStoreState {
     /// Returns whether the node takes part in the current run. Segments of other nodes count against their quota for late results.
-    fn takes_part(&self, node: &NodeName) -> bool {
+    fn is_participating(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
 
@@ -335,7 +335,7 @@ impl ResultStoreState {
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
-        self.draft.as_ref().filter(|draft| draft.run_id() == run && self.takes_part(node))
+        self.draft.as_ref().filter(|draft| draft.run_id() == run && self.is_participating(node))
     }
 
     /// A node's part in the current run, once it is stored to its end. It is put together once.
@@ -355,7 +355,7 @@ impl ResultStoreState {
 }
 
 /// Names of all nodes in a run's record.
-fn nodes_of(record: &Value) -> Option<BTreeSet<String>> {
+fn node_names_in_record(record: &Value) -> Option<BTreeSet<String>> {
     if record.is_null() {
         return None;
     }

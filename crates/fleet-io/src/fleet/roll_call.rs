@@ -6,7 +6,7 @@
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::members::{FleetMembers, NodePresence, SUSPECT};
+use packetrig_fleet::members::{FleetMembers, NodePresence, SUSPECT_AFTER};
 use packetrig_fleet::message::{MessageBody, MessageEnvelope, Nonce};
 use packetrig_report::NodeName;
 use packetrig_units::Nanos;
@@ -28,7 +28,7 @@ pub(super) struct RoundTrips {
 
 impl RoundTrips {
     /// Asks all nodes, until those that should be present have answered: `enrolled`, and those with a recent hello.
-    pub(super) fn call_roll<E: Endpoint>(
+    pub(super) fn ask_all_nodes<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
         members: &mut FleetMembers,
@@ -68,7 +68,7 @@ impl RoundTrips {
 
 /// Reads the hellos that wait. Each was sent at an unknown earlier time, so it shows only that its node may be present.
 fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
-    let heard = now() - SUSPECT;
+    let heard = now() - SUSPECT_AFTER;
     for _ in 0..MAX_WAITING {
         let Some(envelope) = endpoint.receive_message(Nanos::ZERO) else { return };
         if let MessageBody::Hello(hello) = envelope.body {

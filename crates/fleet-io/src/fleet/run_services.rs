@@ -6,7 +6,7 @@ use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
 use super::shares::{NodeShares, StreamSenders};
 use crate::agent::now;
-use crate::control::{RecordState, RunNews, RunServices};
+use crate::control::{LocalRunEvent, RecordState, RunServices};
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerEvent, RunRecord};
 use packetrig_fleet::fabric;
@@ -22,7 +22,7 @@ use packetrig_units::text::one_line;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Longest finding, in characters.
-const LONGEST_FINDING: usize = 4096;
+const MAX_FINDING_CHARACTERS: usize = 4096;
 
 /// Treatment of the latest record.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub(super) struct FleetRunServices<'a> {
     clocks: BTreeMap<NodeName, ClockFit>,
     /// Latest counts that nodes have reported.
     counted: BTreeMap<NodeName, KnownCounts>,
-    news: VecDeque<RunNews>,
+    news: VecDeque<LocalRunEvent>,
     /// End of each node's stored segments.
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
@@ -123,7 +123,7 @@ impl<'a> FleetRunServices<'a> {
 
     fn on_stored(&mut self, part: StoredPart) {
         let StoredPart { node, mark, contents, completed } = part;
-        self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
+        self.news.push_back(LocalRunEvent::Post(node.clone(), MessageBody::Stored(mark.clone())));
         // The report of an earlier run has become more complete. This run has no use for that result.
         if let Some(completed) = completed {
             self.report_finding(completed);
@@ -141,15 +141,15 @@ impl<'a> FleetRunServices<'a> {
             // The counts that it reported may be newer than those that it saved.
             let unfinished = unfinished.with_counts(self.counted.get(&node).copied());
             self.report_finding(format!("node {node} did not finish: {unfinished}"));
-            self.news.push_back(RunNews::Event(ControllerEvent::Unfinished(node.clone())));
+            self.news.push_back(LocalRunEvent::Event(ControllerEvent::Unfinished(node.clone())));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
-            self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));
+            self.news.extend(doubts.map(|doubt| LocalRunEvent::Event(ControllerEvent::Doubted(doubt))));
         }
         contents.elsewhere.into_iter().for_each(|capture| self.report_finding(format!("node {capture}")));
         // Last, because a result may end the run, and nothing is read from the news after that.
         if let Some(result) = contents.result {
-            self.news.push_back(RunNews::Event(ControllerEvent::Collected(node, result)));
+            self.news.push_back(LocalRunEvent::Event(ControllerEvent::Collected(node, result)));
         }
     }
 
@@ -168,17 +168,17 @@ impl<'a> FleetRunServices<'a> {
 
     /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
     fn report_finding(&mut self, text: String) {
-        let text = one_line(&text, LONGEST_FINDING);
+        let text = one_line(&text, MAX_FINDING_CHARACTERS);
         if self.reported.admit_finding(&text) {
-            self.news.push_back(RunNews::Finding(text));
+            self.news.push_back(LocalRunEvent::Finding(text));
         }
     }
 }
 
 impl RunServices for FleetRunServices<'_> {
-    fn next_news(&mut self) -> Result<Option<RunNews>, Error> {
+    fn next_local_event(&mut self) -> Result<Option<LocalRunEvent>, Error> {
         if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
-            return Ok(Some(RunNews::Event(ControllerEvent::Deposed)));
+            return Ok(Some(LocalRunEvent::Event(ControllerEvent::Deposed)));
         }
         match self.collector.next_event() {
             Some(CollectorEvent::Stored(arrival)) => self.on_stored(*arrival),
@@ -210,14 +210,14 @@ impl RunServices for FleetRunServices<'_> {
             self.report_finding(format!("node {from}: {trouble}"));
         }
         if let Some(overload) = hello.describe_overload() {
-            self.news.push_back(RunNews::Event(ControllerEvent::Starved(from.clone(), hello.starved)));
+            self.news.push_back(LocalRunEvent::Event(ControllerEvent::Starved(from.clone(), hello.starved)));
             if self.overloaded.insert(from.clone()) {
                 self.report_finding(format!("node {from}: {overload}"));
             }
         }
         for change in self.members.on_hello(from, hello, now()) {
             if matches!(change, MemberChange::Restarted { .. }) {
-                self.news.push_back(RunNews::Event(ControllerEvent::Restarted(from.clone())));
+                self.news.push_back(LocalRunEvent::Event(ControllerEvent::Restarted(from.clone())));
             }
         }
     }

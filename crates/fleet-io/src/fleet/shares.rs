@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A plan longer than this many bytes is given out in parts.
-const LONG: usize = 16 << 10;
+const LONG_PLAN_BYTES: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct NodeShares {
@@ -39,7 +39,7 @@ struct LongPlan {
 
 impl LongPlan {
     fn extract_from(preparation: &mut RunPreparation) -> Option<Self> {
-        if preparation.document.text().len() <= LONG {
+        if preparation.document.text().len() <= LONG_PLAN_BYTES {
             return None;
         }
         // A document that cannot be divided goes to every node as a whole.

@@ -12,10 +12,10 @@ use crate::{
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion, SteeredPlane};
-use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::fabric::{Fabric, ResultOutlet, SegmentId};
-use packetrig_fleet::hello::{ClockFacts, NodeHello, OfferedPort, PROTOCOL};
+use packetrig_fleet::hello::{ClockFacts, FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{ClockKey, Nonce, RunPreparation, SentTotal, StoredWatermark};
@@ -310,8 +310,8 @@ impl TestNode {
             watch: Some(SendDeadlineFile::open_file(&place.join("watch")).unwrap()),
         };
         let membership = NodeMembership::new(site, SendGate::under_lease(), uplink);
-        let agent =
-            AgentMachine::new_leased(request.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
+        let past = PersistentAgentState { epoch: 0, nonce: Nonce(1), longest: None };
+        let agent = AgentMachine::new_leased(request.terms, past);
         let over = Arc::new(AtomicBool::new(false));
         let endpoint = slow::SlowEndpoint::new(
             fabric.open_endpoint(node).unwrap(),
@@ -347,7 +347,8 @@ fn hello(interface: &str) -> NodeHello {
         addresses: Vec::new(),
     };
     let clock = ClockFacts { identity: "one machine".into(), ..ClockFacts::default() };
-    NodeHello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..NodeHello::default() }
+    let protocol = FLEET_PROTOCOL_VERSION;
+    NodeHello { incarnation: 1, protocol, ports: vec![port], clock, ..NodeHello::default() }
 }
 
 /// A place on another host.

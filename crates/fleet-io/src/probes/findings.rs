@@ -2,23 +2,23 @@
 
 use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
-use packetrig_probe::estimate::{NoAnswer, RateEstimate};
+use packetrig_probe::estimate::{NoEstimateReason, RateEstimate};
 use packetrig_probe::series::{ProbeSeries, SeriesSummary, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
-use packetrig_probe_io::ask::{LineEnd, LineOutcome};
+use packetrig_probe_io::ask::{ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_probe_io::send::SendOutcome;
-use packetrig_probe_io::trains::TrainSeriesEnd as TrainEnd;
+use packetrig_probe_io::trains::TrainSeriesEndReason as TrainEnd;
 use packetrig_stats::probe::{
-    CapacityRange, DirectionTimes, FirstProbe, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeLineResult,
-    ProbeTimes,
+    CapacityRange, DirectionTimes, FirstProbe, MeasuredCapacity, ProbeCounts, ProbeLineEndReason,
+    ProbeLineResult, ProbeTimes,
 };
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_units::{MonoTime, Nanos};
 
 /// A line that was sent.
-pub(super) struct SentLine {
+pub(super) struct SentProbeLine {
     pub(super) number: usize,
     pub(super) planned: u64,
     pub(super) mechanism: ChosenMechanism,
@@ -47,8 +47,8 @@ impl SessionClock {
 
 /// Result of a line with answered probes. `compares`: the session compares the clocks itself.
 pub(super) fn answered_line_result(
-    line: SentLine,
-    outcome: &LineOutcome,
+    line: SentProbeLine,
+    outcome: &ProbeSeriesOutcome,
     session: Option<&StampSender>,
     clock: SessionClock,
     compares: bool,
@@ -88,10 +88,10 @@ fn counts_of(summary: &SeriesSummary, planned: u64) -> ProbeCounts {
 }
 
 /// A line with trains that an estimator asked for.
-pub(super) struct EstimatedLine<'a> {
+pub(super) struct EstimatedProbeLine<'a> {
     pub(super) series: &'a ProbeSeries,
     pub(super) end: Result<TrainEnd, packetrig_probe_io::Error>,
-    pub(super) answer: Result<RateEstimate, NoAnswer>,
+    pub(super) answer: Result<RateEstimate, NoEstimateReason>,
     /// Time that it could take.
     pub(super) slot: Nanos,
 }
@@ -100,19 +100,19 @@ pub(super) struct EstimatedLine<'a> {
 pub(super) fn estimated_line_result(
     number: usize,
     mechanism: ChosenMechanism,
-    line: &EstimatedLine<'_>,
+    line: &EstimatedProbeLine<'_>,
     is_stopped: bool,
 ) -> ProbeLineResult {
     let summary = line.series.summary();
     let sent = summary.counts.sent;
     let end = match &line.end {
-        Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEnd::Stopped,
+        Ok(TrainEnd::Stopped) if is_stopped => ProbeLineEndReason::Stopped,
         // The end of its time stopped the estimator: its answer is what it found by then.
-        Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEnd::Done,
-        Ok(TrainEnd::Lossy) => ProbeLineEnd::Lossy,
-        Ok(TrainEnd::Prohibited) => ProbeLineEnd::Prohibited,
+        Ok(TrainEnd::Done | TrainEnd::Stopped) => ProbeLineEndReason::Done,
+        Ok(TrainEnd::Lossy) => ProbeLineEndReason::Lossy,
+        Ok(TrainEnd::Prohibited) => ProbeLineEndReason::Prohibited,
         Err(packetrig_probe_io::Error::Limits(exceeded)) => budget_end(*exceeded),
-        Err(error) => ProbeLineEnd::Failed(error.to_string()),
+        Err(error) => ProbeLineEndReason::Failed(error.to_string()),
     };
     ProbeLineResult {
         // The estimator decides how many are sent.
@@ -126,7 +126,7 @@ pub(super) fn estimated_line_result(
     }
 }
 
-impl EstimatedLine<'_> {
+impl EstimatedProbeLine<'_> {
     fn measured_capacity(&self) -> MeasuredCapacity {
         // Trains are numbered from 0 in the order of their departure.
         let trains = self.series.records().last().map_or(0, |record| u64::from(record.train) + 1);
@@ -160,12 +160,12 @@ fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
 }
 
 /// Result of a line without answers.
-pub(super) fn sent_line_result(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
+pub(super) fn sent_line_result(line: SentProbeLine, outcome: &SendOutcome) -> ProbeLineResult {
     let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
         Some(refused) => budget_end(refused),
-        None if summary.unsent > 0 => ProbeLineEnd::Stopped,
-        None => ProbeLineEnd::Done,
+        None if summary.unsent > 0 => ProbeLineEndReason::Stopped,
+        None => ProbeLineEndReason::Done,
     };
     let doubtful = summary.late + summary.early + summary.stamps_missing + summary.stamps_disagree;
     ProbeLineResult {
@@ -177,26 +177,26 @@ pub(super) fn sent_line_result(line: SentLine, outcome: &SendOutcome) -> ProbeLi
     }
 }
 
-fn to_reported_end(end: LineEnd) -> ProbeLineEnd {
+fn to_reported_end(end: SeriesEndReason) -> ProbeLineEndReason {
     match end {
-        LineEnd::Done => ProbeLineEnd::Done,
-        LineEnd::Stopped => ProbeLineEnd::Stopped,
-        LineEnd::Lossy => ProbeLineEnd::Lossy,
-        LineEnd::Prohibited => ProbeLineEnd::Prohibited,
-        LineEnd::Limits(exceeded) => budget_end(exceeded),
+        SeriesEndReason::Done => ProbeLineEndReason::Done,
+        SeriesEndReason::Stopped => ProbeLineEndReason::Stopped,
+        SeriesEndReason::Lossy => ProbeLineEndReason::Lossy,
+        SeriesEndReason::Prohibited => ProbeLineEndReason::Prohibited,
+        SeriesEndReason::Limits(exceeded) => budget_end(exceeded),
     }
 }
 
-fn budget_end(exceeded: BudgetExceeded) -> ProbeLineEnd {
+fn budget_end(exceeded: BudgetExceeded) -> ProbeLineEndReason {
     match exceeded {
-        BudgetExceeded::Lease => ProbeLineEnd::LeaseEnded,
-        other => ProbeLineEnd::Limits(other.to_string()),
+        BudgetExceeded::Lease => ProbeLineEndReason::LeaseEnded,
+        other => ProbeLineEndReason::Limits(other.to_string()),
     }
 }
 
 /// A line that stopped because the lease had ended says so.
-pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
-    if lost_lease && end == ProbeLineEnd::Stopped { ProbeLineEnd::LeaseEnded } else { end }
+pub(super) fn with_lease(end: ProbeLineEndReason, lost_lease: bool) -> ProbeLineEndReason {
+    if lost_lease && end == ProbeLineEndReason::Stopped { ProbeLineEndReason::LeaseEnded } else { end }
 }
 
 /// First probe that left, with its due time.

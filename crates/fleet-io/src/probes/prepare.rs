@@ -23,14 +23,14 @@ pub(super) struct OwnProbePort {
     pub(super) location: PortLocation,
     /// The address that it probes from and is probed at.
     pub(super) address: Option<IpAddr>,
-    pub(super) lines: Vec<PermittedLine>,
+    pub(super) lines: Vec<PermittedProbeLine>,
     /// Ports that its reflector answers, with their addresses.
     pub(super) askers: Vec<PermittedAsker>,
 }
 
 /// A line with a permitted target.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PermittedLine {
+pub(super) struct PermittedProbeLine {
     pub(super) number: usize,
     pub(super) line: PlannedProbeLine,
     pub(super) target: SocketAddr,
@@ -125,7 +125,7 @@ pub(super) fn select_permitted_peers(
     port: usize,
     policy: &ProbePolicy,
     refusals: &mut Vec<String>,
-) -> (Vec<PermittedLine>, Vec<PermittedAsker>) {
+) -> (Vec<PermittedProbeLine>, Vec<PermittedAsker>) {
     let today = (policy.today.0)();
     let mut ask = |address: IpAddr, what: &str| {
         let answer = policy.permit.permit_target(address, &today);
@@ -136,7 +136,12 @@ pub(super) fn select_permitted_peers(
     for (number, line) in probes.lines_from(port) {
         let Some(target) = probes.target_address(line) else { continue };
         let permitted = ask(target.ip(), "probing");
-        lines.extend(permitted.map(|permitted| PermittedLine { number, line: *line, target, permitted }));
+        lines.extend(permitted.map(|permitted| PermittedProbeLine {
+            number,
+            line: *line,
+            target,
+            permitted,
+        }));
     }
     let mut askers = Vec::new();
     for asker in probes.asking_ports(port) {

@@ -3,7 +3,7 @@
 //! A line that cannot be made ready fails alone, with the reason in its result: one silent target must not end the probes to others.
 
 use super::ProbePolicy;
-use super::prepare::{OwnProbePort, PermittedLine};
+use super::prepare::{OwnProbePort, PermittedProbeLine};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::PortLocation;
@@ -15,7 +15,7 @@ use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, SilencedPort, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
 use packetrig_probe_io::release::{self, ReleaseDispatcher, ReleaseOptions};
-use packetrig_stats::probe::{ProbeLineEnd, ProbeLineResult};
+use packetrig_stats::probe::{ProbeLineEndReason, ProbeLineResult};
 use packetrig_sys::kernel;
 use packetrig_units::Nanos;
 use std::net::IpAddr;
@@ -25,14 +25,14 @@ use std::thread;
 const AT_ONCE: usize = 32;
 
 /// The lines of a port, ready or not.
-pub(super) struct ReadyLines {
+pub(super) struct ReadyProbeLines {
     pub(super) senders: Vec<ReadySender>,
     pub(super) failed: Vec<ProbeLineResult>,
 }
 
 /// Lines that one thread sends.
 pub(super) struct ReadySender {
-    pub(super) lines: Vec<ReadyLine>,
+    pub(super) lines: Vec<ReadyProbeLine>,
     /// Receives answers; absent for a method without answers.
     pub(super) listener: Option<PacketListener>,
     /// Keeps the kernel from answering what comes back.
@@ -43,25 +43,25 @@ pub(super) struct ReadySender {
 }
 
 /// A line that can be sent.
-pub(super) struct ReadyLine {
+pub(super) struct ReadyProbeLine {
     pub(super) number: usize,
     pub(super) target_port: u16,
     pub(super) way: ProbePath,
     pub(super) dispatcher: ReleaseDispatcher,
-    pub(super) departures: LineDepartures,
+    pub(super) departures: ProbeLineDepartures,
     /// Time from T to the beginning of the line.
     pub(super) shift: Nanos,
     pub(super) mechanism: ChosenMechanism,
 }
 
 /// Departures of the probes of a line.
-pub(super) enum LineDepartures {
+pub(super) enum ProbeLineDepartures {
     Scheduled(ProbeSchedule),
     /// An estimator asks for trains of this shape, by the answers to the last one.
     Asked(TrainShape),
 }
 
-impl LineDepartures {
+impl ProbeLineDepartures {
     /// Number of probes to send; 0 if it is not known.
     pub(super) fn planned_probes(&self) -> u64 {
         match self {
@@ -84,8 +84,8 @@ pub(super) fn prepare_lines(
     policy: &ProbePolicy,
     gate: &SendGate,
     seed: u64,
-) -> Result<ReadyLines, Error> {
-    let mut ready = ReadyLines { senders: Vec::new(), failed: Vec::new() };
+) -> Result<ReadyProbeLines, Error> {
+    let mut ready = ReadyProbeLines { senders: Vec::new(), failed: Vec::new() };
     if port.lines.is_empty() {
         return Ok(ready);
     }
@@ -105,7 +105,7 @@ pub(super) fn prepare_lines(
                 ready.failed.push(ProbeLineResult::without_probes(
                     line.number,
                     planned,
-                    ProbeLineEnd::Failed(why),
+                    ProbeLineEndReason::Failed(why),
                 ));
             }
         }
@@ -120,7 +120,7 @@ pub(super) fn prepare_lines(
 fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
     let mut found = Vec::with_capacity(port.lines.len());
     let (namespace, interface) = (port.location.namespace.as_deref(), port.location.interface.as_str());
-    let find = |line: &PermittedLine| {
+    let find = |line: &PermittedProbeLine| {
         path::find_path(namespace, line.permitted, Some(interface)).map_err(|error| error.to_string())
     };
     for some in port.lines.chunks(AT_ONCE) {
@@ -162,13 +162,13 @@ fn check_path(port: &OwnProbePort, probes: &ProbePlan, way: &ProbePath) -> Resul
 
 fn prepare_line(
     probes: &ProbePlan,
-    line: &PermittedLine,
+    line: &PermittedProbeLine,
     way: ProbePath,
     chosen: &ChosenMechanism,
     gate: &SendGate,
     seed: u64,
-) -> Result<ReadyLine, String> {
-    let options = ReleaseOptions::usual_for(chosen.mechanism);
+) -> Result<ReadyProbeLine, String> {
+    let options = ReleaseOptions::default_for(chosen.mechanism);
     let release =
         release::open_release(&way.location, chosen.mechanism, options).map_err(|error| error.to_string())?;
     let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits()))
@@ -176,13 +176,13 @@ fn prepare_line(
     // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
     let turns = u64::from(probes.line_count_of(line.line.from)).max(1);
     let (departures, turn) = if probes.method.needs_exclusive_turn() {
-        (LineDepartures::Asked(train_shape(probes, &way)), probes.slot)
+        (ProbeLineDepartures::Asked(train_shape(probes, &way)), probes.slot)
     } else {
         let schedule = probe_schedule(probes, derive_seed(seed, line.number));
         let schedule = schedule.map_err(|refused| refused.to_string())?;
-        (LineDepartures::Scheduled(schedule), Nanos::new(probes.interval.as_u64() / turns))
+        (ProbeLineDepartures::Scheduled(schedule), Nanos::new(probes.interval.as_u64() / turns))
     };
-    Ok(ReadyLine {
+    Ok(ReadyProbeLine {
         number: line.number,
         target_port: line.target.port(),
         departures,
@@ -224,11 +224,11 @@ fn derive_seed(seed: u64, number: usize) -> u64 {
 fn prepare_senders(
     probes: &ProbePlan,
     port: &OwnProbePort,
-    lines: Vec<ReadyLine>,
+    lines: Vec<ReadyProbeLine>,
     policy: &ProbePolicy,
     seed: u64,
 ) -> Result<Vec<ReadySender>, Error> {
-    let groups: Vec<Vec<ReadyLine>> = match probes.method {
+    let groups: Vec<Vec<ReadyProbeLine>> = match probes.method {
         PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
         _ => vec![lines],
     };
@@ -238,7 +238,7 @@ fn prepare_senders(
 fn prepare_sender(
     probes: &ProbePlan,
     port: &OwnProbePort,
-    lines: Vec<ReadyLine>,
+    lines: Vec<ReadyProbeLine>,
     policy: &ProbePolicy,
     seed: u64,
 ) -> Result<ReadySender, Error> {

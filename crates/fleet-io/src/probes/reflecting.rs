@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 /// Reflections to one address at once: probes that were held up come together.
-const BURST: u32 = 100;
+const MAX_REFLECTION_BURST: u32 = 100;
 /// Least interval between two answers to one asker, whatever the plan says.
 const LEAST_INTERVAL: Nanos = Nanos::from_micros(100);
 
@@ -51,7 +51,7 @@ impl RunningReflector {
             // A probe that is held up and the next one may come at half the interval.
             interval: Nanos::new(probes.interval.as_u64() / 2 / u64::from(probes.train.max(1)))
                 .max(LEAST_INTERVAL),
-            burst: BURST.max(probes.train.saturating_mul(2)),
+            burst: MAX_REFLECTION_BURST.max(probes.train.saturating_mul(2)),
             synchronised_ns: None,
         };
         let askers = port.askers.iter().map(|asker| (asker.address, asker.port)).collect();

@@ -2,22 +2,22 @@
 //!
 //! Invariant: a sender that finds the gate of the lease shut ends for good, and says that this was the reason.
 
-use super::findings::{self, EstimatedLine, SentLine, SessionClock};
-use super::ready::{LineDepartures, ReadyLine, ReadySender};
+use super::findings::{self, EstimatedProbeLine, SentProbeLine, SessionClock};
+use super::ready::{ProbeLineDepartures, ReadyProbeLine, ReadySender};
 use crate::error::best_effort;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_plan::probes::{PlannedMethod, ProbePlan};
-use packetrig_probe::estimate::{PairEstimator, PairPick, RateEstimator};
+use packetrig_probe::estimate::{PairEstimator, PairSelection, RateEstimator};
 use packetrig_probe::method::{EchoMethod, ProbeMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe::session::TimeFormat;
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
-use packetrig_probe_io::ask::{self, AskEvent, AskOptions, LineOutcome, ProbeLine};
+use packetrig_probe_io::ask::{self, AskEvent, AskOptions, ProbeLine, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::PacketListener;
-use packetrig_probe_io::send::{self, ProbeAim, ProbeContent};
+use packetrig_probe_io::send::{self, ProbeContent, TargetProbesToSend};
 use packetrig_probe_io::trains::{ArrivalRule, TrainSender};
-use packetrig_stats::probe::{FirstProbe, ProbeLineEnd, ProbeLineResult};
+use packetrig_stats::probe::{FirstProbe, ProbeLineEndReason, ProbeLineResult};
 use packetrig_stats::result::ProbeProgress;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -28,16 +28,16 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// Interval at which a sender that waits for its start checks whether it was stopped.
-const LOOK: Duration = Duration::from_millis(20);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Results of the senders of a node.
 #[derive(Debug, Default)]
-pub(super) struct SentLines {
+pub(super) struct SentProbeLines {
     pub(super) lines: Vec<ProbeLineResult>,
     pub(super) first: Option<FirstProbe>,
 }
 
-impl SentLines {
+impl SentProbeLines {
     pub(super) fn append_lines(&mut self, other: Self) {
         self.lines.extend(other.lines);
         self.first = self.first.into_iter().chain(other.first).min_by_key(|first| first.due);
@@ -78,7 +78,7 @@ pub(super) struct RunningSender {
     /// Lines with their planned probes, for the result if the thread panics.
     lines: Vec<(usize, u64)>,
     /// `None` once it was joined.
-    thread: Option<JoinHandle<SentLines>>,
+    thread: Option<JoinHandle<SentProbeLines>>,
 }
 
 impl RunningSender {
@@ -126,7 +126,7 @@ impl RunningSender {
     }
 
     /// Stops the thread, and returns its results.
-    pub(super) fn stop_and_join(mut self) -> SentLines {
+    pub(super) fn stop_and_join(mut self) -> SentProbeLines {
         self.stop_sending();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
@@ -137,13 +137,13 @@ impl RunningSender {
         }
     }
 
-    fn failed_lines(&self, why: &str) -> SentLines {
-        let end = ProbeLineEnd::Failed(why.to_owned());
+    fn failed_lines(&self, why: &str) -> SentProbeLines {
+        let end = ProbeLineEndReason::Failed(why.to_owned());
         let lines = self
             .lines
             .iter()
             .map(|(line, planned)| ProbeLineResult::without_probes(*line, *planned, end.clone()));
-        SentLines { lines: lines.collect(), first: None }
+        SentProbeLines { lines: lines.collect(), first: None }
     }
 }
 
@@ -164,14 +164,14 @@ struct SenderJob {
 }
 
 impl SenderJob {
-    fn send_lines(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentLines {
+    fn send_lines(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentProbeLines {
         let lines: Vec<(usize, u64)> =
             ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
         let Some(start) = self.await_start(started) else {
             let unsent = lines.iter().map(|(line, planned)| {
-                ProbeLineResult::without_probes(*line, *planned, ProbeLineEnd::Stopped)
+                ProbeLineResult::without_probes(*line, *planned, ProbeLineEndReason::Stopped)
             });
-            return SentLines { lines: unsent.collect(), first: None };
+            return SentProbeLines { lines: unsent.collect(), first: None };
         };
         let sent = match self.probes.method {
             PlannedMethod::Send => self.send_unanswered(ready, start),
@@ -181,18 +181,18 @@ impl SenderJob {
             PlannedMethod::Capacity => Ok(self.estimate_lines(ready, start)),
         };
         sent.unwrap_or_else(|error| {
-            let end = ProbeLineEnd::Failed(error.to_string());
+            let end = ProbeLineEndReason::Failed(error.to_string());
             let failed = lines
                 .iter()
                 .map(|(line, planned)| ProbeLineResult::without_probes(*line, *planned, end.clone()));
-            SentLines { lines: failed.collect(), first: None }
+            SentProbeLines { lines: failed.collect(), first: None }
         })
     }
 
     /// Waits for T; `None` if the sender is stopped before it gets one.
     fn await_start(&self, started: &Receiver<MonoTime>) -> Option<MonoTime> {
         while !self.is_stopped() {
-            match started.recv_timeout(LOOK) {
+            match started.recv_timeout(STOP_CHECK_INTERVAL) {
                 Ok(at) => return Some(at),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
@@ -218,18 +218,18 @@ impl SenderJob {
         &self,
         ready: ReadySender,
         start: MonoTime,
-    ) -> Result<SentLines, packetrig_probe_io::Error> {
+    ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
         let ReadySender { lines, listener, own_port, about, number } = ready;
         let clock = clock::realtime_offset();
-        let own = OwnIdentity { port: own_port.port(), about, number };
-        let mut methods: Vec<LineMethod> =
+        let own = PortProbeIdentity { port: own_port.port(), about, number };
+        let mut methods: Vec<ProbeLineMethod> =
             lines.iter().map(|line| self.line_method(line, &own, clock.offset_ns)).collect();
         let mut kept = Vec::with_capacity(lines.len());
         let mut asked = Vec::with_capacity(lines.len());
         for (line, method) in lines.into_iter().zip(&mut methods) {
-            let ReadyLine { number, way, dispatcher, departures, shift, mechanism, .. } = line;
-            let LineDepartures::Scheduled(schedule) = departures else { continue };
-            kept.push(SentLine { number, planned: schedule.probes().len() as u64, mechanism });
+            let ReadyProbeLine { number, way, dispatcher, departures, shift, mechanism, .. } = line;
+            let ProbeLineDepartures::Scheduled(schedule) = departures else { continue };
+            kept.push(SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism });
             asked.push(ProbeLine { way, method: method.borrow_method(), dispatcher, schedule, shift });
         }
         let options = AskOptions { answer: self.probes.wait, stop: &|| self.must_stop() };
@@ -244,14 +244,14 @@ impl SenderJob {
 
     fn line_results(
         &self,
-        kept: Vec<SentLine>,
-        outcomes: &[LineOutcome],
-        methods: &[LineMethod],
+        kept: Vec<SentProbeLine>,
+        outcomes: &[ProbeSeriesOutcome],
+        methods: &[ProbeLineMethod],
         clock: SessionClock,
-    ) -> SentLines {
+    ) -> SentProbeLines {
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
         let compares = self.probes.method == PlannedMethod::OneWay;
-        let mut sent = SentLines::default();
+        let mut sent = SentProbeLines::default();
         for ((line, outcome), method) in kept.into_iter().zip(outcomes).zip(methods) {
             let session = method.stamp_session();
             let mut row = findings::answered_line_result(line, outcome, session, clock, compares);
@@ -263,16 +263,21 @@ impl SenderJob {
         sent
     }
 
-    fn line_method(&self, line: &ReadyLine, own: &OwnIdentity, realtime_offset_ns: i64) -> LineMethod {
+    fn line_method(
+        &self,
+        line: &ReadyProbeLine,
+        own: &PortProbeIdentity,
+        realtime_offset_ns: i64,
+    ) -> ProbeLineMethod {
         let ends = line.way.ends;
         // The identifier of an ICMP echo has 16 bits (RFC 792), and so has that of a session (RFC 8972).
         let [.., high, low] = own.number.to_be_bytes();
         let identifier = u16::from_be_bytes([high, low]);
         if self.probes.method == PlannedMethod::Ping {
-            return LineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
+            return ProbeLineMethod::Echo(EchoMethod::new(ends, identifier, own.about.clone()));
         }
         let follow_up = self.probes.method != PlannedMethod::Capacity;
-        LineMethod::Stamp(Box::new(StampSender::new(
+        ProbeLineMethod::Stamp(Box::new(StampSender::new(
             ends,
             SessionSettings {
                 ports: (own.port, line.target_port),
@@ -288,16 +293,16 @@ impl SenderJob {
     }
 
     /// Estimates the capacity of each line in its time, one after the other.
-    fn estimate_lines(&self, ready: ReadySender, start: MonoTime) -> SentLines {
+    fn estimate_lines(&self, ready: ReadySender, start: MonoTime) -> SentProbeLines {
         let ReadySender { mut lines, listener, own_port, about, number } = ready;
         // In the order of their turns: one listener serves all of them, one after the other.
         lines.sort_by_key(|line| line.shift);
-        let own = OwnIdentity { port: own_port.port(), about, number };
-        let mut sent = SentLines::default();
+        let own = PortProbeIdentity { port: own_port.port(), about, number };
+        let mut sent = SentProbeLines::default();
         let Some(mut ear) = listener else { return sent };
         for line in lines {
             let begins = start + line.shift;
-            self.await_turn(begins);
+            self.wait_for_turn(begins);
             let found;
             (found, ear) = self.estimate_line(line, &own, ear, begins);
             sent.append_lines(found);
@@ -305,24 +310,26 @@ impl SenderJob {
         sent
     }
 
-    fn await_turn(&self, begins: MonoTime) {
+    fn wait_for_turn(&self, begins: MonoTime) {
         while !self.must_stop() && clock::monotonic_ns() < begins.as_nanos() {
             let now = MonoTime::from_nanos(clock::monotonic_ns());
-            std::thread::sleep(LOOK.min(Duration::from_nanos(begins.since(now).as_u64())));
+            std::thread::sleep(STOP_CHECK_INTERVAL.min(Duration::from_nanos(begins.since(now).as_u64())));
         }
     }
 
     fn estimate_line(
         &self,
-        line: ReadyLine,
-        own: &OwnIdentity,
+        line: ReadyProbeLine,
+        own: &PortProbeIdentity,
         listener: PacketListener,
         begins: MonoTime,
-    ) -> (SentLines, PacketListener) {
+    ) -> (SentProbeLines, PacketListener) {
         let method = self.line_method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
-        let ReadyLine { number, way, dispatcher, departures, mechanism, .. } = line;
-        let LineDepartures::Asked(shape) = departures else { return (SentLines::default(), listener) };
-        let mut estimator = PairEstimator::new(PairPick::Mode, self.probes.count as usize, shape);
+        let ReadyProbeLine { number, way, dispatcher, departures, mechanism, .. } = line;
+        let ProbeLineDepartures::Asked(shape) = departures else {
+            return (SentProbeLines::default(), listener);
+        };
+        let mut estimator = PairEstimator::new(PairSelection::Mode, self.probes.count as usize, shape);
         let over = begins + self.probes.slot;
         let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
         let mut trains = TrainSender::new(&way, method, dispatcher, listener, ArrivalRule::Far);
@@ -330,7 +337,7 @@ impl SenderJob {
         let end = trains.run_estimator(&mut estimator, &is_over, &mut |_| self.state.count_sent(1));
         let is_stopped = self.must_stop();
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
-        let found = EstimatedLine {
+        let found = EstimatedProbeLine {
             series: trains.series(),
             end,
             answer: estimator.estimate_rate(),
@@ -339,7 +346,7 @@ impl SenderJob {
         let mut row = findings::estimated_line_result(number, mechanism, &found, is_stopped);
         row.end = findings::with_lease(row.end, lost_lease);
         let first = findings::find_first_probe(trains.records());
-        (SentLines { lines: vec![row], first }, trains.into_listener())
+        (SentProbeLines { lines: vec![row], first }, trains.into_listener())
     }
 
     /// Sends trains that are not answered.
@@ -347,17 +354,17 @@ impl SenderJob {
         &self,
         ready: ReadySender,
         start: MonoTime,
-    ) -> Result<SentLines, packetrig_probe_io::Error> {
+    ) -> Result<SentProbeLines, packetrig_probe_io::Error> {
         // The port is held until all lines are sent: without that the kernel
         // would answer what comes back to it.
         let ReadySender { lines, own_port, about, .. } = ready;
-        let mut sent = SentLines::default();
+        let mut sent = SentProbeLines::default();
         for line in lines {
-            let ReadyLine { number, target_port, way, dispatcher, departures, shift, mechanism } = line;
-            let LineDepartures::Scheduled(schedule) = departures else { continue };
+            let ReadyProbeLine { number, target_port, way, dispatcher, departures, shift, mechanism } = line;
+            let ProbeLineDepartures::Scheduled(schedule) = departures else { continue };
             let ports = (own_port.port(), target_port);
             let content = ProbeContent::Datagram { ends: way.ends, ports, about: about.clone() };
-            let mut aims = [ProbeAim { way, dispatcher, content }];
+            let mut aims = [TargetProbesToSend { way, dispatcher, content }];
             let outcome = send::send_schedule_from(
                 start + shift,
                 &schedule,
@@ -366,10 +373,10 @@ impl SenderJob {
                 &|probes| self.state.count_sent(probes),
             )?;
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
-            let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
+            let line = SentProbeLine { number, planned: schedule.probes().len() as u64, mechanism };
             let mut row = findings::sent_line_result(line, &outcome);
             row.end = findings::with_lease(row.end, lost_lease);
-            sent.append_lines(SentLines {
+            sent.append_lines(SentProbeLines {
                 lines: vec![row],
                 first: findings::find_first_probe(&outcome.records),
             });
@@ -379,19 +386,19 @@ impl SenderJob {
 }
 
 /// Identity of a port in its probes.
-struct OwnIdentity {
+struct PortProbeIdentity {
     port: u16,
     about: Option<String>,
     number: u64,
 }
 
 /// The method of a line. The series only borrows it: it has the reflections' data afterwards.
-enum LineMethod {
+enum ProbeLineMethod {
     Stamp(Box<StampSender>),
     Echo(EchoMethod),
 }
 
-impl LineMethod {
+impl ProbeLineMethod {
     fn borrow_method(&mut self) -> Box<dyn ProbeMethod + '_> {
         match self {
             Self::Stamp(sender) => Box::new(sender.as_mut()),

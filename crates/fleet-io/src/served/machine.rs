@@ -70,7 +70,7 @@ impl MachineRuns {
         &self,
         options: RunOptions,
         document: &PlanDocument,
-    ) -> Result<BegunRun, packetrig_store::Error> {
+    ) -> Result<CatalogueRun, packetrig_store::Error> {
         // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
         let catalogue = lock_unpoisoned(&self.catalogue);
         let draft = catalogue.begin_run(options.run.clone(), steered_report_size(document))?;
@@ -80,7 +80,7 @@ impl MachineRuns {
             terms: RunTerms { limits, ..options.terms },
             ..options
         };
-        Ok(BegunRun { draft, options })
+        Ok(CatalogueRun { draft, options })
     }
 }
 
@@ -108,7 +108,7 @@ fn check_link_exists(location: &PortLocation) -> Result<(), String> {
 }
 
 /// A run that is in the catalogue.
-struct BegunRun {
+struct CatalogueRun {
     draft: RunDraft,
     options: RunOptions,
 }

@@ -66,7 +66,7 @@ where
             .end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             // Nodes that stay led without a run would be refused to all other controllers.
-            fleet.give_back_nodes();
+            fleet.return_node_leads();
             return Err(machine_failure(&error));
         }
         Ok(fleet.controller().to_owned())
@@ -91,7 +91,7 @@ where
         let begun =
             begin_run(&self.store, &controller, &options, document.text(), steered_report_size(document));
         if let Err(error) = begun {
-            lock_unpoisoned(&self.fleet).give_back_nodes();
+            lock_unpoisoned(&self.fleet).return_node_leads();
             return Err(machine_failure(&error));
         }
         let executor = SharedExecutor(Arc::clone(&self.fleet));
@@ -142,7 +142,7 @@ where
                 }
                 Err(error) => {
                     // A session that failed before its run began has not given its nodes back.
-                    lock_unpoisoned(&self.fleet).give_back_nodes();
+                    lock_unpoisoned(&self.fleet).return_node_leads();
                     return Err(open_failure(error));
                 }
             };
@@ -174,7 +174,7 @@ struct FleetKeeper {
 impl FleetKeeper {
     /// Deletes the files of a run without a report.
     fn drop_run_files(&self) {
-        match self.store.give_up_run() {
+        match self.store.abandon_run() {
             Ok(None) => {}
             Ok(Some(kept)) => self.operator.on_left_files(&kept),
             Err(error) => self

@@ -38,7 +38,7 @@ impl AgentMachine {
             Ordering::Equal => self.repeat_progress(),
             // The number is recorded with the answer of the data plane, see `AgentEvent::Steered`.
             Ordering::Greater if self.state == AgentState::Running => vec![AgentAction::Steer(order)],
-            Ordering::Greater => self.on_late_change(order.number, ChangeProgress::Over),
+            Ordering::Greater => self.on_overdue_change(order.number, ChangeProgress::Over),
         }
     }
 
@@ -55,7 +55,7 @@ impl AgentMachine {
         match *step {
             ChangeStep::Hold(_) if self.state == AgentState::Running => vec![AgentAction::Step(number, step)],
             ChangeStep::Hold(_) => {
-                self.on_late_change(number, |fault| ChangeProgress::Held(Vec::new(), fault))
+                self.on_overdue_change(number, |fault| ChangeProgress::Held(Vec::new(), fault))
             }
             // The streams were never held here. If the order to hold them still arrives, it is too late.
             ChangeStep::Undo => self.set_progress(number, ChangeProgress::Over(None)),
@@ -85,9 +85,9 @@ impl AgentMachine {
                         vec![AgentAction::Step(number, step)]
                     }
                     (_, ChangeStep::Announce { .. }) => {
-                        self.on_late_change(number, ChangeProgress::Announced)
+                        self.on_overdue_change(number, ChangeProgress::Announced)
                     }
-                    _ => self.on_late_change(number, ChangeProgress::Over),
+                    _ => self.on_overdue_change(number, ChangeProgress::Over),
                 }
             }
             // A later step has overtaken this one.
@@ -113,7 +113,7 @@ impl AgentMachine {
 
     /// Ignores the order before T, because the controller repeats it. After the senders' end it can never be done,
     /// which is a fault.
-    fn on_late_change(
+    fn on_overdue_change(
         &mut self,
         number: u64,
         made: impl FnOnce(Option<NodeFault>) -> ChangeProgress,

@@ -1,6 +1,6 @@
 //! Behaviour of an agent in a fleet: leases, a change of controller, and results that wait on the disk.
 
-use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, REMEMBERED};
+use super::{AgentAction, AgentMachine, AgentState, EndedAttempt, KeptResult, MAX_REMEMBERED_RUNS};
 use crate::lease::{AgentLease, LeaseAnswer};
 use crate::message::{LeaseGrant, MessageHead, NodeCommand, NodeReply, Nonce, StopReason};
 use packetrig_stats::result::NodeResult;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// State that an agent of a fleet keeps over restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgentPast {
+pub struct PersistentAgentState {
     /// Highest epoch that it has seen, stored by [`AgentAction::Remember`].
     pub epoch: u64,
     /// First nonce, far above those of earlier starts of this agent.
@@ -190,7 +190,7 @@ impl AgentMachine {
 
     pub(super) fn remember_ended_attempt(&mut self, head: &MessageHead) {
         // Bounded: a controller that starts one run after the other must not fill the memory of the node.
-        if self.ended.len() == REMEMBERED {
+        if self.ended.len() == MAX_REMEMBERED_RUNS {
             self.ended.pop_front();
         }
         let kept = match self.state {

@@ -1,7 +1,7 @@
 //! Steps of a run: for each command, and for each answer of the data plane.
 
 use super::changes::LastChange;
-use super::{AgentAction, AgentMachine, AgentState, KeptResult, REFIT};
+use super::{AgentAction, AgentMachine, AgentState, KeptResult, MAX_START_TIME_DIFFERENCE};
 use crate::message::{MessageHead, NodeReply, PlanHash, RunPreparation, SentTotal, StopReason};
 use packetrig_report::outcome::NodeFault;
 use packetrig_stats::port::PortInfo;
@@ -119,7 +119,7 @@ impl AgentMachine {
     /// True if two times mean the same T.
     fn is_same(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
         // In a fleet both were converted from the controller's clock, the second one possibly with a better fit.
-        let slack = if self.lease.is_some() { REFIT } else { Nanos::ZERO };
+        let slack = if self.lease.is_some() { MAX_START_TIME_DIFFERENCE } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
     }
 

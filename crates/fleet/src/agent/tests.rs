@@ -182,7 +182,8 @@ fn a_silent_controller_is_given_up() {
 /// A leased agent that receives and has its first lease, asked for at 3 ms.
 fn leased(head: &MessageHead, longest: Option<Nanos>) -> AgentMachine {
     let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
-    let mut agent = AgentMachine::new_leased(terms, AgentPast { epoch: 0, nonce: Nonce(70), longest });
+    let mut agent =
+        AgentMachine::new_leased(terms, PersistentAgentState { epoch: 0, nonce: Nonce(70), longest });
     let actions = tell(&mut agent, head, preparation(), 0);
     assert!(matches!(actions[..], [AgentAction::Remember(_), AgentAction::Prepare(_)]), "{actions:?}");
     agent.handle_event(AgentEvent::Prepared(vec![]), at(1));
@@ -354,7 +355,8 @@ fn later_controller_may_only_end_earlier_run() {
 #[test]
 fn stored_epoch_holds_after_agent_restart() {
     let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
-    let mut agent = AgentMachine::new_leased(terms, AgentPast { epoch: 5, nonce: Nonce(0), longest: None });
+    let mut agent =
+        AgentMachine::new_leased(terms, PersistentAgentState { epoch: 5, nonce: Nonce(0), longest: None });
     let actions = tell(&mut agent, &head("r", 1, 4), preparation(), 0);
     assert!(matches!(replies(&actions)[..], [NodeReply::Refused(_)]));
     assert_eq!(tell(&mut agent, &head("r", 1, 6), NodeCommand::Abort, 1)[0], AgentAction::Remember(6));

@@ -1,7 +1,8 @@
 //! The faults of [`FaultyFabric`], each observed over a fabric of any kind.
 
 use super::{
-    LONG, SOON, command_body, join_as_controller, join_or_panic, node_name, post_or_panic, segment_id,
+    NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_as_controller, join_or_panic, node_name,
+    post_or_panic, segment_id,
 };
 use crate::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet, ResultOutlet};
 use crate::faulty::{FabricFaults, FaultyFabric};
@@ -15,10 +16,13 @@ pub fn check_faults<F: Fabric>(make: impl Fn() -> F) {
 
 /// Expects these letters, however slowly they arrive, and nothing more.
 fn expect_letters<E: Endpoint>(at: &mut E, wanted: &[MessageBody]) {
-    let came: Vec<_> =
-        wanted.iter().map_while(|_| at.receive_message(LONG)).map(|letter| letter.body).collect();
+    let came: Vec<_> = wanted
+        .iter()
+        .map_while(|_| at.receive_message(NEVER_REACHED_TIMEOUT))
+        .map(|letter| letter.body)
+        .collect();
     assert_eq!(came, wanted);
-    assert_eq!(at.receive_message(SOON), None, "nothing more comes");
+    assert_eq!(at.receive_message(NO_MESSAGE_WAIT), None, "nothing more comes");
 }
 
 fn three_commands() -> [MessageBody; 3] {
@@ -58,7 +62,7 @@ fn check_message_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
         from.post_message(&node_name("a"), MessageBody::RollCall(Nonce(1))),
         Err(Error::Down(_))
     ));
-    assert_eq!(a.receive_message(LONG), None);
+    assert_eq!(a.receive_message(NEVER_REACHED_TIMEOUT), None);
     fabric.set_faults(FabricFaults::default());
     post_or_panic(&mut from, &node_name("a"), MessageBody::RollCall(Nonce(1)));
     expect_letters(&mut a, &[MessageBody::RollCall(Nonce(1))]);
@@ -72,7 +76,7 @@ fn check_call_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     fabric.set_faults(FabricFaults { cut: true, ..FabricFaults::default() });
     assert!(matches!(records.get_record("k"), Err(Error::Down(_))));
     assert!(matches!(outgoing.append_segment(&segment_id("a", 0), b"x"), Err(Error::Down(_))));
-    assert!(incoming.receive_segment(LONG).is_none());
+    assert!(incoming.receive_segment(NEVER_REACHED_TIMEOUT).is_none());
     fabric.set_faults(FabricFaults { full: true, ..FabricFaults::default() });
     assert_eq!(outgoing.append_segment(&segment_id("a", 0), b"x"), Err(Error::Full));
     fabric.set_faults(FabricFaults { refuse: true, ..FabricFaults::default() });
@@ -81,7 +85,7 @@ fn check_call_faults<F: Fabric>(fabric: &FaultyFabric<F>) {
     assert!(matches!(outgoing.append_segment(&segment_id("a", 0), b"x"), Err(Error::Unanswered(_))));
     fabric.set_faults(FabricFaults::default());
     assert_eq!(outgoing.append_segment(&segment_id("a", 0), b"x"), Ok(()), "the same again");
-    let delivery = incoming.receive_segment(LONG).unwrap_or_else(|| panic!("it was kept"));
+    let delivery = incoming.receive_segment(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("it was kept"));
     assert_eq!(incoming.confirm_segment(delivery.token), Ok(()));
-    assert!(incoming.receive_segment(SOON).is_none(), "it was kept once");
+    assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "it was kept once");
 }

@@ -1,14 +1,14 @@
 //! Messages: order, no loss of letters, counted loss of telemetry, names.
 
 use super::{
-    FabricTraits, LONG, SOON, command_body, join_as_controller, join_or_panic, node_name, post_or_panic,
-    telemetry_body, test_head,
+    FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, command_body, join_as_controller, join_or_panic,
+    node_name, post_or_panic, telemetry_body, test_head,
 };
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
 /// Larger than any queue between sender and receiver.
-const FLOOD: u64 = 100_000;
+const FLOOD_MESSAGES: u64 = 100_000;
 
 pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     commands_arrive_in_order(&make());
@@ -17,7 +17,7 @@ pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() ->
     telemetry_is_dropped_but_commands_are_not(&make());
     unknown_and_taken_names_are_errors(&make());
     post_to_departed_node_follows_traits(traits, &make());
-    waiting_ends_with_a_message_from_another_thread(&make());
+    message_from_another_thread_ends_waiting(&make());
     controllers_receive_only_from_chosen_nodes(&make());
 }
 
@@ -34,7 +34,7 @@ fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
         post_or_panic(controller, of, command_body(NodeCommand::Arm));
     }
     for agent in &mut agents {
-        let got = agent.receive_message(LONG).map(|letter| (letter.from, letter.body));
+        let got = agent.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| (letter.from, letter.body));
         assert_eq!(got, Some((NodeName::controller(), command_body(NodeCommand::Arm))));
         post_or_panic(agent, &NodeName::controller(), MessageBody::Reply(test_head(), NodeReply::Armed));
         post_or_panic(agent, &NodeName::controller(), MessageBody::Hello(Box::default()));
@@ -43,7 +43,7 @@ fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
         let mut letters = Vec::new();
         let mut hellos = std::collections::BTreeSet::new();
         while letters.is_empty() || hellos.len() < 2 {
-            let Some(letter) = controller.receive_message(LONG) else {
+            let Some(letter) = controller.receive_message(NEVER_REACHED_TIMEOUT) else {
                 panic!("{letters:?} {hellos:?} came")
             };
             match letter.body {
@@ -60,12 +60,12 @@ fn controllers_receive_only_from_chosen_nodes<F: Fabric>(fabric: &F) {
         post_or_panic(agent, &NodeName::controller(), MessageBody::Reply(test_head(), NodeReply::Armed));
     }
     for controller in &mut controllers {
-        let mut more = std::iter::from_fn(|| controller.receive_message(SOON));
+        let mut more = std::iter::from_fn(|| controller.receive_message(NO_MESSAGE_WAIT));
         assert!(!more.any(|letter| matches!(letter.body, MessageBody::Reply(..))), "it listens to nobody");
     }
 }
 
-fn many_commands() -> impl Iterator<Item = NodeCommand> {
+fn example_commands() -> impl Iterator<Item = NodeCommand> {
     [NodeCommand::Arm, NodeCommand::Stop, NodeCommand::Query].into_iter().cycle().take(300)
 }
 
@@ -73,15 +73,16 @@ fn commands_arrive_in_order<F: Fabric>(fabric: &F) {
     let mut from = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     let mut b = join_or_panic(fabric, &node_name("b"));
-    for letter in many_commands() {
+    for letter in example_commands() {
         post_or_panic(&mut from, &node_name("a"), command_body(letter));
     }
-    for (number, letter) in many_commands().enumerate() {
-        let got = a.receive_message(LONG).unwrap_or_else(|| panic!("letter {number} was lost"));
+    for (number, letter) in example_commands().enumerate() {
+        let got =
+            a.receive_message(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("letter {number} was lost"));
         assert_eq!((got.from, got.body), (NodeName::controller(), command_body(letter)), "letter {number}");
     }
-    assert_eq!(a.receive_message(SOON), None);
-    assert_eq!(b.receive_message(SOON), None, "what is not for it does not come");
+    assert_eq!(a.receive_message(NO_MESSAGE_WAIT), None);
+    assert_eq!(b.receive_message(NO_MESSAGE_WAIT), None, "what is not for it does not come");
 }
 
 fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
@@ -99,7 +100,7 @@ fn replies_arrive_in_order_with_sender<F: Fabric>(fabric: &F) {
     }
     let mut next = [0, 0];
     for _ in 0..200 {
-        let got = to.receive_message(LONG).unwrap_or_else(|| panic!("a reply was lost"));
+        let got = to.receive_message(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("a reply was lost"));
         let next = &mut next[usize::from(got.from == node_name("b"))];
         assert_eq!(got.body, MessageBody::Reply(test_head(), NodeReply::Refused(next.to_string())));
         *next += 1;
@@ -114,28 +115,28 @@ fn message_for_all_reaches_every_node<F: Fabric>(fabric: &F) {
     from.post_to_all_nodes(MessageBody::RollCall(Nonce(1)))
         .unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
-        let got = one.receive_message(LONG).map(|letter| letter.body);
+        let got = one.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
         assert_eq!(got, Some(MessageBody::RollCall(Nonce(1))), "{} was not called", one.name());
     }
-    assert_eq!(from.receive_message(SOON), None, "nobody calls himself");
+    assert_eq!(from.receive_message(NO_MESSAGE_WAIT), None, "nobody calls himself");
 }
 
 fn telemetry_is_dropped_but_commands_are_not<F: Fabric>(fabric: &F) {
     let mut to = join_as_controller(fabric);
     let mut from = join_or_panic(fabric, &node_name("a"));
     let whom = NodeName::controller();
-    for at in 0..FLOOD {
+    for at in 0..FLOOD_MESSAGES {
         post_or_panic(&mut from, &whom, telemetry_body(at));
     }
     post_or_panic(&mut from, &whom, MessageBody::Reply(test_head(), NodeReply::Armed));
-    let mut posted = FLOOD;
+    let mut posted = FLOOD_MESSAGES;
     let mut arrived = 0;
     let mut last = None;
     let mut letters = 0;
     let mut quiet = 0;
     // Samples in flight still arrive: the loop ends when every sample is accounted for.
     while letters == 0 || arrived + to.dropped_telemetry() + from.dropped_telemetry() < posted {
-        match to.receive_message(SOON).map(|got| got.body) {
+        match to.receive_message(NO_MESSAGE_WAIT).map(|got| got.body) {
             Some(MessageBody::Telemetry(_, sample)) => {
                 assert!(last < Some(sample.at), "telemetry keeps its order");
                 arrived += 1;
@@ -188,26 +189,28 @@ fn post_to_departed_node_follows_traits<F: Fabric>(traits: FabricTraits, fabric:
     let mut from = join_as_controller(fabric);
     let mut a = join_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Arm));
-    assert!(a.receive_message(LONG).is_some());
+    assert!(a.receive_message(NEVER_REACHED_TIMEOUT).is_some());
     drop(a);
     let answer = from.post_message(&node_name("a"), command_body(NodeCommand::Stop));
     assert_eq!(answer.is_err(), traits.knows_who_left, "{answer:?}");
     let mut a = join_or_panic(fabric, &node_name("a"));
     post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Query));
-    let got = a.receive_message(LONG).map(|letter| letter.body);
+    let got = a.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
     assert_eq!(got, Some(command_body(NodeCommand::Query)), "what was for the one before does not come");
 }
 
-fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
+fn message_from_another_thread_ends_waiting<F: Fabric>(fabric: &F) {
     let mut asks = join_as_controller(fabric);
     let mut answers = join_or_panic(fabric, &node_name("a"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let letter = answers.receive_message(LONG).unwrap_or_else(|| panic!("the question was lost"));
+            let letter = answers
+                .receive_message(NEVER_REACHED_TIMEOUT)
+                .unwrap_or_else(|| panic!("the question was lost"));
             post_or_panic(&mut answers, &letter.from, MessageBody::Reply(test_head(), NodeReply::Armed));
         });
         post_or_panic(&mut asks, &node_name("a"), command_body(NodeCommand::Arm));
-        let got = asks.receive_message(LONG).map(|letter| letter.body);
+        let got = asks.receive_message(NEVER_REACHED_TIMEOUT).map(|letter| letter.body);
         assert_eq!(got, Some(MessageBody::Reply(test_head(), NodeReply::Armed)));
     });
 }

@@ -1,8 +1,10 @@
 //! Records and results: compare-and-set; nothing is lost, nothing is kept twice under one name, a full store returns an error.
 
-use super::{FabricTraits, LONG, SOON, node_name, open_reader, segment_id, test_run};
+use super::{
+    FabricTraits, NEVER_REACHED_TIMEOUT, NO_MESSAGE_WAIT, node_name, open_reader, segment_id, test_run,
+};
 use crate::fabric::{
-    Error, Fabric, RecordStore, ResultInlet, ResultOutlet, SEGMENT_ROOM, SegmentDelivery, SegmentId,
+    Error, Fabric, MAX_SEGMENT_BYTES, RecordStore, ResultInlet, ResultOutlet, SegmentDelivery, SegmentId,
 };
 use crate::message::RunId;
 use std::collections::BTreeSet;
@@ -87,7 +89,7 @@ fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
             assert!(open.remove(&delivery.id.number), "{} twice", delivery.id);
             expect_done("confirming", incoming.confirm_segment(delivery.token));
         }
-        assert!(incoming.receive_segment(SOON).is_none(), "nothing of another run comes");
+        assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "nothing of another run comes");
     }
     // An empty run with a reader may be listed or not.
     let mut waiting = expect_done("listing", one.waiting_runs());
@@ -105,7 +107,7 @@ fn runs_are_read_separately_and_unread_segments_stay<F: Fabric>(fabric: &F) {
 }
 
 fn next_segment<I: ResultInlet>(incoming: &mut I) -> SegmentDelivery<I::Token> {
-    incoming.receive_segment(LONG).unwrap_or_else(|| panic!("a segment was lost"))
+    incoming.receive_segment(NEVER_REACHED_TIMEOUT).unwrap_or_else(|| panic!("a segment was lost"))
 }
 
 fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
@@ -123,7 +125,7 @@ fn repeated_append_is_delivered_once<F: Fabric>(fabric: &F) {
         expect_done("confirming", incoming.confirm_segment(delivery.token));
     }
     assert_eq!(got, BTreeSet::from([0, 1, 2].map(|number| segment_id("a", number))));
-    assert!(incoming.receive_segment(SOON).is_none(), "it comes once");
+    assert!(incoming.receive_segment(NO_MESSAGE_WAIT).is_none(), "it comes once");
 }
 
 fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
@@ -144,18 +146,21 @@ fn unconfirmed_segments_are_delivered_again<F: Fabric>(fabric: &F) {
         assert!(open.remove(&delivery.id.number), "{} was confirmed", delivery.id);
         expect_done("confirming", again.confirm_segment(delivery.token));
     }
-    assert!(again.receive_segment(SOON).is_none());
+    assert!(again.receive_segment(NO_MESSAGE_WAIT).is_none());
 }
 
 fn largest_segment_fits_and_larger_is_refused<F: Fabric>(fabric: &F) {
     let mut incoming = open_reader(fabric, "one", &[]);
     let mut outgoing = expect_done("opening", fabric.open_outlet(&node_name("a")));
-    let body: Vec<u8> = (0..=SEGMENT_ROOM).map(|index| index.to_le_bytes()[0]).collect();
-    assert_eq!(outgoing.append_segment(&segment_id("a", 0), &body), Err(Error::TooLarge(SEGMENT_ROOM + 1)));
-    expect_done("appending", outgoing.append_segment(&segment_id("a", 1), &body[..SEGMENT_ROOM]));
+    let body: Vec<u8> = (0..=MAX_SEGMENT_BYTES).map(|index| index.to_le_bytes()[0]).collect();
+    assert_eq!(
+        outgoing.append_segment(&segment_id("a", 0), &body),
+        Err(Error::TooLarge(MAX_SEGMENT_BYTES + 1))
+    );
+    expect_done("appending", outgoing.append_segment(&segment_id("a", 1), &body[..MAX_SEGMENT_BYTES]));
     let delivery = next_segment(&mut incoming);
     assert_eq!(delivery.id.number, 1);
-    assert!(delivery.body == body[..SEGMENT_ROOM], "its bytes are the same");
+    assert!(delivery.body == body[..MAX_SEGMENT_BYTES], "its bytes are the same");
     expect_done("confirming", incoming.confirm_segment(delivery.token));
 }
 

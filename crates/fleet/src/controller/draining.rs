@@ -20,7 +20,7 @@ impl ControllerMachine {
     }
 
     /// Prolongs the drain if this sample shows that frames are still arriving.
-    pub(super) fn prolong_drain(&mut self, sample: &CountSample, now: MonoTime) {
+    pub(super) fn extend_drain(&mut self, sample: &CountSample, now: MonoTime) {
         let delay = sample.latency.map_or(Nanos::ZERO, |(_, _, longest)| longest);
         self.longest_delay = self.longest_delay.max(delay);
         // The delay is remembered in every phase, because `begin_draining`

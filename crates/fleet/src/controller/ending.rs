@@ -63,8 +63,8 @@ impl ControllerMachine {
     }
 
     /// True if no result of a lost node can arrive any more, or if the time to wait for results is over.
-    pub(super) fn expects_no_more_results(&self, late: MonoTime, now: MonoTime) -> bool {
-        now >= late || self.peers.owe_no_result()
+    pub(super) fn has_no_more_results_due(&self, late: MonoTime, now: MonoTime) -> bool {
+        now >= late || self.peers.have_no_pending_results()
     }
 
     pub(super) fn end_by_results(&mut self) {
@@ -93,12 +93,12 @@ impl ControllerMachine {
         // The record comes first here, too: the commands to lost nodes follow from the end.
         self.enter_final_state(outcome);
         for node in lost {
-            self.dismiss_node(node);
+            self.release_node(node);
         }
     }
 
     /// Sends the last command to a node that was lost, which may have missed all earlier ones.
-    pub(super) fn dismiss_node(&mut self, node: NodeName) {
+    pub(super) fn release_node(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
             // Without a spool, or after its agent has failed, no result can follow.

@@ -4,7 +4,7 @@ use super::peer::PeerProgress;
 use super::{ControllerMachine, ControllerPhase};
 use crate::message::NodeName;
 use packetrig_report::event::RunEventKind;
-use packetrig_report::outcome::SPLIT_START;
+use packetrig_report::outcome::SPLIT_START_MARK;
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -39,7 +39,7 @@ impl ControllerMachine {
                 self.expire_steered_start(now);
             }
             ControllerPhase::Collecting { until, .. } if now >= until => {
-                self.give_up_peers(PeerProgress::Reported, RESULT_MISSING, now);
+                self.abandon_peers(PeerProgress::Reported, RESULT_MISSING, now);
             }
             _ => {}
         }
@@ -51,7 +51,7 @@ impl ControllerMachine {
         // One node is enough to say why; the others are usually silent for the same reason.
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.exclude_nodes(stragglers, now) {
-            self.on_trouble(&first, Blame::Peer, &text, now);
+            self.on_node_failure(&first, Blame::Peer, &text, now);
         }
     }
 
@@ -66,10 +66,10 @@ impl ControllerMachine {
 
     /// Fails a steered run whose start some nodes have not confirmed. Nothing was sent, so nothing is lost.
     fn expire_steered_start(&mut self, now: MonoTime) {
-        let why = format!("did not confirm the start {SPLIT_START}");
+        let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let first = self.list_stragglers(PeerProgress::Confirmed, &why).into_iter().next();
         if let Some((node, why)) = first {
-            self.on_trouble(&node, Blame::Peer, &why, now);
+            self.on_node_failure(&node, Blame::Peer, &why, now);
         }
     }
 
@@ -78,12 +78,12 @@ impl ControllerMachine {
         if now >= start + self.limits.start {
             // A confirmed node starts by itself at T, so a missing report
             // shows that something is wrong there.
-            self.give_up_peers(PeerProgress::Started, "did not start with the others", now);
+            self.abandon_peers(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
             // The others must not wait for it. In a fleet its senders stop all
             // the same, when their lease ends.
-            self.give_up_peers(PeerProgress::Done, "did not stop after the order to stop", now);
+            self.abandon_peers(PeerProgress::Done, "did not stop after the order to stop", now);
         }
         if now >= self.silent_from {
             self.expire_silent(now);
@@ -92,11 +92,11 @@ impl ControllerMachine {
 
     fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
-        let earliest = self.peers_behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
+        let earliest = self.peers_not_reached(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
         // Earliest time at which another node can have been silent for too long: until then no node needs a check.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
-            .peers_behind(PeerProgress::Done)
+            .peers_not_reached(PeerProgress::Done)
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
@@ -113,14 +113,14 @@ impl ControllerMachine {
             format!("silent for {quiet}")
         };
         for node in silent {
-            self.on_trouble(&node, Blame::Peer, &what, now);
+            self.on_node_failure(&node, Blame::Peer, &what, now);
         }
     }
 
     /// Handles a time in which the controller's own program did not run.
     pub(super) fn on_standstill(&mut self, length: Nanos, now: MonoTime) {
         // Silence counts only while the controller could receive.
-        self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
+        self.peers.change_all_peers(|peer| peer.heard = (peer.heard + length).min(now));
         // Nodes get the time that they were promised: it did not pass while nobody read their answers.
         if let ControllerPhase::Preparing { until }
         | ControllerPhase::Arming { until }
@@ -137,14 +137,14 @@ impl ControllerMachine {
         }
     }
 
-    pub(super) fn give_up_peers(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
-        if self.have_all_reached(wanted) {
+    pub(super) fn abandon_peers(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
+        if self.have_all_peers_reached(wanted) {
             return;
         }
         // Collected first, because `trouble` changes the nodes.
-        let behind: Vec<NodeName> = self.peers_behind(wanted).map(|(node, _)| node.clone()).collect();
+        let behind: Vec<NodeName> = self.peers_not_reached(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
-            self.on_trouble(&node, Blame::Peer, what, now);
+            self.on_node_failure(&node, Blame::Peer, what, now);
         }
     }
 }

@@ -10,7 +10,7 @@ use packetrig_units::MonoTime;
 use std::collections::BTreeSet;
 
 /// Reason why such a run is incomplete.
-const LOST: &str = "the controller of this run was lost";
+const CONTROLLER_LOST_REASON: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
     /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the record's. It starts nothing.
@@ -42,18 +42,18 @@ impl ControllerMachine {
         let Some(record) = &self.inherited else { return self.prepare_nodes(now) };
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
-            let text = format!("{LOST} before its start");
+            let text = format!("{CONTROLLER_LOST_REASON} before its start");
             // Nothing was confirmed, so nothing was sent. Leases may still run: the earlier controller gave its last answer before now.
-            self.peers.change_all(|peer| peer.granted = Some(now));
+            self.peers.change_all_peers(|peer| peer.granted = Some(now));
             return self.fail_run(NodeFault { blame: Blame::Peer, text }, now);
         }
         // The earlier controller answered the last renewal before now.
-        self.peers.change_all(|peer| {
+        self.peers.change_all_peers(|peer| {
             peer.progress = PeerProgress::Started;
             peer.heard = now;
             peer.granted = Some(now);
         });
-        self.reasons.push((None, LOST.to_owned()));
+        self.reasons.push((None, CONTROLLER_LOST_REASON.to_owned()));
         let left_out = left_out.into_iter().map(|node| (None, format!("node {node} was left out")));
         self.reasons.extend(left_out);
         for node in self.elsewhere.clone() {

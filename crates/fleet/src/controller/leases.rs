@@ -68,7 +68,7 @@ impl ControllerMachine {
         let terms = self.limits.lease?;
         // `granted` is the time of the controller's answer. The node counts from its question, which was earlier, so
         // this is an upper bound.
-        let unheard = self.peers.values().filter(|peer| !peer.has_stopped() && !peer.released);
+        let unheard = self.peers.values().filter(|peer| !peer.has_peer_stopped() && !peer.released);
         unheard.filter_map(|peer| peer.granted).map(|at| terms.certain_stop_time(at)).max()
     }
 

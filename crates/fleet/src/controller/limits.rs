@@ -100,7 +100,7 @@ impl RunLimits {
             repeat: two_round_trips.max(Nanos::from_millis(500)),
             query: Nanos::from_secs(2),
             insist: two_round_trips.max(Nanos::from_millis(20)),
-            lease: Some(LeaseTerms::FLEET),
+            lease: Some(LeaseTerms::FLEET_TERMS),
             ..Self::for_local(drain)
         }
     }

@@ -22,7 +22,7 @@ pub(super) enum PeerProgress {
 
 impl PeerProgress {
     /// Number of steps, for counts by step.
-    pub(super) const STEPS: usize = Self::Reported as usize + 1;
+    pub(super) const STEP_COUNT: usize = Self::Reported as usize + 1;
 }
 
 #[derive(Clone, Debug)]

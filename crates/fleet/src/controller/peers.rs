@@ -13,7 +13,7 @@ use std::ops::{Deref, DerefMut};
 pub(super) struct ControllerPeers {
     nodes: BTreeMap<NodeName, ControllerPeer>,
     /// Number of nodes that are waited for, by their progress.
-    waited_for: [usize; PeerProgress::STEPS],
+    waited_for: [usize; PeerProgress::STEP_COUNT],
     /// Number of nodes without a result.
     without_result: usize,
     /// Number of these nodes whose result may still arrive.
@@ -24,7 +24,7 @@ pub(super) struct ControllerPeers {
 pub(super) struct PeerGuard<'a> {
     peer: &'a mut ControllerPeer,
     before: CountedPeer,
-    waited_for: &'a mut [usize; PeerProgress::STEPS],
+    waited_for: &'a mut [usize; PeerProgress::STEP_COUNT],
     without_result: &'a mut usize,
     owing_result: &'a mut usize,
 }
@@ -88,8 +88,8 @@ impl ControllerPeers {
     }
 
     /// Changes all nodes and counts them anew.
-    pub(super) fn change_all(&mut self, change: impl Fn(&mut ControllerPeer)) {
-        self.waited_for = [0; PeerProgress::STEPS];
+    pub(super) fn change_all_peers(&mut self, change: impl Fn(&mut ControllerPeer)) {
+        self.waited_for = [0; PeerProgress::STEP_COUNT];
         self.without_result = 0;
         self.owing_result = 0;
         for peer in self.nodes.values_mut() {
@@ -134,7 +134,7 @@ impl ControllerPeers {
     }
 
     /// True if every node that is waited for has reached this step.
-    pub(super) fn have_all_reached(&self, wanted: PeerProgress) -> bool {
+    pub(super) fn have_all_peers_reached(&self, wanted: PeerProgress) -> bool {
         // One addition for each step, however large the fleet.
         self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
     }
@@ -145,7 +145,7 @@ impl ControllerPeers {
     }
 
     /// True if no result can arrive any more.
-    pub(super) const fn owe_no_result(&self) -> bool {
+    pub(super) const fn have_no_pending_results(&self) -> bool {
         self.owing_result == 0
     }
 }
@@ -211,15 +211,15 @@ mod tests {
                 peers.remove(&node);
             }
             if (state >> 56) == 5 {
-                peers.change_all(|peer| peer.progress = PeerProgress::Prepared);
+                peers.change_all_peers(|peer| peer.progress = PeerProgress::Prepared);
             }
             for wanted in STEPS {
                 let all = peers.values().all(|peer| peer.lost || peer.progress >= wanted);
-                assert_eq!(peers.have_all_reached(wanted), all);
+                assert_eq!(peers.have_all_peers_reached(wanted), all);
             }
             assert_eq!(peers.present_count(), peers.values().filter(|peer| !peer.lost).count());
             assert_eq!(peers.have_all_results(), peers.values().all(|peer| peer.result.is_some()));
-            assert_eq!(peers.owe_no_result(), peers.values().all(|peer| !peer.owes_result()));
+            assert_eq!(peers.have_no_pending_results(), peers.values().all(|peer| !peer.owes_result()));
         }
     }
 }

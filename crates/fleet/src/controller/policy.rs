@@ -4,7 +4,7 @@ use super::peer::{ControllerPeer, PeerProgress};
 use super::{ControllerMachine, ControllerPhase};
 use crate::message::{NodeCommand, NodeName};
 use packetrig_report::event::RunEventKind;
-use packetrig_report::outcome::{NodeFault, SPLIT_START};
+use packetrig_report::outcome::{NodeFault, SPLIT_START_MARK};
 use packetrig_units::Blame;
 use packetrig_units::{MonoTime, Share};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub struct RunPolicies {
     /// Nodes that must be ready at T.
     pub start: StartPolicy,
     /// Reaction of the others to the loss of a node after T.
-    pub on_loss: OnLoss,
+    pub on_loss: LostNodePolicy,
 }
 
 /// Minimum number of nodes for a start.
@@ -32,7 +32,7 @@ pub enum StartPolicy {
 
 /// Effect of a lost node on the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLoss {
+pub enum LostNodePolicy {
     /// They stop and report.
     #[default]
     Abort,
@@ -50,7 +50,7 @@ impl StartPolicy {
                 Self::Quorum(wanted) => present >= wanted,
                 // present / all >= share, without a division that rounds.
                 Self::AtLeast(share) => {
-                    present as u128 * u128::from(Share::WHOLE.billionths())
+                    present as u128 * u128::from(Share::WHOLE_LINK.billionths())
                         >= all as u128 * u128::from(share.billionths())
                 }
             }
@@ -72,7 +72,7 @@ impl ControllerMachine {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
             // It never got a command, so it has nothing to release.
-            self.left_out.insert(node, LeftNode { why, released: true });
+            self.left_out.insert(node, LeftOutNode { why, released: true });
         }
         self
     }
@@ -96,7 +96,7 @@ impl ControllerMachine {
             self.peers.remove(&node);
             let text = format!("node {node} was left out: {why}");
             self.emit_event(RunEventKind::Finding(text.clone()));
-            self.left_out.insert(node, LeftNode { why: text, released: false });
+            self.left_out.insert(node, LeftOutNode { why: text, released: false });
         }
         // The record comes before the aborts to the nodes that were left out.
         self.prepare_nodes(now);
@@ -105,7 +105,7 @@ impl ControllerMachine {
 
     /// Nodes that have not reached `wanted`, each with the reason.
     pub(super) fn list_stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
-        self.peers_behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
+        self.peers_not_reached(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
     /// Deadline for acknowledgements of the confirmation.
@@ -115,10 +115,10 @@ impl ControllerMachine {
 
     /// Marks nodes without an acknowledged confirmation as lost: they count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < self.confirmation_deadline(start) || self.have_all_reached(PeerProgress::Confirmed) {
+        if now < self.confirmation_deadline(start) || self.have_all_peers_reached(PeerProgress::Confirmed) {
             return;
         }
-        let why = format!("did not confirm the start {SPLIT_START}");
+        let why = format!("did not confirm the start {SPLIT_START_MARK}");
         let behind = self.list_stragglers(PeerProgress::Confirmed, &why);
         for (node, why) in behind {
             self.mark_lost(&node, format!("node {node}: {why}"), now);
@@ -144,15 +144,18 @@ impl ControllerMachine {
             self.send_command(node.clone(), NodeCommand::Abort);
         }
         // A node that never started falls under the policy for the start.
-        let goes_on =
-            if never_started { self.may_start_without(0) } else { self.policies.on_loss == OnLoss::Continue };
+        let goes_on = if never_started {
+            self.may_start_without(0)
+        } else {
+            self.policies.on_loss == LostNodePolicy::Continue
+        };
         if !goes_on {
             self.stop_senders(now);
         }
     }
 
     /// Leaves a failed node out before T, because nothing has been sent; if the run may not do without it, the run fails.
-    pub(super) fn on_trouble_before_start(
+    pub(super) fn on_node_failure_before_start(
         &mut self,
         node: &NodeName,
         blame: Blame,
@@ -177,14 +180,14 @@ impl ControllerMachine {
 
 /// A node that was left out, and whether it has confirmed the release of its ports.
 #[derive(Clone, Debug)]
-pub(super) struct LeftNode {
+pub(super) struct LeftOutNode {
     pub(super) why: String,
     pub(super) released: bool,
 }
 
 impl ControllerPeer {
     /// True if it sends nothing any more, by its own report.
-    pub(super) fn has_stopped(&self) -> bool {
+    pub(super) fn has_peer_stopped(&self) -> bool {
         self.gone || self.progress >= PeerProgress::Done
     }
 }

@@ -1,11 +1,11 @@
 //! Handles the replies of nodes.
 
 use super::peer::PeerProgress;
-use super::{ControllerEvent, ControllerMachine, ControllerPhase, OnLoss};
+use super::{ControllerEvent, ControllerMachine, ControllerPhase, LostNodePolicy};
 use crate::hello::describe_starvation;
 use crate::message::{NodeCommand, NodeName, NodeReply, SentTotal, StopReason};
 use packetrig_report::event::RunEventKind;
-use packetrig_report::outcome::SPLIT_START;
+use packetrig_report::outcome::SPLIT_START_MARK;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_units::{Blame, MonoTime, Nanos};
 use std::sync::Arc;
@@ -79,11 +79,11 @@ impl ControllerMachine {
             NodeReply::Late => self.on_late_reply(node, now),
             // The run may still be open there, so the node does not count as gone.
             NodeReply::Refused(text) => {
-                self.on_trouble(node, Blame::Peer, &format!("refused: {text}"), now);
+                self.on_node_failure(node, Blame::Peer, &format!("refused: {text}"), now);
             }
             NodeReply::Failed(fault) => {
-                self.mark_gone(node);
-                self.on_trouble(node, fault.blame, &fault.text, now);
+                self.mark_node_gone(node);
+                self.on_node_failure(node, fault.blame, &fault.text, now);
             }
         }
     }
@@ -91,10 +91,10 @@ impl ControllerMachine {
     /// Gives up a node that an earlier leader prepared. It refuses a start in a later epoch than the one of its commit, so
     /// it can never start, and has no result.
     fn on_missed_start(&mut self, node: &NodeName, now: MonoTime) {
-        self.mark_gone(node);
+        self.mark_node_gone(node);
         self.on_unfinished(node);
         self.send_command(node.clone(), NodeCommand::Abort);
-        self.on_trouble(node, Blame::Peer, "did not start", now);
+        self.on_node_failure(node, Blame::Peer, "did not start", now);
     }
 
     fn raise_progress_of(&mut self, node: &NodeName, progress: PeerProgress, now: MonoTime) {
@@ -109,7 +109,7 @@ impl ControllerMachine {
         }
     }
 
-    fn mark_gone(&mut self, node: &NodeName) {
+    fn mark_node_gone(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.gone = true;
         }
@@ -155,7 +155,7 @@ impl ControllerMachine {
             StopReason::Done | StopReason::Told => return,
             StopReason::LeaseOver => "its senders stopped because their lease was not renewed".to_owned(),
             StopReason::NoLease => {
-                format!("did not start: it had no valid lease at the start time {SPLIT_START}")
+                format!("did not start: it had no valid lease at the start time {SPLIT_START_MARK}")
             }
             StopReason::OwnersLimit => {
                 "its senders stopped at the longest duration its owner allows".to_owned()
@@ -166,7 +166,7 @@ impl ControllerMachine {
             self.emit_event(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
             // A node that stopped early has the same effect on the result as one that was lost.
-            if self.policies.on_loss == OnLoss::Abort {
+            if self.policies.on_loss == LostNodePolicy::Abort {
                 self.stop_senders(now);
             }
         }
@@ -217,7 +217,7 @@ impl ControllerMachine {
         drop(peer);
         // A result that is safe on its disk still arrives.
         if !is_safe {
-            self.on_trouble(node, Blame::Peer, "its agent was started again", now);
+            self.on_node_failure(node, Blame::Peer, "its agent was started again", now);
         }
     }
 
@@ -231,7 +231,7 @@ impl ControllerMachine {
         }
         drop(peer);
         if is_newer {
-            self.prolong_drain(&sample, now);
+            self.extend_drain(&sample, now);
             self.emit_event(RunEventKind::Counters { node, sample });
         }
     }
@@ -243,10 +243,10 @@ impl ControllerMachine {
             // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
             ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.start_next_attempt(now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
-                self.on_trouble(
+                self.on_node_failure(
                     node,
                     Blame::Peer,
-                    &format!("did not start: the confirmation came too late {SPLIT_START}"),
+                    &format!("did not start: the confirmation came too late {SPLIT_START_MARK}"),
                     now,
                 );
             }
@@ -255,7 +255,7 @@ impl ControllerMachine {
     }
 
     /// Handles a fault that ends a node's part in the run.
-    pub(super) fn on_trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+    pub(super) fn on_node_failure(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         let what = self.add_overload_note(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}
@@ -268,7 +268,7 @@ impl ControllerMachine {
             | ControllerPhase::Collecting { .. } => {
                 self.mark_lost(node, format!("node {node}: {what}"), now);
             }
-            _ => self.on_trouble_before_start(node, blame, &what, now),
+            _ => self.on_node_failure_before_start(node, blame, &what, now),
         }
     }
 }

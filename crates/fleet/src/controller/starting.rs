@@ -12,7 +12,7 @@ const MAX_LEAD: Nanos = Nanos::from_secs(10);
 impl ControllerMachine {
     pub(super) fn prepare_nodes(&mut self, now: MonoTime) {
         // Progress starts again with each attempt: replies of the earlier one carry its number and are ignored.
-        self.peers.change_all(|peer| {
+        self.peers.change_all_peers(|peer| {
             peer.progress = PeerProgress::Asked;
             peer.heard = now;
         });
@@ -47,7 +47,7 @@ impl ControllerMachine {
     /// nodes, so that all of them have started or none.
     pub(super) fn has_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
-            return self.have_all_reached(PeerProgress::Confirmed);
+            return self.have_all_peers_reached(PeerProgress::Confirmed);
         }
         now >= start && (!self.awaits_only_node() || now >= self.confirmation_deadline(start))
     }
@@ -62,7 +62,7 @@ impl ControllerMachine {
     pub(super) fn awaits_only_node(&self) -> bool {
         self.limits.lease.is_none()
             && self.peers.len() == 1
-            && !self.have_all_reached(PeerProgress::Confirmed)
+            && !self.have_all_peers_reached(PeerProgress::Confirmed)
     }
 
     /// Begins another attempt, because the commit was too late for some node.
@@ -70,7 +70,7 @@ impl ControllerMachine {
         // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
-                .peers_behind(PeerProgress::Committed)
+                .peers_not_reached(PeerProgress::Committed)
                 .map(|(node, _)| format!("; node {node} did not accept it"))
                 .collect();
             return self.fail_run(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);

@@ -12,15 +12,15 @@
 //! Invariant: a blocked claim holds nothing; the epoch that it writes is above every epoch of its nodes and of their
 //! leads; a lead is written only over a value that was free, or whose term was over.
 
-use super::{HeldLead, NodeLead, TakenLead, give_back_leads};
+use super::{HeldLead, NodeLead, OwnLead, return_leads};
 use crate::fabric::{Error, RecordStore, RecordWrite, StoredRecord};
 use crate::message::{NodeName, RunId};
-use crate::term::{ControllerLookup, Identity, LAST_EPOCH, SeenTerm, TermState, TermWatch};
+use crate::term::{ControllerLookup, Identity, MAX_EPOCH, OtherControllerTerm, TermState, TermWatch};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Number of leads that are written in one step by a claim that has met no other.
-const WRITES_AT_ONCE: usize = 64;
+const MAX_WRITES_PER_STEP: usize = 64;
 
 /// Progress of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum ClaimProgress {
     /// The claim needs another step.
     UnderWay,
     /// All leads belong to this controller, in this epoch.
-    Taken(u64, Vec<TakenLead>),
+    Taken(u64, Vec<OwnLead>),
     /// These leads belong to others; none belongs to this controller.
     Blocked(BTreeMap<NodeName, HeldLead>),
 }
@@ -71,9 +71,9 @@ pub struct LeadClaim {
     found: BTreeMap<NodeName, FoundRecord>,
     /// Leader of each node before this claim, whatever the claim has written and given back since.
     before: BTreeMap<NodeName, NodeLead>,
-    terms: BTreeMap<String, SeenTerm>,
+    terms: BTreeMap<String, OtherControllerTerm>,
     epoch: u64,
-    taken: Vec<TakenLead>,
+    taken: Vec<OwnLead>,
     /// Nodes whose lead may name this claim.
     attempted: BTreeSet<NodeName>,
     writes_at_once: usize,
@@ -93,7 +93,7 @@ impl LeadClaim {
             epoch: 0,
             taken: Vec::new(),
             attempted: BTreeSet::new(),
-            writes_at_once: WRITES_AT_ONCE,
+            writes_at_once: MAX_WRITES_PER_STEP,
         }
     }
 
@@ -120,7 +120,7 @@ impl LeadClaim {
             // Each entry leaves its queue only after it succeeded, so that a step can be repeated after an error.
             Stage::ReadTerms(left) => match left.front().cloned() {
                 Some(controller) => {
-                    let seen = self.watch.look_up_term(records, &controller, is_there, now)?;
+                    let seen = self.watch.read_controller_term(records, &controller, is_there, now)?;
                     left.pop_front();
                     self.terms.insert(controller, seen);
                 }
@@ -166,10 +166,10 @@ impl LeadClaim {
     }
 
     /// Leads that this claim has written, by the records.
-    fn own_leads(&self) -> Vec<TakenLead> {
+    fn own_leads(&self) -> Vec<OwnLead> {
         let own = self.found.iter().filter_map(|(node, found)| {
             let lead = found.lead.clone().filter(|lead| self.is_own(lead) && !lead.is_free)?;
-            Some(TakenLead { node: node.clone(), revision: found.revision?, lead, before: None })
+            Some(OwnLead { node: node.clone(), revision: found.revision?, lead, before: None })
         });
         own.collect()
     }
@@ -186,7 +186,7 @@ impl LeadClaim {
 
     /// Decides, once all leads and terms are read: either a live controller holds a node, or the nodes can be taken.
     fn decide_claim(&mut self) -> ClaimProgress {
-        let held = self.held_by_others();
+        let held = self.nodes_held_by_others();
         if !held.is_empty() {
             // The answer to a write of its own may have been lost.
             self.taken = self.own_leads();
@@ -198,7 +198,7 @@ impl LeadClaim {
         let known = leads.map(|lead| lead.epoch).chain([self.wanted.heard]);
         // Nodes refuse an epoch that is not above every epoch they have seen. A number that cannot be an epoch is
         // ignored, or a forged one would use up all the rest.
-        self.epoch = known.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0) + 1;
+        self.epoch = known.filter(|epoch| *epoch < MAX_EPOCH).max().unwrap_or(0) + 1;
         let dead = self.terms.iter().filter_map(|(controller, seen)| match seen.state {
             TermState::Dead(revision) => Some((controller.clone(), revision)),
             _ => None,
@@ -209,7 +209,7 @@ impl LeadClaim {
         ClaimProgress::UnderWay
     }
 
-    fn held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
+    fn nodes_held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
         let held = self.leads_of_others().filter_map(|(node, lead)| {
             let state = self.terms.get(&lead.controller)?.state;
             let revision = self.found.get(node).and_then(|found| found.revision).unwrap_or(0);
@@ -271,7 +271,7 @@ impl LeadClaim {
             match answer {
                 Ok(revision) => {
                     let before = self.before.get(&node).cloned();
-                    self.taken.push(TakenLead { node, revision, lead: lead.clone(), before });
+                    self.taken.push(OwnLead { node, revision, lead: lead.clone(), before });
                     if let Stage::Write(left) = &mut self.stage {
                         left.pop_front();
                     }
@@ -296,7 +296,7 @@ impl LeadClaim {
         let first = self.taken.len().saturating_sub(self.writes_at_once);
         let leads = self.taken.split_off(first);
         let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();
-        let (left, failure) = give_back_leads(records, leads);
+        let (left, failure) = return_leads(records, leads);
         for node in given {
             if !left.iter().any(|lead| lead.node == node) {
                 self.attempted.remove(&node);

@@ -48,15 +48,15 @@ fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> C
     }
 }
 
-fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u64, Vec<TakenLead>) {
+fn taken(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> (u64, Vec<OwnLead>) {
     match finish(claim, records, now) {
         ClaimProgress::Taken(epoch, leads) => (epoch, leads),
         other => panic!("{other:?}"),
     }
 }
 
-fn give_back(leads: Vec<TakenLead>, records: &mut LocalRecords) {
-    assert_eq!(give_back_leads(records, leads), (Vec::new(), None));
+fn give_back(leads: Vec<OwnLead>, records: &mut LocalRecords) {
+    assert_eq!(return_leads(records, leads), (Vec::new(), None));
 }
 
 fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
@@ -162,10 +162,10 @@ impl RecordStore for LossyRecords<'_> {
 enum ActorState {
     Claims(Box<LeadClaim>),
     /// Has given a claim up, and gives back what that may have written.
-    GivesUp(DoubtfulLeads),
+    GivesUp(UncertainLeads),
     /// Works with its nodes until then.
-    Leads(u64, Vec<TakenLead>),
-    GivesBack(Vec<TakenLead>),
+    Leads(u64, Vec<OwnLead>),
+    GivesBack(Vec<OwnLead>),
     /// Has had its turn.
     Rests,
     /// Found that its term was ended.
@@ -236,7 +236,7 @@ impl LeadActor {
         self.doing = match std::mem::replace(&mut self.doing, ActorState::Lost) {
             ActorState::Claims(claim) if draw(random, 40) == 0 => {
                 let nodes = claim.attempted_nodes().clone();
-                ActorState::GivesUp(DoubtfulLeads { run: RunId(self.name.into()), nodes })
+                ActorState::GivesUp(UncertainLeads { run: RunId(self.name.into()), nodes })
             }
             ActorState::GivesUp(mut leads) => match leads.read_and_give_back(&mut records, self.name) {
                 Ok(()) => {
@@ -261,7 +261,7 @@ impl LeadActor {
             ActorState::Leads(until, leads) if ms >= until => ActorState::GivesBack(leads),
             ActorState::GivesBack(mut leads) => {
                 if let Some(lead) = leads.pop() {
-                    leads.extend(give_back_leads(&mut records, vec![lead]).0);
+                    leads.extend(return_leads(&mut records, vec![lead]).0);
                     ActorState::GivesBack(leads)
                 } else {
                     self.turns += 1;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 
 /// Maximum number of ports of a plan: a short message must not make a node allocate more.
-const MOST: usize = 1 << 16;
+const MAX_PLAN_PORTS: usize = 1 << 16;
 
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
@@ -49,7 +49,7 @@ impl<'de> Visitor<'de> for PlacesVisitor {
     type Value = Vec<PortPlace>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MOST} port locations")
+        write!(f, "a list of at most {MAX_PLAN_PORTS} port locations")
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<PortPlace>, A::Error> {
@@ -60,8 +60,10 @@ impl<'de> Visitor<'de> for PlacesVisitor {
                 PlaceOrGap::Gap(count) => *count,
             };
             // Checked before the places are allocated: a gap is one number, however large.
-            if length > MOST - places.len() {
-                return Err(A::Error::custom(format_args!("the list has more than {MOST} port locations")));
+            if length > MAX_PLAN_PORTS - places.len() {
+                return Err(A::Error::custom(format_args!(
+                    "the list has more than {MAX_PLAN_PORTS} port locations"
+                )));
             }
             match next {
                 PlaceOrGap::Place(place) => places.push(place),

@@ -2,7 +2,7 @@
 //! owner meant to forbid something by it.
 
 use super::{LendingPermit, NetworkSet, PermittedMacs, PermittedPort};
-use packetrig_plan::{LABEL_FORM, PortLocation, is_label};
+use packetrig_plan::{LABEL_FORMAT, PortLocation, is_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -75,13 +75,13 @@ impl<'de> Deserialize<'de> for ByteSize {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum SizeForm {
+        enum SizeText {
             Bytes(u64),
             Text(String),
         }
-        let text = match SizeForm::deserialize(from)? {
-            SizeForm::Bytes(bytes) => return Ok(Self(bytes)),
-            SizeForm::Text(text) => text,
+        let text = match SizeText::deserialize(from)? {
+            SizeText::Bytes(bytes) => return Ok(Self(bytes)),
+            SizeText::Text(text) => text,
         };
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
         let factor = match text[digits.len()..].trim() {
@@ -103,7 +103,7 @@ impl<'de> Deserialize<'de> for ByteSize {
 fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let labels = Vec::<String>::deserialize(from)?;
     match labels.iter().find(|label| !is_label(label)) {
-        Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORM}"))),
+        Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORMAT}"))),
         None => Ok(labels),
     }
 }

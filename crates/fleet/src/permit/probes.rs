@@ -50,7 +50,7 @@ impl AskedLoad {
 
 fn bits_per_frame(probes: &ProbePlan) -> u64 {
     // Ethernet pads shorter frames to 64 bytes, and the owner's limit is one of the line.
-    u64::from(probes.size.bytes().max(FrameSize::MIN.bytes()) + FrameSize::L1_OVERHEAD) * 8
+    u64::from(probes.size.bytes().max(FrameSize::MIN.bytes()) + FrameSize::LAYER1_OVERHEAD_BYTES) * 8
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::hello::{NodeHello, OfferedPort, PROTOCOL, ProtocolVersion};
+use crate::hello::{FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort, ProtocolVersion};
 use crate::known::KnownNode;
 use crate::lead::NodeLead;
 use crate::message::{MessageHead, PlanHash};
@@ -22,7 +22,7 @@ fn offered(interface: &str, labels: &[&str]) -> OfferedPort {
 
 fn node(labels: &[&str], ports: Vec<OfferedPort>) -> NodeHello {
     let labels = labels.iter().map(|label| (*label).to_owned()).collect();
-    NodeHello { protocol: PROTOCOL, labels, ports, ..NodeHello::default() }
+    NodeHello { protocol: FLEET_PROTOCOL_VERSION, labels, ports, ..NodeHello::default() }
 }
 
 fn fleet(nodes: Vec<(&str, NodeHello)>) -> FleetMembers {
@@ -86,9 +86,9 @@ fn placement_reports_every_problem_with_path() {
             &format!(
                 "ports[4].location: node `new` cannot take part: its packetrig  speaks protocol 99.0; \
                  this controller accepts {}.{} and {0}.{} ()",
-                PROTOCOL.major,
-                PROTOCOL.minor,
-                PROTOCOL.minor.saturating_sub(1)
+                FLEET_PROTOCOL_VERSION.major,
+                FLEET_PROTOCOL_VERSION.minor,
+                FLEET_PROTOCOL_VERSION.minor.saturating_sub(1)
             ),
             "ports[5].location: node `busy` cannot take part: it belongs to run r9 of alice@rig7 since 14:03 UTC ()",
             "ports[6].location: node `gone` cannot take part: it does not answer; it was last heard 11s ago ()",

@@ -9,7 +9,7 @@ mod trouble;
 mod world;
 
 use fleet::{Ended, Fleet};
-use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
+use packetrig_fleet::controller::{LostNodePolicy, RunPolicies, StartPolicy};
 use packetrig_report::outcome::{RunOutcome, RunState};
 use std::ops::Range;
 use world::{Random, World};
@@ -117,7 +117,7 @@ fn restarted_node_loses_its_part() {
 
 #[test]
 fn remaining_nodes_continue_if_policy_allows() {
-    let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
+    let policies = RunPolicies { on_loss: LostNodePolicy::Continue, ..RunPolicies::default() };
     let world = World { crashes: vec![(2, 2000, Some(300))], policies, ..World::calm(4, 3) };
     let ended = run(world);
     assert_eq!(reasons(&ended, 0), ["node node002: its agent was started again"]);

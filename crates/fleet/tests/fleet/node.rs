@@ -1,7 +1,7 @@
 //! A node as the simulator sees it: an agent, senders behind a gate, a disk, a clock.
 
 use crate::world::{Clock, MS};
-use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_report::NodeName;
@@ -142,5 +142,8 @@ impl Node {
 }
 
 fn agent(epoch: u64, incarnation: u64) -> AgentMachine {
-    AgentMachine::new_leased(TERMS, AgentPast { epoch, nonce: Nonce(incarnation << 32), longest: None })
+    AgentMachine::new_leased(
+        TERMS,
+        PersistentAgentState { epoch, nonce: Nonce(incarnation << 32), longest: None },
+    )
 }

@@ -1,6 +1,6 @@
 //! Faults of a world: all of them are drawn from one seed.
 
-use packetrig_fleet::controller::{OnLoss, RunPolicies, StartPolicy};
+use packetrig_fleet::controller::{LostNodePolicy, RunPolicies, StartPolicy};
 use packetrig_units::{MonoTime, Share};
 
 /// Converts milliseconds to nanoseconds.
@@ -90,7 +90,7 @@ impl World {
             _ => StartPolicy::All,
         };
         if draw.chance(30) {
-            world.policies.on_loss = OnLoss::Continue;
+            world.policies.on_loss = LostNodePolicy::Continue;
         }
         world.lost_percent = if draw.chance(50) { draw.below(25) } else { 0 };
         world.repeated_percent = draw.below(40);

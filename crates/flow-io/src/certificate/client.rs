@@ -56,7 +56,7 @@ impl ClientCertVerifier for ExporterVerifier {
                 // has its key.
                 Ok(ClientCertVerified::assertion())
             }
-            Err(objection) => Err(self.trusted.note_refusal(shown, objection)),
+            Err(objection) => Err(self.trusted.record_certificate_refusal(shown, objection)),
             verified => verified,
         }
     }

@@ -47,7 +47,7 @@ impl ServerCertVerifier for CollectorVerifier {
             }
             usual => usual,
         };
-        verified.map_err(|objection| self.trusted.note_refusal(shown, objection))
+        verified.map_err(|objection| self.trusted.record_certificate_refusal(shown, objection))
     }
 
     fn verify_tls12_signature(

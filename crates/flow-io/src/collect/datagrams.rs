@@ -13,10 +13,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Datagrams handed on at a time, at most.
-const BATCH: usize = 32;
-const WAIT: Duration = Duration::from_millis(50);
+const MAX_DATAGRAMS_PER_BATCH: usize = 32;
+const DATAGRAM_WAIT: Duration = Duration::from_millis(50);
 /// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
-const DRAIN_NS: u64 = 5_000_000_000;
+const SOCKET_DRAIN_TIMEOUT_NS: u64 = 5_000_000_000;
 
 /// Where a listener's datagrams go.
 pub(super) struct DatagramOutlets {
@@ -52,18 +52,18 @@ fn receive_until_stopped(
     loop {
         let is_over = shared.is_over();
         if is_over && until_ns.is_none() {
-            until_ns = Some(clock::monotonic_ns() + DRAIN_NS);
+            until_ns = Some(clock::monotonic_ns() + SOCKET_DRAIN_TIMEOUT_NS);
             // A flood would have no end. If the socket cannot be shut, DRAIN_NS still limits what is read.
             drop(receiver.stop_intake());
         }
         // No more waiting after the end: the first empty read below then means that the socket is drained.
-        let wait = if is_over { Duration::ZERO } else { WAIT };
+        let wait = if is_over { Duration::ZERO } else { DATAGRAM_WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         // A block carries one time of arrival, so every wait begins a new one.
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, outlets, messages, is_late, is_heard: true };
-        let received =
-            receiver.receive_datagrams(wait, BATCH, |bytes, from| batch.take_datagram(bytes, from));
+        let received = receiver
+            .receive_datagrams(wait, MAX_DATAGRAMS_PER_BATCH, |bytes, from| batch.take_datagram(bytes, from));
         // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
         if let Ok(dropped) = receiver.dropped_datagrams() {
             counters.dropped.store(dropped, Ordering::Relaxed);
@@ -75,7 +75,8 @@ fn receive_until_stopped(
             counters.failed.store(has_failed, Ordering::Relaxed);
             return;
         }
-        let is_beyond = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns + DRAIN_NS);
+        let is_beyond =
+            until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns + SOCKET_DRAIN_TIMEOUT_NS);
         if is_over && (matches!(received, Ok(0)) || is_beyond) {
             return;
         }

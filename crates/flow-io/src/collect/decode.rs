@@ -4,7 +4,7 @@
 
 use super::CollectOptions;
 use super::intake::{IntakeItem, MessageBlock, collector_clock_ns};
-use super::ledger::{ExporterLedger, GroupLedger, HandedRecords};
+use super::ledger::{ExporterLedger, GroupLedger, HandedOverRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
     ExportProtocol, ExporterIdentity, FlowCollector, FlowGatherer, ForgottenExporters, GroupedFlows,
@@ -17,17 +17,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of records that wait to be handed over.
-const PENDING: usize = 8192;
+const MAX_PENDING_RECORDS: usize = 8192;
 /// Maximum number of ledgers of exporters that wait to be handed over.
-const PENDING_LEDGERS: usize = 256;
+const MAX_PENDING_LEDGERS: usize = 256;
 /// Maximum number of records handed over in one call.
-const BATCH: usize = 1024;
+const MAX_RECORDS_PER_CALL: usize = 1024;
 /// Interval at which waiting records are handed over and the known state is published.
-const TICK_NS: u64 = 200_000_000;
+const TICK_INTERVAL_NS: u64 = 200_000_000;
 /// With many exporters a snapshot is expensive: it takes at most one part in this many of the time, but is made
-/// at least every `TICK_MOST_NS`.
-const TICK_SHARE: u64 = 20;
-const TICK_MOST_NS: u64 = 2_000_000_000;
+/// at least every `MAX_TICK_INTERVAL_NS`.
+const TICK_SHARE_DIVISOR: u64 = 20;
+const MAX_TICK_INTERVAL_NS: u64 = 2_000_000_000;
 
 pub trait RecordOutlet: Send {
     /// Receives records of one exporter.
@@ -52,7 +52,7 @@ pub(super) struct KnownState {
     pub(super) refused: RefusedMessages,
     pub(super) forgotten: ForgottenExporters,
     pub(super) memory: u64,
-    pub(super) handed: HandedRecords,
+    pub(super) handed: HandedOverRecords,
     pub(super) groups: Vec<GroupLedger>,
 }
 
@@ -69,7 +69,7 @@ struct PendingRecords<O> {
     records: BTreeMap<ExporterIdentity, Vec<FlowRecord>>,
     waiting: usize,
     ledgers: Vec<(ExporterIdentity, u64, MeterLedger)>,
-    handed: HandedRecords,
+    handed: HandedOverRecords,
     grouped: GroupedFlows,
     /// Records of groups are taken from messages that were sent from then on, seconds since 1970.
     taken_from_s: u64,
@@ -91,14 +91,14 @@ impl<O: RecordOutlet> PendingRecords<O> {
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
         // Bounds the memory between two ticks, whatever the exporters send.
-        if self.waiting >= PENDING {
+        if self.waiting >= MAX_PENDING_RECORDS {
             self.hand_over();
         }
     }
 
     fn keep_ledger(&mut self, exporter: ExporterIdentity, at_ns: u64, ledger: &MeterLedger) {
         self.ledgers.push((exporter, at_ns, *ledger));
-        if self.ledgers.len() >= PENDING_LEDGERS {
+        if self.ledgers.len() >= MAX_PENDING_LEDGERS {
             self.hand_over();
         }
     }
@@ -106,7 +106,7 @@ impl<O: RecordOutlet> PendingRecords<O> {
     /// Hands everything over. Keeps no buffers, so that an exporter that once sent much does not hold memory for good.
     fn hand_over(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
-            for batch in records.chunks(BATCH) {
+            for batch in records.chunks(MAX_RECORDS_PER_CALL) {
                 self.outlet.take_records(batch, &exporter);
                 self.handed.add_records(batch);
             }
@@ -133,13 +133,13 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 records: BTreeMap::new(),
                 waiting: 0,
                 ledgers: Vec::new(),
-                handed: HandedRecords::default(),
+                handed: HandedOverRecords::default(),
                 grouped,
                 taken_from_s: if options.has_memory { 0 } else { clock::wall_clock_ns() / 1_000_000_000 },
                 epoch_ns,
                 outlet,
             },
-            due_ns: clock::monotonic_ns() + TICK_NS,
+            due_ns: clock::monotonic_ns() + TICK_INTERVAL_NS,
         }
     }
 
@@ -150,7 +150,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         known: &Mutex<KnownState>,
     ) -> O {
         loop {
-            match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
+            match items.recv_timeout(Duration::from_nanos(TICK_INTERVAL_NS)) {
                 Ok(IntakeItem::Messages(messages)) => self.decode_block(&messages),
                 Ok(IntakeItem::Closed(source)) => self.collector.close_source(source),
                 // The tick below must also come when no message does: open flows end by time.
@@ -220,7 +220,8 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
         // must not keep the thread from decoding.
         let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
-        self.due_ns = began_ns + took_ns.saturating_mul(TICK_SHARE).clamp(TICK_NS, TICK_MOST_NS);
+        self.due_ns = began_ns
+            + took_ns.saturating_mul(TICK_SHARE_DIVISOR).clamp(TICK_INTERVAL_NS, MAX_TICK_INTERVAL_NS);
     }
 
     fn snapshot_state(&self) -> KnownState {
@@ -248,7 +249,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                 .groups()
                 .map(|(group, counts)| GroupLedger::new(group, counts))
                 .collect(),
-            handed: HandedRecords { open_packets: self.open_packets(), ..self.pending.handed },
+            handed: HandedOverRecords { open_packets: self.open_packets(), ..self.pending.handed },
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-const ROOM: usize = 2 * 65_536;
+const FILE_BUFFER_BYTES: usize = 2 * 65_536;
 
 pub(super) fn start_file_reader(
     path: &Path,
@@ -43,10 +43,10 @@ fn read_and_count(
     queue: &Sender<IntakeItem>,
 ) {
     match read_messages(file, source, shared, counters, queue) {
-        FileEnd::Whole => {}
-        FileEnd::Cut => add_to_counter(&counters.broken, 1),
-        FileEnd::Stopped => counters.stopped.store(true, Ordering::Relaxed),
-        FileEnd::Failed => counters.failed.store(true, Ordering::Relaxed),
+        FileReadOutcome::Whole => {}
+        FileReadOutcome::Cut => add_to_counter(&counters.broken, 1),
+        FileReadOutcome::Stopped => counters.stopped.store(true, Ordering::Relaxed),
+        FileReadOutcome::Failed => counters.failed.store(true, Ordering::Relaxed),
     }
     // Fails only if the decoding thread has ended: then no session is left to close.
     drop(queue.send(IntakeItem::Closed(source)));
@@ -54,7 +54,7 @@ fn read_and_count(
 
 /// Outcome of reading a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileEnd {
+enum FileReadOutcome {
     /// The file ends with a whole message.
     Whole,
     /// The file ends within a message, or contains something that is not a message.
@@ -71,32 +71,32 @@ fn read_messages(
     shared: &CollectorState,
     counters: &ListenerCounters,
     queue: &Sender<IntakeItem>,
-) -> FileEnd {
-    let mut room = vec![0; ROOM];
+) -> FileReadOutcome {
+    let mut room = vec![0; FILE_BUFFER_BYTES];
     let mut filled = 0;
     while !shared.is_over() {
         match file.read(&mut room[filled..]) {
-            Ok(0) if filled == 0 => return FileEnd::Whole,
+            Ok(0) if filled == 0 => return FileReadOutcome::Whole,
             // Bytes are left that are no whole message.
-            Ok(0) => return FileEnd::Cut,
+            Ok(0) => return FileReadOutcome::Cut,
             Ok(length) => filled += length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return FileEnd::Failed,
+            Err(_) => return FileReadOutcome::Failed,
         }
         let mut messages = MessageBlock::new();
         let used = split_messages(&room[..filled], |message| messages.push_message(source, message));
         add_to_counter(&counters.messages, messages.parts.len() as u64);
         add_to_counter(&counters.bytes, messages.bytes.len() as u64);
         if !messages.send_to_decoder(queue) {
-            return FileEnd::Failed;
+            return FileReadOutcome::Failed;
         }
-        let Some(used) = used else { return FileEnd::Cut };
+        let Some(used) = used else { return FileReadOutcome::Cut };
         // The start of the next message moves to the front. It always fits: a message has at most 65,535 bytes
         // (16-bit length in the header), and the buffer holds two of that size.
         room.copy_within(used..filled, 0);
         filled -= used;
     }
-    FileEnd::Stopped
+    FileReadOutcome::Stopped
 }
 
 #[cfg(test)]
@@ -107,7 +107,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     /// Returns the outcome of reading a file, and the number of its messages.
-    fn read_of(file: File, is_over: bool) -> (FileEnd, u64) {
+    fn read_of(file: File, is_over: bool) -> (FileReadOutcome, u64) {
         let shared = CollectorState {
             over: AtomicBool::new(is_over),
             allowed: ExporterList::default(),
@@ -133,12 +133,12 @@ mod tests {
             File::open(&path).unwrap()
         };
         let two = message.repeat(2);
-        assert_eq!(read_of(stored(&two), false), (FileEnd::Whole, 2));
-        assert_eq!(read_of(stored(&[]), false), (FileEnd::Whole, 0));
-        assert_eq!(read_of(stored(&two[..30]), false), (FileEnd::Cut, 1));
+        assert_eq!(read_of(stored(&two), false), (FileReadOutcome::Whole, 2));
+        assert_eq!(read_of(stored(&[]), false), (FileReadOutcome::Whole, 0));
+        assert_eq!(read_of(stored(&two[..30]), false), (FileReadOutcome::Cut, 1));
         let foreign = [&message[..], b"what is this?"].concat();
-        assert_eq!(read_of(stored(&foreign), false), (FileEnd::Cut, 1), "messages before it count");
-        assert_eq!(read_of(stored(&two), true), (FileEnd::Stopped, 0));
-        assert_eq!(read_of(File::open(directory.path()).unwrap(), false), (FileEnd::Failed, 0));
+        assert_eq!(read_of(stored(&foreign), false), (FileReadOutcome::Cut, 1), "messages before it count");
+        assert_eq!(read_of(stored(&two), true), (FileReadOutcome::Stopped, 0));
+        assert_eq!(read_of(File::open(directory.path()).unwrap(), false), (FileReadOutcome::Failed, 0));
     }
 }

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 /// Batches that may wait for the decoding thread. When the queue is full, listeners wait: the kernel then drops datagrams
 /// and counts them, and TCP slows the connections down.
-pub(super) const QUEUE: usize = 32;
+pub(super) const MAX_QUEUED_BATCHES: usize = 32;
 
 /// Items of the queue to the decoding thread.
 #[derive(Debug)]
@@ -225,7 +225,7 @@ impl ListenerCounters {
         self.handshake_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn note_handshake_failure(&self, why: String) {
+    pub(super) fn record_handshake_failure(&self, why: String) {
         *self.lock_failure() = Some(why);
     }
 

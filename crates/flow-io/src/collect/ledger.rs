@@ -36,7 +36,7 @@ pub struct ExporterLedger {
 
 /// Records that were handed to the sinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HandedRecords {
+pub struct HandedOverRecords {
     pub records: u64,
     /// Packets that these records stand for.
     pub packets: u64,
@@ -62,7 +62,7 @@ pub struct CollectLedger {
     /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
     pub memory: u64,
     /// Records that went to the sinks.
-    pub handed: HandedRecords,
+    pub handed: HandedOverRecords,
     /// Accounts of the groups of meters that see copies of one link.
     pub groups: Vec<GroupLedger>,
     /// Datagrams that went on to other collectors.
@@ -107,7 +107,7 @@ pub struct PacketBalance {
     pub newer: u64,
 }
 
-impl HandedRecords {
+impl HandedOverRecords {
     /// Returns each number with its metric name and help text.
     pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 /// Blocks of datagrams that wait for one target; a block has at most 64 KiB and one datagram more.
-const QUEUE: usize = 256;
+const RELAY_QUEUE_BLOCKS: usize = 256;
 
 /// A collector to which received datagrams go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ pub(super) fn start_relay(
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any).map_err(failed)?;
-    let (queue, received) = bounded(QUEUE);
+    let (queue, received) = bounded(RELAY_QUEUE_BLOCKS);
     let counters = Arc::<RelayCounters>::default();
     let of_thread = Arc::clone(&counters);
     let thread = std::thread::Builder::new()

@@ -21,14 +21,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tracing::{debug, info, warn};
-use turns::TurnStream;
+use turns::TimeLimitedStream;
 
 /// Interval at which a thread checks whether the collector ends.
-const LOOK: Duration = Duration::from_millis(50);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Buffer of a connection: the longest message, and the bytes that were read after it.
-const ROOM: usize = 2 * 65_536;
+const CONNECTION_BUFFER_BYTES: usize = 2 * 65_536;
 /// At the end, waiting connections are still accepted and open ones are read while data arrive, for this long in all.
-const DRAIN_NS: u64 = 2_000_000_000;
+const CONNECTION_DRAIN_TIMEOUT_NS: u64 = 2_000_000_000;
 
 pub(super) fn start_tcp_listener(
     address: SocketAddr,
@@ -76,7 +76,8 @@ impl ConnectionContext {
     /// Reports whether the collector ends and the time to drain is over. The deadline is the same for all connections.
     fn is_drained(&self) -> bool {
         let now_ns = clock::monotonic_ns();
-        self.shared.is_over() && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + DRAIN_NS)
+        self.shared.is_over()
+            && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + CONNECTION_DRAIN_TIMEOUT_NS)
     }
 }
 
@@ -92,7 +93,7 @@ fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
             // No connection waits, or an error that passes, such as
             // ECONNABORTED or EMFILE: the listener goes on.
-            Err(_) => std::thread::sleep(LOOK),
+            Err(_) => std::thread::sleep(END_CHECK_INTERVAL),
         }
         // Connections that keep coming must not hold up the end for ever.
         if context.is_drained() {
@@ -144,13 +145,13 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     let counter = match end {
         // Eviction is checked first, because an evicted connection looks like one that the peer closed.
         _ if peer.is_evicted() => Some(&counters.made_room),
-        ConnectionEnd::Orderly => None,
-        ConnectionEnd::Refused => Some(&counters.refused),
-        ConnectionEnd::HandshakeFailed => Some(&counters.handshakes_failed),
-        ConnectionEnd::Broken => Some(&counters.broken),
-        ConnectionEnd::Slow => Some(&counters.slow),
-        ConnectionEnd::Silent => Some(&counters.silent),
-        ConnectionEnd::Cut => Some(&counters.cut),
+        ConnectionOutcome::Orderly => None,
+        ConnectionOutcome::Refused => Some(&counters.refused),
+        ConnectionOutcome::HandshakeFailed => Some(&counters.handshakes_failed),
+        ConnectionOutcome::Broken => Some(&counters.broken),
+        ConnectionOutcome::Slow => Some(&counters.slow),
+        ConnectionOutcome::Silent => Some(&counters.silent),
+        ConnectionOutcome::Cut => Some(&counters.cut),
     };
     if let Some(counter) = counter {
         add_to_counter(counter, 1);
@@ -162,18 +163,18 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     counters.open.fetch_sub(1, Ordering::Relaxed);
 }
 
-fn log_end(source: MessageSource, end: ConnectionEnd, is_evicted: bool) {
+fn log_end(source: MessageSource, end: ConnectionOutcome, is_evicted: bool) {
     let (peer, port) = (source.address, source.port);
     match end {
         _ if is_evicted => warn!(%peer, port, "connection closed to make room"),
-        ConnectionEnd::Orderly => info!(%peer, port, "exporter disconnected"),
+        ConnectionOutcome::Orderly => info!(%peer, port, "exporter disconnected"),
         end => warn!(%peer, port, ?end, "connection ended"),
     }
 }
 
 /// Outcome of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ConnectionEnd {
+enum ConnectionOutcome {
     Orderly,
     Refused,
     /// One of the two sides does not accept the other.
@@ -189,24 +190,25 @@ fn serve_messages(
     context: &ConnectionContext,
     peer: &Arc<PeerState>,
     source: MessageSource,
-) -> ConnectionEnd {
+) -> ConnectionOutcome {
     let stream = &peer.stream;
     // Reads return every LOOK, so that the loops below can check their deadlines and the end of the collector.
-    let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
+    let ready =
+        stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(END_CHECK_INTERVAL)));
     // Only TLS writes, and little. A peer that does not read must not hold the thread in a handshake.
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
-        return ConnectionEnd::Refused;
+        return ConnectionOutcome::Refused;
     }
-    let stream = TurnStream::new(Arc::clone(peer));
+    let stream = TimeLimitedStream::new(Arc::clone(peer));
     match &context.tls {
         None => read_until_closed(context, peer, stream, source),
         Some(encryption) => match shake_hands(context, stream, encryption) {
             Ok(stream) => read_until_closed(context, peer, stream, source),
             Err(Some(objection)) => {
-                context.counters.note_handshake_failure(format!("{}: {objection}", source.address));
-                ConnectionEnd::HandshakeFailed
+                context.counters.record_handshake_failure(format!("{}: {objection}", source.address));
+                ConnectionOutcome::HandshakeFailed
             }
-            Err(None) => ConnectionEnd::Refused,
+            Err(None) => ConnectionOutcome::Refused,
         },
     }
 }
@@ -214,16 +216,16 @@ fn serve_messages(
 /// Completes the TLS handshake. The error holds the objection of one of the sides, if there was one.
 fn shake_hands(
     context: &ConnectionContext,
-    mut stream: TurnStream,
+    mut stream: TimeLimitedStream,
     encryption: &ListenerEncryption,
-) -> Result<StreamOwned<ServerConnection, TurnStream>, Option<String>> {
+) -> Result<StreamOwned<ServerConnection, TimeLimitedStream>, Option<String>> {
     let mut connection = ServerConnection::new(Arc::clone(&encryption.config)).map_err(|_| None)?;
     let begun_ns = clock::monotonic_ns();
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
             // A handshake that is not done at the end of the collector brings no message in time.
-            Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
+            Err(error) if is_not_ready_error(&error) && !context.shared.is_over() => {}
             Err(error) => return Err(encryption.describe_failure(&error)),
         }
         if context.is_slow(begun_ns) || context.is_drained() {
@@ -233,7 +235,7 @@ fn shake_hands(
     Ok(StreamOwned::new(connection, stream))
 }
 
-fn is_nothing_yet(error: &io::Error) -> bool {
+fn is_not_ready_error(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
@@ -243,8 +245,8 @@ fn read_until_closed(
     peer: &PeerState,
     mut stream: impl Read,
     source: MessageSource,
-) -> ConnectionEnd {
-    let mut room = vec![0; ROOM];
+) -> ConnectionOutcome {
+    let mut room = vec![0; CONNECTION_BUFFER_BYTES];
     let mut filled = 0;
     let opened_ns = clock::monotonic_ns();
     // Arrival of the first bytes of the incomplete message.
@@ -256,7 +258,7 @@ fn read_until_closed(
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
                 let Some(used) = forward_messages(context, peer, &room[..filled], source) else {
-                    return ConnectionEnd::Broken;
+                    return ConnectionOutcome::Broken;
                 };
                 if used > 0 {
                     room.copy_within(used..filled, 0);
@@ -267,26 +269,26 @@ fn read_until_closed(
             }
             // The turn is over although bytes arrive (see `turns`): check the deadlines, then read on.
             Err(error) if error.kind() == ErrorKind::TimedOut => {}
-            Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
+            Err(error) if is_not_ready_error(&error) && !context.shared.is_over() => {}
             // The collector ends and nothing is waiting, or the peer has gone: many peers close a TLS connection without
             // `close_notify`, which rustls reports as an error. At a message boundary that is an orderly end.
             Err(_) => return end_of_stream(filled),
         }
         if context.shared.is_over() {
             if context.is_drained() {
-                return if peer.has_more() { ConnectionEnd::Cut } else { end_of_stream(filled) };
+                return if peer.has_more() { ConnectionOutcome::Cut } else { end_of_stream(filled) };
             }
         // During the drain, its own deadline applies to all connections.
         } else if filled > 0 && context.is_slow(begun_ns) {
-            return ConnectionEnd::Slow;
+            return ConnectionOutcome::Slow;
         } else if !peer.has_sent() && context.is_too_silent(opened_ns) {
-            return ConnectionEnd::Silent;
+            return ConnectionOutcome::Silent;
         }
     }
 }
 
-fn end_of_stream(unfinished_bytes: usize) -> ConnectionEnd {
-    if unfinished_bytes == 0 { ConnectionEnd::Orderly } else { ConnectionEnd::Broken }
+fn end_of_stream(unfinished_bytes: usize) -> ConnectionOutcome {
+    if unfinished_bytes == 0 { ConnectionOutcome::Orderly } else { ConnectionOutcome::Broken }
 }
 
 /// Hands on all whole messages and returns how many bytes they had; `None` if the connection cannot go on.

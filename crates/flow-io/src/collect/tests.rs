@@ -7,7 +7,7 @@ use packetrig_flow::collect::{ExportProtocol, ExporterIdentity};
 use packetrig_flow::export::ExportFormat;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{
-    CaptureCounts, ExportCounts, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, PacketCounts,
+    CaptureCounts, ExportCounts, FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX, MeterLedger, PacketCounts,
 };
 use packetrig_sys::udp::UdpReceiver;
 use std::io::Write;
@@ -39,7 +39,7 @@ impl RecordOutlet for KeptRecords {
 fn record(n: u64) -> FlowRecord {
     let address = |last: u8| {
         let mut address = [198; 16];
-        address[..12].copy_from_slice(&MAPPED);
+        address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         address[15] = last;
         address
     };

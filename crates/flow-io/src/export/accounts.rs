@@ -12,7 +12,7 @@ use packetrig_units::Nanos;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A target that has taken nothing for this long no longer delays the watermark.
-const GONE: Nanos = Nanos::from_secs(10);
+const SILENT_TARGET_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// The kind of content that a batch has and a target takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ impl TargetAccounts {
     }
 
     /// Counts a batch that leaves the queue because another meter of the group exports.
-    pub(super) fn count_left_to_others(&self, content: BatchContent, carried: CarriedRecords) {
+    pub(super) fn count_exported_by_others(&self, content: BatchContent, carried: CarriedRecords) {
         let queued = &mut self.lock_state().queued[content as usize];
         subtract_carried(&mut queued.waiting, carried);
         queued.left.add_records(carried);
@@ -156,7 +156,7 @@ impl TargetAccounts {
                 Ok(()) => own.waiting.add_records(carried),
                 Err(cause) => {
                     own.dropped.add_records(carried);
-                    own.note_lost(cause, carried);
+                    own.count_lost_records(cause, carried);
                 }
             }
         }
@@ -209,10 +209,10 @@ impl TargetAccounts {
 impl TargetCounters {
     fn is_gone(&self) -> bool {
         let since_ns = self.unreachable_since_ns.unwrap_or(u64::MAX);
-        clock::monotonic_ns().saturating_sub(since_ns) >= GONE.as_u64()
+        clock::monotonic_ns().saturating_sub(since_ns) >= SILENT_TARGET_TIMEOUT.as_u64()
     }
 
-    fn note_lost(&mut self, cause: LossCause, carried: CarriedRecords) {
+    fn count_lost_records(&mut self, cause: LossCause, carried: CarriedRecords) {
         self.losses.add_loss(cause, carried);
         if !self.is_gone() {
             // A target that is gone is not this meter's fault: another meter could not export to it either.
@@ -288,7 +288,7 @@ impl TargetAccount {
         self.update_target(|own| {
             subtract_carried(&mut own.waiting, carried);
             own.refused.add_records(carried);
-            own.note_lost(cause, carried);
+            own.count_lost_records(cause, carried);
         });
     }
 
@@ -308,7 +308,7 @@ impl TargetAccount {
     }
 
     /// Counts a batch that is not sent because another meter of the group exports.
-    pub(super) fn count_left_to_others(&self, carried: CarriedRecords) {
+    pub(super) fn count_exported_by_others(&self, carried: CarriedRecords) {
         self.update_target(|own| {
             subtract_carried(&mut own.waiting, carried);
             own.left.add_records(carried);
@@ -316,7 +316,7 @@ impl TargetAccount {
     }
 
     /// Counts all waiting records as left to another meter of the group, which exports.
-    pub(super) fn count_waiting_as_left_to_others(&self) {
+    pub(super) fn count_waiting_as_exported_by_others(&self) {
         self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
             own.left.add_records(waiting);
@@ -329,7 +329,7 @@ impl TargetAccount {
             let waiting = std::mem::take(&mut own.waiting);
             own.refused.add_records(waiting);
             // The last watermark must not pass them: another meter of the group may still have them.
-            own.note_lost(cause, waiting);
+            own.count_lost_records(cause, waiting);
         });
     }
 

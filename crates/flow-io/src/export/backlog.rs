@@ -1,8 +1,8 @@
 //! The batches that wait for one target.
 
 use super::accounts::TargetAccount;
-use super::dispatch::HandedBatch;
-use super::gate::{APART, MARGIN};
+use super::dispatch::BacklogBatch;
+use super::gate::{STANDBY_END_MARGIN, WATERMARK_MARGIN};
 use crate::group::{self, GroupRoleHandle};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::GroupMembership;
@@ -11,26 +11,26 @@ use std::cell::Cell;
 use std::time::Duration;
 
 /// Interval at which a batch that must not be sent is checked again.
-const LOOK: Duration = Duration::from_millis(5);
+const BATCH_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// All batches were taken, and no more will come.
 #[derive(Debug)]
-pub(super) struct BacklogEnd;
+pub(super) struct BacklogClosed;
 
 #[derive(Debug)]
 pub(super) struct TargetBacklog {
-    batches: Receiver<HandedBatch>,
+    batches: Receiver<BacklogBatch>,
     /// Present if one meter of a group exports for all.
     role_handle: Option<GroupRoleHandle>,
     /// A batch that was handed over before this meter lost its role.
-    held: Option<HandedBatch>,
+    held: Option<BacklogBatch>,
     role: Option<GroupRole>,
     /// Latest time at which sending was allowed, on the clock of the group.
     allowed_ns: Cell<u64>,
 }
 
 impl TargetBacklog {
-    pub(super) const fn new(batches: Receiver<HandedBatch>, role_handle: Option<GroupRoleHandle>) -> Self {
+    pub(super) const fn new(batches: Receiver<BacklogBatch>, role_handle: Option<GroupRoleHandle>) -> Self {
         Self { batches, role_handle, held: None, role: None, allowed_ns: Cell::new(0) }
     }
 
@@ -60,7 +60,7 @@ impl TargetBacklog {
     pub(super) fn is_exported_by_others(&self) -> bool {
         let watermark_ns = self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark);
         // Later by more than clocks of meters differ.
-        let others_ns = self.allowed_ns.get().saturating_add(APART.as_u64());
+        let others_ns = self.allowed_ns.get().saturating_add(STANDBY_END_MARGIN.as_u64());
         !self.may_send() && watermark_ns.is_some_and(|ns| ns >= others_ns)
     }
 
@@ -69,12 +69,12 @@ impl TargetBacklog {
         &mut self,
         within: Duration,
         account: &TargetAccount,
-    ) -> Result<Option<HandedBatch>, BacklogEnd> {
+    ) -> Result<Option<BacklogBatch>, BacklogClosed> {
         if self.held.is_none() {
             match self.batches.recv_timeout(within) {
                 Ok(batch) => self.held = Some(batch),
                 Err(RecvTimeoutError::Timeout) => return Ok(None),
-                Err(RecvTimeoutError::Disconnected) => return Err(BacklogEnd),
+                Err(RecvTimeoutError::Disconnected) => return Err(BacklogClosed),
             }
         }
         // Asked before each batch: the right to send ends by itself while the process may be stopped at any moment.
@@ -91,11 +91,11 @@ impl TargetBacklog {
         let watermark_ns =
             self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark).unwrap_or_default();
         // Clocks of meters differ, so only records well before the watermark are surely exported.
-        let before_ns = watermark_ns.saturating_sub(MARGIN.as_u64());
+        let before_ns = watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
-            Some(left) => account.count_left_to_others(left.batch.carried_records()),
+            Some(left) => account.count_exported_by_others(left.batch.carried_records()),
             // A short sleep, because this meter may become active at any moment.
-            None => std::thread::sleep(LOOK),
+            None => std::thread::sleep(BATCH_CHECK_INTERVAL),
         }
     }
 }

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Time of the last batch that was offered to any target, in nanoseconds of the monotonic clock; `u64::MAX` until
 /// then. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct LastOffer(Arc<AtomicU64>);
+pub(super) struct LastOfferTime(Arc<AtomicU64>);
 
-impl LastOffer {
-    pub(super) fn not_yet_made() -> Self {
+impl LastOfferTime {
+    pub(super) fn no_offer_yet() -> Self {
         Self(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
@@ -30,14 +30,14 @@ impl LastOffer {
 /// The deadline of one target.
 #[derive(Clone, Debug)]
 pub(super) struct SendDeadline {
-    pub(super) last_offer: LastOffer,
+    pub(super) last_offer: LastOfferTime,
     pub(super) linger: Nanos,
     pub(super) backpressure: BackpressurePolicy,
     pub(super) progress: OutputProgress,
 }
 
 impl SendDeadline {
-    pub(super) fn note_taken(&self) {
+    pub(super) fn record_accepted_send(&self) {
         self.progress.note_progress();
     }
 
@@ -66,7 +66,7 @@ impl SendDeadline {
     pub(super) fn may_wait(&self) -> bool {
         let is_past = self.is_past();
         if is_past {
-            self.progress.mark_given_up();
+            self.progress.mark_abandoned();
         }
         !is_past
     }
@@ -75,33 +75,33 @@ impl SendDeadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backpressure::{OutputQueue, OutputReach};
+    use crate::backpressure::{OutputQueue, OutputReachability};
     use crossbeam_channel::bounded;
 
-    fn deadline(last_offer: &LastOffer, policy: &BackpressurePolicy) -> SendDeadline {
+    fn deadline(last_offer: &LastOfferTime, policy: &BackpressurePolicy) -> SendDeadline {
         SendDeadline {
             last_offer: last_offer.clone(),
             linger: Nanos::from_secs(5),
             backpressure: policy.clone(),
-            progress: OutputProgress::new(OutputReach::Unreachable),
+            progress: OutputProgress::new(OutputReachability::Unreachable),
         }
     }
 
     #[test]
     fn it_moves_with_what_the_own_target_takes() {
-        let (last_offer, policy) = (LastOffer::not_yet_made(), BackpressurePolicy::default());
+        let (last_offer, policy) = (LastOfferTime::no_offer_yet(), BackpressurePolicy::default());
         let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &policy));
         assert_eq!(taking.current_ns(), u64::MAX);
         last_offer.start_countdown(1000);
         assert_eq!(deaf.current_ns(), 1000 + deaf.linger.as_u64());
-        taking.note_taken();
+        taking.record_accepted_send();
         assert!(taking.current_ns() > deaf.current_ns() && !taking.is_past());
         assert!(deaf.is_past());
     }
 
     #[test]
     fn stalled_target_is_not_awaited_at_end() {
-        let (last_offer, policy) = (LastOffer::not_yet_made(), BackpressurePolicy::with_stalls([1; 3]));
+        let (last_offer, policy) = (LastOfferTime::no_offer_yet(), BackpressurePolicy::with_stalls([1; 3]));
         let dead = deadline(&last_offer, &policy);
         let (queue, _not_taken) = bounded(1);
         let queue = OutputQueue::with_progress(queue, &policy, dead.progress.clone());

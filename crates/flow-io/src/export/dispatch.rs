@@ -13,11 +13,11 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 /// Time after which a full backlog is no longer waited for.
-const STALL: Nanos = Nanos::from_secs(1);
+const FULL_BACKLOG_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// A batch in the backlog of a target.
 #[derive(Clone, Debug)]
-pub(super) struct HandedBatch {
+pub(super) struct BacklogBatch {
     /// Time at which it was handed over, on the clock of the group.
     pub(super) at_ns: u64,
     pub(super) batch: Arc<WorkerBatch>,
@@ -26,7 +26,7 @@ pub(super) struct HandedBatch {
 #[derive(Debug)]
 pub(super) struct Dispatcher {
     inlet: ExportInlet,
-    backlogs: Vec<OutputQueue<HandedBatch>>,
+    backlogs: Vec<OutputQueue<BacklogBatch>>,
     linger: Nanos,
     /// Time since which a backlog has been full.
     full_since_ns: Cell<Option<u64>>,
@@ -35,7 +35,7 @@ pub(super) struct Dispatcher {
 impl Dispatcher {
     pub(super) const fn new(
         inlet: ExportInlet,
-        backlogs: Vec<OutputQueue<HandedBatch>>,
+        backlogs: Vec<OutputQueue<BacklogBatch>>,
         linger: Nanos,
     ) -> Self {
         Self { inlet, backlogs, linger, full_since_ns: Cell::new(None) }
@@ -84,7 +84,7 @@ impl Dispatcher {
         let since_ns = self.full_since_ns.get().unwrap_or(now_ns);
         // A target that is gone stays full: it is waited for once, and then it costs its own batches only.
         self.full_since_ns.set(is_full.then_some(since_ns));
-        !is_full || now_ns.saturating_sub(since_ns) >= STALL.as_u64()
+        !is_full || now_ns.saturating_sub(since_ns) >= FULL_BACKLOG_TIMEOUT.as_u64()
     }
 
     /// Gives a batch to every target that takes its content and has room.
@@ -92,7 +92,7 @@ impl Dispatcher {
         let carried = batch.carried_records();
         let content = BatchContent::from_batch(&batch);
         // Shared, not copied: several targets wait for the same records.
-        let handed = HandedBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
+        let handed = BacklogBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
         OutputQueue::await_room(&self.backlogs);
@@ -104,12 +104,14 @@ impl Dispatcher {
     }
 
     /// Counts a batch as left to another meter of the group, which exports it.
-    pub(super) fn leave_to_others(&self, batch: &WorkerBatch) {
-        self.inlet.accounts.count_left_to_others(BatchContent::from_batch(batch), batch.carried_records());
+    pub(super) fn count_batch_as_exported_by_others(&self, batch: &WorkerBatch) {
+        self.inlet
+            .accounts
+            .count_exported_by_others(BatchContent::from_batch(batch), batch.carried_records());
     }
 
     /// Counts a kept batch as dropped.
-    pub(super) fn drop_kept(&self, cause: LossCause, batch: &WorkerBatch) {
+    pub(super) fn count_kept_batch_as_dropped(&self, cause: LossCause, batch: &WorkerBatch) {
         self.inlet.accounts.drop_offered(cause, BatchContent::from_batch(batch), batch.carried_records());
     }
 }

@@ -23,21 +23,21 @@ use packetrig_units::Nanos;
 use std::time::Duration;
 
 /// Interval at which progress is passed on. Workers report theirs about as often.
-const LOOK: Duration = Duration::from_millis(50);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Interval at the end.
-const LAST_LOOK: Duration = Duration::from_millis(20);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Batches that are taken before anything else is looked at.
 const MAX_AT_ONCE: usize = 64;
 /// Safety margin: records that left the table this long before a watermark may not have been exported.
-pub(super) const MARGIN: Nanos = Nanos::from_secs(4);
+pub(super) const WATERMARK_MARGIN: Nanos = Nanos::from_secs(4);
 /// At its end, a standby waits until the active meter was alive this much later.
-pub(super) const APART: Nanos = Nanos::from_millis(500);
+pub(super) const STANDBY_END_MARGIN: Nanos = Nanos::from_millis(500);
 /// Time after which the active meter has reported all running flows that this meter recognises.
-const TOLD: Nanos = Nanos::from_secs(1);
+const FLOW_REPORT_TIME: Nanos = Nanos::from_secs(1);
 /// Age of offered batches at which targets that have not taken them count as stuck.
-const STALL: Nanos = Nanos::from_secs(1);
+const STALLED_TARGET_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Time after a loss during which another meter should export.
-const RECOVERY: Nanos = Nanos::from_secs(10);
+const LOSS_RECOVERY_TIME: Nanos = Nanos::from_secs(10);
 
 /// The gate of one meter.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl ExportGate {
                 // A change of role wakes the thread at once, because a takeover
                 // must not wait for the next look.
                 recv(changes) -> _ => {}
-                default(LOOK) => {}
+                default(PROGRESS_INTERVAL) => {}
             }
             self.poll_once(dispatcher);
         }
@@ -89,7 +89,7 @@ impl ExportGate {
     }
 
     fn poll_once(&mut self, dispatcher: &Dispatcher) {
-        self.follow_role(dispatcher);
+        self.apply_current_role(dispatcher);
         if self.role.is_active() {
             self.hand_over(dispatcher);
         } else {
@@ -99,7 +99,7 @@ impl ExportGate {
         while self.kept.is_over_bound()
             && let Some(batch) = self.kept.pop_oldest()
         {
-            dispatcher.drop_kept(LossCause::QueueFull, &batch);
+            dispatcher.count_kept_batch_as_dropped(LossCause::QueueFull, &batch);
         }
         let progress = dispatcher.combined_progress();
         if self.role_handle.is_blind() {
@@ -111,13 +111,13 @@ impl ExportGate {
     }
 
     /// Takes over a change of role. A takeover drops the batches that the former active meter has exported.
-    fn follow_role(&mut self, dispatcher: &Dispatcher) {
+    fn apply_current_role(&mut self, dispatcher: &Dispatcher) {
         let view = self.role_handle.role_view();
         if view.role != self.role && view.role.is_active() {
             // Less the margin, because clocks of meters differ and a cut copy is noticed late.
-            let from_ns = view.replay_from_ns.saturating_sub(MARGIN.as_u64());
+            let from_ns = view.replay_from_ns.saturating_sub(WATERMARK_MARGIN.as_u64());
             while let Some(batch) = self.kept.pop_before(from_ns) {
-                dispatcher.leave_to_others(&batch);
+                dispatcher.count_batch_as_exported_by_others(&batch);
             }
             // Counted before the handover, because batches leave while later ones arrive.
             self.role_handle.set_replayed(self.kept.record_count());
@@ -137,8 +137,8 @@ impl ExportGate {
 
     fn leave_exported(&mut self, dispatcher: &Dispatcher) {
         let Some(watermark_ns) = self.role_handle.active_watermark() else { return };
-        while let Some(batch) = self.kept.pop_before(watermark_ns.saturating_sub(MARGIN.as_u64())) {
-            dispatcher.leave_to_others(&batch);
+        while let Some(batch) = self.kept.pop_before(watermark_ns.saturating_sub(WATERMARK_MARGIN.as_u64())) {
+            dispatcher.count_batch_as_exported_by_others(&batch);
         }
     }
 
@@ -149,7 +149,7 @@ impl ExportGate {
         self.role_handle.announce_end();
         let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
-        let alive_ns = ended_ns.saturating_add(APART.as_u64());
+        let alive_ns = ended_ns.saturating_add(STANDBY_END_MARGIN.as_u64());
         let is_exported =
             |role_handle: &GroupRoleHandle| role_handle.active_watermark().is_some_and(|ns| ns >= alive_ns);
         loop {
@@ -160,14 +160,14 @@ impl ExportGate {
                 break;
             }
             // A plain sleep: the channel of changes may hold an old item and would return at once.
-            std::thread::sleep(LAST_LOOK);
+            std::thread::sleep(END_CHECK_INTERVAL);
         }
         let is_left = !self.role.is_active() && is_exported(&self.role_handle);
         while let Some(batch) = self.kept.pop_oldest() {
             if is_left {
-                dispatcher.leave_to_others(&batch);
+                dispatcher.count_batch_as_exported_by_others(&batch);
             } else {
-                dispatcher.drop_kept(LossCause::Unreported, &batch);
+                dispatcher.count_kept_batch_as_dropped(LossCause::Unreported, &batch);
             }
         }
     }
@@ -191,8 +191,8 @@ impl CoverageWatch {
                 // A full ring is no cut copy.
                 packets: progress.packets.saturating_add(progress.ring_dropped),
                 // The time of the slowest worker and not now, because workers may be behind.
-                all_until: group::moment_of(progress.settled_ns),
-                none_after: group::moment_of(progress.read_ns),
+                all_until: group::boottime_of_group_time(progress.settled_ns),
+                none_after: group::boottime_of_group_time(progress.read_ns),
             });
         }
         let now_ns = group::steady_ns();
@@ -210,9 +210,9 @@ impl CoverageWatch {
         let recognises = is_settled && progress.strange_flows == 0;
         self.recognises_from_ns = recognises.then(|| self.recognises_from_ns.unwrap_or(now_ns));
         if let Some(from_ns) = self.recognises_from_ns.filter(|_| coverage.complete_from_ns.is_none())
-            && now_ns >= from_ns.saturating_add(TOLD.as_u64())
+            && now_ns >= from_ns.saturating_add(FLOW_REPORT_TIME.as_u64())
         {
-            // By now the active meter has reported the flows that this one recognises, see `TOLD`.
+            // By now the active meter has reported the flows that this one recognises, see `FLOW_REPORT_TIME`.
             role_handle.set_ready(from_ns);
         }
     }
@@ -254,10 +254,13 @@ impl DeliveryWatch {
         // Records that a queue or a target has lost can only be exported by another meter, so the watermark must not pass them.
         let has_lost = delivery.lost > self.lost;
         if has_lost && term.is_some() {
-            self.unfit_until_ns = now_ns.saturating_add(RECOVERY.as_u64());
+            self.unfit_until_ns = now_ns.saturating_add(LOSS_RECOVERY_TIME.as_u64());
         }
         self.stuck_at = self.stuck_at.filter(|confirmed| delivery.confirmed <= *confirmed);
-        if self.pending.is_some_and(|pending| now_ns.saturating_sub(pending.since_ns) >= STALL.as_u64()) {
+        if self
+            .pending
+            .is_some_and(|pending| now_ns.saturating_sub(pending.since_ns) >= STALLED_TARGET_TIMEOUT.as_u64())
+        {
             self.stuck_at = self.stuck_at.or(Some(delivery.confirmed));
         }
         let can_export = delivery.is_reachable && self.stuck_at.is_none() && now_ns >= self.unfit_until_ns;

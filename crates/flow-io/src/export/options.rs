@@ -3,7 +3,7 @@
 use super::target::ExportTarget;
 use crate::group::GroupOptions;
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat, ExportOptions, TemplateRefresh};
-use packetrig_flow::sim::{PAYLOAD_V4, PAYLOAD_V6, SimOptions};
+use packetrig_flow::sim::{MAX_PAYLOAD_V4, MAX_PAYLOAD_V6, SimOptions};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -83,7 +83,7 @@ impl Default for MeterExport {
             sampling: 1,
             interfaces: Vec::new(),
             message_bytes: None,
-            refresh: ExportOptions::OFTEN,
+            refresh: ExportOptions::DEFAULT_UDP_REFRESH,
             statistics_every: Nanos::from_secs(10),
             flush_after: Nanos::from_millis(200),
             backlog_bytes: 64 << 20,
@@ -129,8 +129,8 @@ impl MeterExport {
     fn message_limit(&self, target: &ExportTarget, v6: bool) -> usize {
         // A datagram must fit the MTU of Ethernet: one lost fragment would lose all of its records.
         let usual = match target {
-            ExportTarget::Udp(_) if v6 => PAYLOAD_V6,
-            ExportTarget::Udp(_) => PAYLOAD_V4,
+            ExportTarget::Udp(_) if v6 => MAX_PAYLOAD_V6,
+            ExportTarget::Udp(_) => MAX_PAYLOAD_V4,
             _ => ExportOptions::STREAM_BYTES,
         };
         self.message_bytes.unwrap_or(usual)

@@ -14,13 +14,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Records of a full batch.
-const RECORDS: usize = 256;
+const RECORDS_PER_BATCH: usize = 256;
 /// Events of a full batch.
-const EVENTS: usize = 1024;
+const EVENTS_PER_BATCH: usize = 1024;
 /// A batch takes no more memory than this.
 pub const BATCH_BYTES: usize = {
-    let records = RECORDS * size_of::<FlowRecord>();
-    let events = EVENTS * size_of::<SimEvent>();
+    let records = RECORDS_PER_BATCH * size_of::<FlowRecord>();
+    let events = EVENTS_PER_BATCH * size_of::<SimEvent>();
     if records > events { records } else { events }
 };
 
@@ -184,10 +184,10 @@ impl WorkerOutbox {
     pub fn add_record(&mut self, record: &FlowRecord) {
         // Exactly one batch, as `BATCH_BYTES` promises: growth by doubling could take twice that.
         if self.records.capacity() == 0 {
-            self.records.reserve_exact(RECORDS);
+            self.records.reserve_exact(RECORDS_PER_BATCH);
         }
         self.records.push(record.clone());
-        if self.records.len() == RECORDS {
+        if self.records.len() == RECORDS_PER_BATCH {
             self.offer_records();
         }
     }
@@ -195,10 +195,10 @@ impl WorkerOutbox {
     /// Adds an event of SIM.
     pub fn add_event(&mut self, event: SimEvent) {
         if self.events.capacity() == 0 {
-            self.events.reserve_exact(EVENTS);
+            self.events.reserve_exact(EVENTS_PER_BATCH);
         }
         self.events.push(event);
-        if self.events.len() == EVENTS {
+        if self.events.len() == EVENTS_PER_BATCH {
             self.offer_events();
         }
     }

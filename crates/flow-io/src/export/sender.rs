@@ -4,10 +4,10 @@
 //! encoder; at the end each record is in one account.
 
 use super::accounts::TargetAccount;
-use super::backlog::{BacklogEnd, TargetBacklog};
+use super::backlog::{BacklogClosed, TargetBacklog};
 use super::deadline::SendDeadline;
 use super::encoder::TargetEncoder;
-use super::transport::{TargetTransport, UntakenMessage};
+use super::transport::{TargetTransport, UnsentMessageReason};
 use super::written::{KeptMessage, WrittenMessages};
 use crate::batch::WorkerBatch;
 use packetrig_flow::export::{ExportMessage, MessageSink};
@@ -20,7 +20,7 @@ use std::time::Duration;
 use tracing::warn;
 
 /// Interval at which the thread checks its deadline while nothing arrives.
-const LOOK: Duration = Duration::from_millis(20);
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Returns the meter's ledger, without the accounts of the export.
 pub(super) type LedgerSource = Arc<dyn Fn() -> MeterLedger + Send + Sync>;
@@ -74,7 +74,7 @@ impl TargetSender {
 
     pub(super) fn run_until_closed(mut self) {
         while self.send_next() {}
-        self.send_rest_and_close();
+        self.send_remaining_and_close();
     }
 
     /// Sends the next batch if there is one and a connection to send it; `false` at the end.
@@ -91,13 +91,13 @@ impl TargetSender {
         if self.backlog.has_new_role() {
             self.send_ledger(self.now_ns());
         }
-        match self.backlog.next_batch(LOOK, &self.out.account) {
+        match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
             Ok(Some(handed)) => self.encode_batch(&handed.batch),
             // Nothing came in time, and the deadline counts from the last offer: no more batches are taken.
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
             Ok(None) => self.out.notice_end(),
-            Err(BacklogEnd) => return false,
+            Err(BacklogClosed) => return false,
         }
         let now_ns = self.now_ns();
         if self.encoder.is_ledger_due(now_ns) {
@@ -112,13 +112,13 @@ impl TargetSender {
     fn keep_next(&mut self) -> bool {
         if !self.out.may_keep() {
             // Records wait in the backlog, which is bounded. Only the connection is tried again.
-            std::thread::sleep(LOOK);
+            std::thread::sleep(DEADLINE_CHECK_INTERVAL);
             return !self.out.deadline.is_past();
         }
-        match self.backlog.next_batch(LOOK, &self.out.account) {
+        match self.backlog.next_batch(DEADLINE_CHECK_INTERVAL, &self.out.account) {
             Ok(Some(handed)) => self.encode_batch(&handed.batch),
             Ok(None) => {}
-            Err(BacklogEnd) => return false,
+            Err(BacklogClosed) => return false,
         }
         self.encoder.send_due(self.now_ns(), &mut self.out);
         !self.out.deadline.is_past()
@@ -173,7 +173,7 @@ impl TargetSender {
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
         }
         // The connection may have broken while the templates were sent.
-        if self.out.begun && !self.has_sent_kept() {
+        if self.out.begun && !self.has_resent_kept_messages() {
             self.send_kept();
         }
         self.out.begun
@@ -181,15 +181,15 @@ impl TargetSender {
 
     /// Reports whether no kept message has to be sent any more. Messages that a collector had before it was killed are sent again
     /// by this meter even if another one is active now: the others believe that they are stored.
-    fn has_sent_kept(&self) -> bool {
+    fn has_resent_kept_messages(&self) -> bool {
         let mut kept = self.out.kept.iter();
         if self.backlog.may_send() { kept.next().is_none() } else { !kept.any(|kept| kept.is_repeated) }
     }
 
     /// Reports whether nothing is kept that this meter may have to send at its end. It may get its role back, so a standby waits until
     /// another meter has exported the same.
-    fn has_settled_kept(&self) -> bool {
-        self.has_sent_kept() && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
+    fn has_settled_kept_messages(&self) -> bool {
+        self.has_resent_kept_messages() && (self.out.kept.is_empty() || self.backlog.is_exported_by_others())
     }
 
     fn send_kept(&mut self) {
@@ -209,11 +209,11 @@ impl TargetSender {
 
     /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused,
     /// unless another meter of the group has exported the same.
-    fn send_rest_and_close(mut self) {
+    fn send_remaining_and_close(mut self) {
         let now_ns = self.now_ns();
         self.encoder.flush_messages(now_ns, &mut self.out);
-        while !(self.out.deadline.is_past() || self.is_up() && self.has_settled_kept()) {
-            std::thread::sleep(LOOK);
+        while !(self.out.deadline.is_past() || self.is_up() && self.has_settled_kept_messages()) {
+            std::thread::sleep(DEADLINE_CHECK_INTERVAL);
         }
         // From here on no kept message is sent, whatever becomes of this meter's role: each counts once.
         self.out.kept.clear();
@@ -231,13 +231,13 @@ impl TargetSender {
         }
         while !(self.out.deadline.is_past() || self.out.is_confirmed()) {
             self.out.count_acknowledged();
-            std::thread::sleep(LOOK / 10);
+            std::thread::sleep(DEADLINE_CHECK_INTERVAL / 10);
         }
         self.out.count_acknowledged();
         self.out.transport.close_connection();
         // Only now: everything that was acknowledged has left the waiting account.
         if is_exported {
-            self.out.account.count_waiting_as_left_to_others();
+            self.out.account.count_waiting_as_exported_by_others();
         } else {
             self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
         }
@@ -290,7 +290,7 @@ impl EncoderOutput {
         let Self { written, transport, account, deadline, .. } = self;
         if let Some(written) = written {
             written.confirm_bytes(transport.acknowledged_bytes(), clock::monotonic_ns(), |message| {
-                deadline.note_taken();
+                deadline.record_accepted_send();
                 let (carried, own_records) = message.uncounted_records();
                 account.count_sent(carried, own_records, message.bytes.len());
             });
@@ -306,9 +306,11 @@ impl EncoderOutput {
             self.count_last_datagram(last);
         }
         match self.transport.send_message(&message.bytes, &self.deadline) {
-            Ok(()) => self.note_written(message),
-            Err(UntakenMessage::Refused(why)) => self.note_refused(message.uncounted_records().0, &why),
-            Err(UntakenMessage::Gone(why)) => {
+            Ok(()) => self.record_written_message(message),
+            Err(UnsentMessageReason::Refused(why)) => {
+                self.record_refused_message(message.uncounted_records().0, &why)
+            }
+            Err(UnsentMessageReason::Gone(why)) => {
                 // Messages that were written before go first: the collector may lack them too.
                 self.keep_all(&why);
                 self.keep_message(message);
@@ -316,7 +318,7 @@ impl EncoderOutput {
         }
     }
 
-    fn note_written(&mut self, message: KeptMessage) {
+    fn record_written_message(&mut self, message: KeptMessage) {
         let (carried, own_records) = message.uncounted_records();
         // Counted as sent only when it is acknowledged: until then another meter may have to send it.
         if let Some(written) = &mut self.written {
@@ -339,12 +341,12 @@ impl EncoderOutput {
     /// Counts the last datagram as sent, unless its receiver has refused it.
     fn count_last_datagram(&mut self, last: SentMessage) {
         match self.transport.take_refusal() {
-            Some(why) => self.note_refused(last.carried, &why),
+            Some(why) => self.record_refused_message(last.carried, &why),
             None => self.account.count_sent(last.carried, last.own_records, last.bytes),
         }
     }
 
-    fn note_refused(&mut self, carried: CarriedRecords, why: &io::Error) {
+    fn record_refused_message(&mut self, carried: CarriedRecords, why: &io::Error) {
         self.account.count_refused(carried);
         self.account.note_failure(why.to_string());
         // The templates may have been in this message or before it, and the collector may have been restarted since.
@@ -397,8 +399,8 @@ impl MessageSink for EncoderOutput {
         let ExportMessage { carried, own_records, .. } = message;
         match self.transport.send_message(message.bytes, &self.deadline) {
             Ok(()) => self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() }),
-            Err(UntakenMessage::Refused(why)) => self.note_refused(carried, &why),
-            Err(UntakenMessage::Gone(why)) => {
+            Err(UnsentMessageReason::Refused(why)) => self.record_refused_message(carried, &why),
+            Err(UnsentMessageReason::Gone(why)) => {
                 self.keep_all(&why);
                 self.keep_message(KeptMessage::from_message(message));
             }

@@ -6,7 +6,7 @@ use crate::BackpressurePolicy;
 use packetrig_flow::export::ExportFormat;
 use packetrig_flow::export::template::ExportTemplate;
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
-use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, MAPPED};
+use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::ports::ReservedPort;
 use packetrig_units::Nanos;
@@ -24,7 +24,7 @@ const LONG_LINGER: Nanos = Nanos::from_secs(20);
 fn record(n: u64) -> FlowRecord {
     let address = |last: u64| {
         let mut address = [198; 16];
-        address[..12].copy_from_slice(&MAPPED);
+        address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         address[13] = 18;
         address[14..].copy_from_slice(&last.to_be_bytes()[6..]);
         address

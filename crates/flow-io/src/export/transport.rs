@@ -9,7 +9,7 @@ mod udp;
 use super::deadline::SendDeadline;
 use super::target::ExportTarget;
 use super::{Error, TlsFiles};
-use crate::backpressure::OutputReach;
+use crate::backpressure::OutputReachability;
 use file::FileSink;
 use std::io;
 use stream::CollectorStream;
@@ -17,7 +17,7 @@ use udp::UdpSender;
 
 /// Reasons why a message was not taken.
 #[derive(Debug)]
-pub(super) enum UntakenMessage {
+pub(super) enum UnsentMessageReason {
     /// This message is lost, and templates that were in it or before it have to be sent again.
     Refused(io::Error),
     /// The connection is gone; the message may be sent again on another one.
@@ -53,11 +53,11 @@ impl TargetTransport {
     }
 
     /// State of the target before the first connection.
-    pub(super) const fn initial_reach(&self) -> OutputReach {
+    pub(super) const fn initial_reach(&self) -> OutputReachability {
         match self {
-            Self::Stream(_) => OutputReach::Unreachable,
+            Self::Stream(_) => OutputReachability::Unreachable,
             // A datagram socket or a file has no connection that could be missing.
-            Self::Udp(_) | Self::File(_) => OutputReach::Local,
+            Self::Udp(_) | Self::File(_) => OutputReachability::Local,
         }
     }
 
@@ -84,7 +84,7 @@ impl TargetTransport {
         &mut self,
         message: &[u8],
         deadline: &SendDeadline,
-    ) -> Result<(), UntakenMessage> {
+    ) -> Result<(), UnsentMessageReason> {
         match self {
             Self::Udp(udp) => udp.send_datagram(message),
             Self::Stream(stream) => stream.send_message(message, deadline),

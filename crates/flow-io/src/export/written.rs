@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 /// Time for which acknowledged messages are kept. A collector that is started again lacks at most the records of its last minute,
 /// because it finishes its files every minute.
-pub(super) const AGAIN: Nanos = Nanos::from_secs(90);
+pub(super) const ACKNOWLEDGED_KEEP_TIME: Nanos = Nanos::from_secs(90);
 
 /// A copy of an encoded message, which is kept until the collector must have stored it.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn broken_connection_returns_possibly_missing_messages() {
-        let mut written = WrittenMessages::new(1 << 20, AGAIN);
+        let mut written = WrittenMessages::new(1 << 20, ACKNOWLEDGED_KEEP_TIME);
         for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
             written.push_message(end, message(records));
         }
@@ -142,17 +142,17 @@ mod tests {
 
     #[test]
     fn acknowledged_messages_expire_or_are_evicted() {
-        let mut written = WrittenMessages::new(250, AGAIN);
+        let mut written = WrittenMessages::new(250, ACKNOWLEDGED_KEEP_TIME);
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
             written.push_message(end, message(records));
         }
         written.confirm_bytes(300, 10, |_| {});
         written.push_message(400, message(4));
-        written.confirm_bytes(400, 10 + AGAIN.as_u64(), |_| {});
+        written.confirm_bytes(400, 10 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), [(3, true), (4, true)]);
         written.push_message(100, message(5));
         written.confirm_bytes(100, 20, |_| {});
-        written.confirm_bytes(100, 21 + AGAIN.as_u64(), |_| {});
+        written.confirm_bytes(100, 21 + ACKNOWLEDGED_KEEP_TIME.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), []);
     }
 

@@ -8,15 +8,15 @@ use std::fmt;
 use std::path::Path;
 
 /// Minimum length of a key: shorter ones can be guessed.
-const SHORTEST: usize = 16;
+const MIN_KEY_BYTES: usize = 16;
 /// Maximum length of a key file.
 const LONGEST_FILE: u64 = 4096;
 /// Block size of SHA-256, in bytes.
-const BLOCK: usize = 64;
+const SHA256_BLOCK_BYTES: usize = 64;
 
 /// Authenticates advertisements. `Debug` does not show it.
 #[derive(Clone)]
-pub struct GroupKey([u8; BLOCK]);
+pub struct GroupKey([u8; SHA256_BLOCK_BYTES]);
 
 impl fmt::Debug for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,12 +27,12 @@ impl fmt::Debug for GroupKey {
 impl GroupKey {
     /// Makes a key of these bytes; `None` for fewer than sixteen.
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < SHORTEST {
+        if bytes.len() < MIN_KEY_BYTES {
             return None;
         }
         // RFC 2104, section 2: a key shorter than a block is padded with zeros, a longer one is hashed first.
-        let mut block = [0; BLOCK];
-        if bytes.len() <= BLOCK {
+        let mut block = [0; SHA256_BLOCK_BYTES];
+        if bytes.len() <= SHA256_BLOCK_BYTES {
             block[..bytes.len()].copy_from_slice(bytes);
         } else {
             // SHA-256 gives 32 bytes; the rest of the block stays zero.

@@ -1,13 +1,13 @@
 //! The thread of a member: it receives the advertisements of the others, runs the election, and advertises itself.
 
-use super::orders::OrderSource;
-use super::steady::{HeldOffset, PeerClocks, shift_time, shift_times, steady_ns};
+use super::orders::RoleCommandSource;
+use super::steady::{PeerClocks, SteadyClockOffset, shift_time, shift_times, steady_ns};
 use super::{
     ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
     PeerStatus, RoleSwitch,
 };
 use crossbeam_channel::bounded;
-use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage, RoleChange};
+use packetrig_flow::group::{Advertisement, AdvertisementOutcome, GroupElection, MeterCoverage, RoleChange};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
@@ -21,15 +21,15 @@ use std::time::Duration;
 use tracing::info;
 
 /// Longest wait of the thread before it checks whether to end.
-const LOOK_NS: u64 = 50_000_000;
+const END_CHECK_INTERVAL_NS: u64 = 50_000_000;
 /// Interval at which it checks a file for orders.
-const ORDER_LOOK_NS: u64 = 10_000_000;
+const ORDER_FILE_CHECK_INTERVAL_NS: u64 = 10_000_000;
 /// Maximum number of datagrams that are taken before the election decides: a flood must not keep the member from advertising.
-const BATCH: usize = 256;
+const MAX_DATAGRAMS_PER_ROUND: usize = 256;
 /// Interval of the published status. Changes of the role are published at once.
-const REPORT_EVERY: Nanos = Nanos::from_millis(50);
+const STATUS_INTERVAL: Nanos = Nanos::from_millis(50);
 /// Number of farewells: one may get lost, and then the others would wait for the detection time.
-const FAREWELLS: usize = 3;
+const FAREWELL_COUNT: usize = 3;
 
 /// A running member. It sends a farewell and ends when it is stopped or dropped.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl GroupMember {
             options.peers.iter().map(SocketAddr::ip).filter(IpAddr::is_multicast).collect();
         let socket = PeerSocket::bind_and_join(options.listen, &groups, options.interface.as_deref())?;
         let address = socket.address()?;
-        let orders = OrderSource::open_orders(&options.orders)?;
+        let orders = RoleCommandSource::open_orders(&options.orders)?;
         let now = boottime_now();
         // Without a random number of this start, peers would take a restarted meter's advertisements for repetitions.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
@@ -71,7 +71,7 @@ impl GroupMember {
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
             clocks: PeerClocks::default(),
-            wall: HeldOffset::default(),
+            wall: SteadyClockOffset::default(),
             active_heard_at: None,
             reported_at: now,
             drained_at: now,
@@ -152,7 +152,7 @@ struct MemberThread {
     options: GroupOptions,
     codec: AdvertisementCodec,
     socket: PeerSocket,
-    orders: OrderSource,
+    orders: RoleCommandSource,
     election: GroupElection,
     role_handle: GroupRoleHandle,
     flags: Arc<EndFlags>,
@@ -160,7 +160,7 @@ struct MemberThread {
     addresses: BTreeMap<u32, SocketAddr>,
     clocks: PeerClocks,
     /// Offset from the time of the group to the wall clock.
-    wall: HeldOffset,
+    wall: SteadyClockOffset,
     /// Time of the last advertisement of an active member; `None` if there was none since this member's start.
     active_heard_at: Option<MonoTime>,
     reported_at: MonoTime,
@@ -181,7 +181,7 @@ impl MemberThread {
         // The export sets its final watermark just before the end, and the farewell must have it.
         self.take_inputs();
         if !self.flags.is_silent.load(Ordering::Acquire) {
-            self.say_farewell();
+            self.send_farewell();
         }
     }
 
@@ -209,7 +209,7 @@ impl MemberThread {
     fn receive_advertisements(&mut self) {
         // One byte more than is valid, so that longer datagrams are not cut to valid ones.
         let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
-        for _ in 0..BATCH {
+        for _ in 0..MAX_DATAGRAMS_PER_ROUND {
             let looked_at = boottime_now();
             let received = self.socket.receive_datagram(&mut buffer);
             if matches!(received, Ok(None)) {
@@ -230,7 +230,7 @@ impl MemberThread {
                 // It may have waited since the socket was empty last.
                 advertisement.seen_all_ago += now.since(self.drained_at);
                 let outcome = self.election.on_advertisement(&advertisement, now);
-                if outcome == HeardOutcome::Accepted {
+                if outcome == AdvertisementOutcome::Accepted {
                     // Kept for the report of a takeover: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
                         self.active_heard_at = Some(boottime_now());
@@ -256,7 +256,7 @@ impl MemberThread {
             Some(RoleChange::BecameStandby { active }) => info!(active, "meter is a standby"),
             None => {}
         }
-        if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
+        if step.change.is_some() || now >= self.reported_at + STATUS_INTERVAL {
             self.reported_at = now;
             let silent_for = self.active_heard_at.map(|at| now.since(at));
             let offset = self.wall_offset();
@@ -324,7 +324,8 @@ impl MemberThread {
 
     fn wait_for_input(&self) {
         let now = boottime_now();
-        let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
+        let look_ns =
+            if self.orders.is_file() { ORDER_FILE_CHECK_INTERVAL_NS } else { END_CHECK_INTERVAL_NS };
         // `since` of a time that has passed is zero, so an overdue deadline does not wait.
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
         // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
@@ -334,16 +335,16 @@ impl MemberThread {
             std::thread::sleep(Duration::from_nanos(left_ns));
         } else if self.socket.wait_for_input(self.orders.waits_for(), left_ns).is_err() {
             // Without a wait this loop would take a whole processor.
-            std::thread::sleep(Duration::from_nanos(ORDER_LOOK_NS));
+            std::thread::sleep(Duration::from_nanos(ORDER_FILE_CHECK_INTERVAL_NS));
         }
     }
 
-    fn say_farewell(mut self) {
+    fn send_farewell(mut self) {
         let farewell = self.election.clone().leave_group(boottime_now());
         // This meter stops exporting before the farewell, because the successor may export at once.
         self.role_handle.end_membership();
         // Farewells that arrive twice are dropped as repeated.
-        for _ in 0..FAREWELLS {
+        for _ in 0..FAREWELL_COUNT {
             self.send_advertisement(&farewell);
         }
     }

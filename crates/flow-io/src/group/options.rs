@@ -11,7 +11,7 @@ pub(super) const PORT: u16 = 4741;
 
 /// The program that decides the role of this meter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RoleOrders {
+pub enum RoleDecisionSource {
     /// The meters elect the active one.
     #[default]
     Election,
@@ -38,7 +38,7 @@ pub struct GroupOptions {
     pub interface: Option<String>,
     /// Destinations: the addresses of the other meters, or a multicast group.
     pub peers: Vec<SocketAddr>,
-    pub orders: RoleOrders,
+    pub orders: RoleDecisionSource,
     /// Largest difference of two clocks; advertisements of clocks further apart are dropped. The margin around watermarks should not
     /// be smaller: a watermark of a clock that is ahead lets a standby forget records too early.
     pub clock_tolerance: Nanos,
@@ -56,7 +56,7 @@ impl GroupOptions {
             listen,
             interface: None,
             peers: Vec::new(),
-            orders: RoleOrders::Election,
+            orders: RoleDecisionSource::Election,
             clock_tolerance: Nanos::from_secs(1),
         }
     }
@@ -78,8 +78,8 @@ impl GroupOptions {
     pub(super) const fn election_options(&self) -> ElectionOptions {
         // Derived from the orders, so that the two options cannot contradict each other.
         let role_source = match self.orders {
-            RoleOrders::Election => RoleSource::Election,
-            RoleOrders::Keepalived { .. } | RoleOrders::StateFile(_) => RoleSource::Ordered,
+            RoleDecisionSource::Election => RoleSource::Election,
+            RoleDecisionSource::Keepalived { .. } | RoleDecisionSource::StateFile(_) => RoleSource::Ordered,
         };
         ElectionOptions { role_source, ..self.election }
     }

@@ -1,6 +1,6 @@
 //! Roles that other programs order: keepalived's notifications, and a file that scripts write.
 
-use super::{GroupError, RoleOrders};
+use super::{GroupError, RoleDecisionSource};
 use packetrig_flow::group::OrderedRole;
 use packetrig_sys::fifo::FifoReader;
 use std::fs::File;
@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 /// Longest state file that is read.
-const LONGEST_STATE: u64 = 64;
+const MAX_STATE_FILE_BYTES: u64 = 64;
 
 /// The state of a VRRP instance or group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,20 +68,20 @@ impl KeepalivedNotice {
 
 /// Source of the orders.
 #[derive(Debug)]
-pub(super) enum OrderSource {
+pub(super) enum RoleCommandSource {
     None,
     Keepalived { fifo: FifoReader, instance: Option<String> },
     StateFile(PathBuf),
 }
 
-impl OrderSource {
-    pub(super) fn open_orders(orders: &RoleOrders) -> Result<Self, GroupError> {
+impl RoleCommandSource {
+    pub(super) fn open_orders(orders: &RoleDecisionSource) -> Result<Self, GroupError> {
         Ok(match orders {
-            RoleOrders::Election => Self::None,
-            RoleOrders::Keepalived { fifo, instance } => {
+            RoleDecisionSource::Election => Self::None,
+            RoleDecisionSource::Keepalived { fifo, instance } => {
                 Self::Keepalived { fifo: FifoReader::open_or_create(fifo)?, instance: instance.clone() }
             }
-            RoleOrders::StateFile(path) => Self::StateFile(path.clone()),
+            RoleDecisionSource::StateFile(path) => Self::StateFile(path.clone()),
         })
     }
 
@@ -128,7 +128,7 @@ fn read_state(path: &Path) -> Result<OrderedRole, String> {
     let file = File::open(path).map_err(|error| format!("cannot read the role in {name}: {error}"))?;
     let mut text = String::new();
     // Only the beginning: the path may name any file.
-    file.take(LONGEST_STATE)
+    file.take(MAX_STATE_FILE_BYTES)
         .read_to_string(&mut text)
         .map_err(|error| format!("cannot read the role in {name}: {error}"))?;
     match text.trim() {
@@ -178,8 +178,8 @@ mod tests {
     fn the_last_notice_of_the_instance_counts() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        let orders = RoleOrders::Keepalived { fifo: path.clone(), instance: Some("VI_1".into()) };
-        let mut source = OrderSource::open_orders(&orders).unwrap();
+        let orders = RoleDecisionSource::Keepalived { fifo: path.clone(), instance: Some("VI_1".into()) };
+        let mut source = RoleCommandSource::open_orders(&orders).unwrap();
         assert_eq!(source.poll_order(), Ok(None));
         let mut pipe = File::options().write(true).open(&path).unwrap();
         pipe.write_all(
@@ -196,7 +196,8 @@ mod tests {
     fn a_state_file_holds_the_role() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
-        let mut source = OrderSource::open_orders(&RoleOrders::StateFile(path.clone())).unwrap();
+        let mut source =
+            RoleCommandSource::open_orders(&RoleDecisionSource::StateFile(path.clone())).unwrap();
         assert!(source.poll_order().unwrap_err().contains("cannot read the role"));
         for (text, role) in [("active\n", OrderedRole::Active), ("standby", OrderedRole::Standby)] {
             private_files::write_file(&path, text).unwrap();

@@ -1,8 +1,10 @@
 //! The state of a group, for displays.
 
 use super::DropReason;
-use packetrig_flow::group::{AdvertisedRole, GroupRole, GroupTerm, HeardOutcome, MeterCoverage, RoleChange};
-use packetrig_flow::{GroupMark, GroupMembership};
+use packetrig_flow::group::{
+    AdvertisedRole, AdvertisementOutcome, GroupRole, GroupTerm, MeterCoverage, RoleChange,
+};
+use packetrig_flow::{GroupMembership, RecordOriginMark};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -104,16 +106,16 @@ impl DroppedAdvertisements {
         } += 1;
     }
 
-    pub(super) const fn count_outcome(&mut self, outcome: HeardOutcome) {
+    pub(super) const fn count_outcome(&mut self, outcome: AdvertisementOutcome) {
         *match outcome {
-            HeardOutcome::Accepted => return,
-            HeardOutcome::OwnEcho => &mut self.own_echoes,
-            HeardOutcome::SameMeter => &mut self.same_meter,
-            HeardOutcome::Repeated => &mut self.repeated,
-            HeardOutcome::TooManyPeers => &mut self.too_many_peers,
+            AdvertisementOutcome::Accepted => return,
+            AdvertisementOutcome::OwnEcho => &mut self.own_echoes,
+            AdvertisementOutcome::SameMeter => &mut self.same_meter,
+            AdvertisementOutcome::Repeated => &mut self.repeated,
+            AdvertisementOutcome::TooManyPeers => &mut self.too_many_peers,
             // The key was right, but the fields contradict each other: a fault of
             // the sender, like a broken datagram.
-            HeardOutcome::Invalid => &mut self.malformed,
+            AdvertisementOutcome::Invalid => &mut self.malformed,
         } += 1;
     }
 }
@@ -132,7 +134,7 @@ impl GroupStatus {
             _ => Default::default(),
         };
         GroupMembership {
-            group: GroupMark::group_number(&self.name),
+            group: RecordOriginMark::group_number(&self.name),
             meter: self.meter,
             term,
             since_ns: last.map_or(self.coverage.seen_since_ns, |switch| switch.at_wall_ns),

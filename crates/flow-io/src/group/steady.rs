@@ -4,7 +4,7 @@
 //! has exported, or keep it from moving. On the wire, times are those of the sender's wall clock at the moment of sending. So
 //! members whose clocks were set together, before one of them was started again, still understand each other.
 
-use packetrig_flow::group::{Advertisement, NEVER_WHOLE};
+use packetrig_flow::group::{Advertisement, NO_WHOLE_RECORD};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub fn steady_ns() -> u64 {
 }
 
 /// Converts a time of the group to `CLOCK_BOOTTIME`; the result is not later than now.
-pub fn moment_of(steady_ns: u64) -> MonoTime {
+pub fn boottime_of_group_time(steady_ns: u64) -> MonoTime {
     MonoTime::from_nanos(steady_ns.saturating_sub(epoch_ns()).min(clock::boottime_ns()))
 }
 
@@ -31,9 +31,9 @@ fn epoch_ns() -> u64 {
 
 /// A difference of two clocks. Small differences, such as the delay of a message, do not change it, because members compare times.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct HeldOffset(i64);
+pub(super) struct SteadyClockOffset(i64);
 
-impl HeldOffset {
+impl SteadyClockOffset {
     /// Updates and returns the offset to add to a time of the clock `from` to get one of the clock `to`. The arguments are what
     /// both clocks show now.
     pub(super) fn update_offset(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
@@ -48,7 +48,7 @@ impl HeldOffset {
 
 /// Clock offsets of the members that were heard.
 #[derive(Debug, Default)]
-pub(super) struct PeerClocks(BTreeMap<u32, HeldOffset>);
+pub(super) struct PeerClocks(BTreeMap<u32, SteadyClockOffset>);
 
 impl PeerClocks {
     /// Turns the times of an advertisement that was sent at `sent_ns` into those of this process.
@@ -80,7 +80,7 @@ pub(super) fn shift_times(advertisement: &Advertisement, offset: i64) -> Adverti
 
 /// Converts a time to another clock. Zero and the greatest number are markers, not times.
 pub(super) const fn shift_time(ns: u64, offset: i64) -> u64 {
-    if ns == 0 || ns == NEVER_WHOLE { ns } else { ns.saturating_add_signed(offset) }
+    if ns == 0 || ns == NO_WHOLE_RECORD { ns } else { ns.saturating_add_signed(offset) }
 }
 
 #[cfg(test)]
@@ -102,7 +102,7 @@ mod tests {
     /// The clock of both machines was set forward, and this process was started before.
     #[test]
     fn clock_step_leaves_advertised_times_unchanged() {
-        let mut own = HeldOffset::default();
+        let mut own = SteadyClockOffset::default();
         assert_eq!(own.update_offset(5 * HOUR, 5 * HOUR + 7, TOLERANCE), 0);
         let offset = own.update_offset(5 * HOUR, 6 * HOUR + 7, TOLERANCE);
         assert_eq!(
@@ -118,9 +118,9 @@ mod tests {
 
     #[test]
     fn unset_times_are_not_shifted() {
-        let nothing = Advertisement { watermark_ns: 0, whole_from_ns: NEVER_WHOLE, ..example() };
+        let nothing = Advertisement { watermark_ns: 0, whole_from_ns: NO_WHOLE_RECORD, ..example() };
         let there = shift_times(&nothing, -5);
-        assert_eq!((there.watermark_ns, there.whole_from_ns), (0, NEVER_WHOLE));
+        assert_eq!((there.watermark_ns, there.whole_from_ns), (0, NO_WHOLE_RECORD));
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn keepalived_orders_the_role() {
     let fifo = directory.path().join("notify");
     let addresses = addresses(2);
     let mut ordered = options(&addresses, 0);
-    ordered.orders = RoleOrders::Keepalived { fifo: fifo.clone(), instance: None };
+    ordered.orders = RoleDecisionSource::Keepalived { fifo: fifo.clone(), instance: None };
     let ordered = GroupMember::join_group(ordered, FULL).unwrap();
     let write = |text: &str| {
         std::io::Write::write_all(
@@ -197,7 +197,7 @@ fn a_state_file_orders_the_role() {
     let path = directory.path().join("state");
     let addresses = addresses(2);
     let mut ordered = options(&addresses, 0);
-    ordered.orders = RoleOrders::StateFile(path.clone());
+    ordered.orders = RoleDecisionSource::StateFile(path.clone());
     let ordered = GroupMember::join_group(ordered, FULL).unwrap();
     await_that("the missing file is reported", || ordered.role_handle().status().order_error.is_some());
     private_files::write_file(&path, "active\n").unwrap();

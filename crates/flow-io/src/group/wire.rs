@@ -24,15 +24,15 @@ use packetrig_flow::group::{AdvertisedRole, Advertisement, GroupTerm};
 use packetrig_units::{Nanos, clamp_to_u32};
 use sha2::{Digest, Sha256};
 
-const MAGIC: [u8; 4] = *b"PRGM";
+const ADVERTISEMENT_MAGIC: [u8; 4] = *b"PRGM";
 const VERSION: u8 = 2;
-const BODY: usize = 104;
+const ADVERTISEMENT_BODY_BYTES: usize = 104;
 /// HMAC cut to its first half, which RFC 2104 (section 5) allows.
-const MAC: usize = 16;
+const ADVERTISEMENT_MAC_BYTES: usize = 16;
 /// Length of an advertisement.
-pub const ADVERTISEMENT_BYTES: usize = BODY + MAC;
-const READY: u8 = 4;
-const PREEMPTS: u8 = 8;
+pub const ADVERTISEMENT_BYTES: usize = ADVERTISEMENT_BODY_BYTES + ADVERTISEMENT_MAC_BYTES;
+const READY_FLAG: u8 = 4;
+const PREEMPTS_FLAG: u8 = 8;
 
 /// Reasons why a datagram is no advertisement for this member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,10 +74,10 @@ impl AdvertisementCodec {
         let mut bytes = [0; ADVERTISEMENT_BYTES];
         let flags = flags_of(advertisement);
         bytes[..8].copy_from_slice(&[
-            MAGIC[0],
-            MAGIC[1],
-            MAGIC[2],
-            MAGIC[3],
+            ADVERTISEMENT_MAGIC[0],
+            ADVERTISEMENT_MAGIC[1],
+            ADVERTISEMENT_MAGIC[2],
+            ADVERTISEMENT_MAGIC[3],
             VERSION,
             flags,
             advertisement.priority,
@@ -98,12 +98,12 @@ impl AdvertisementCodec {
             encode_ages(advertisement),
             wall_ns,
         ];
-        for (place, word) in bytes[8..BODY].chunks_exact_mut(8).zip(words) {
+        for (place, word) in bytes[8..ADVERTISEMENT_BODY_BYTES].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&word.to_be_bytes());
         }
         // The MAC covers every byte before it, and so the time of sending.
-        let mac = self.key.compute_mac(&bytes[..BODY]).finalize().into_bytes();
-        bytes[BODY..].copy_from_slice(&mac[..MAC]);
+        let mac = self.key.compute_mac(&bytes[..ADVERTISEMENT_BODY_BYTES]).finalize().into_bytes();
+        bytes[ADVERTISEMENT_BODY_BYTES..].copy_from_slice(&mac[..ADVERTISEMENT_MAC_BYTES]);
         bytes
     }
 
@@ -128,14 +128,14 @@ impl AdvertisementCodec {
             seen_packets,
             ages,
             sent_ns,
-        ] = words_of(bytes);
+        ] = body_words_of(bytes);
         // Before the MAC: groups have different keys, so another group's datagram would count as a wrong key.
         if group != self.group {
             return Err(DropReason::OtherGroup);
         }
         // Compared in constant time.
-        let mac = self.key.compute_mac(&bytes[..BODY]);
-        mac.verify_truncated_left(&bytes[BODY..]).map_err(|_| DropReason::WrongKey)?;
+        let mac = self.key.compute_mac(&bytes[..ADVERTISEMENT_BODY_BYTES]);
+        mac.verify_truncated_left(&bytes[ADVERTISEMENT_BODY_BYTES..]).map_err(|_| DropReason::WrongKey)?;
         let (meter, term_meter) = split_halves(numbers);
         let (seen_all_ago, seen_none_ago) = decode_ages(ages);
         // Fields are interpreted only now: nothing that was not authenticated reaches the election.
@@ -146,8 +146,8 @@ impl AdvertisementCodec {
             role: role_of(bytes[5]).ok_or(DropReason::Malformed)?,
             term: GroupTerm { count, meter: term_meter },
             priority: bytes[6],
-            preempts: bytes[5] & PREEMPTS != 0,
-            is_ready: bytes[5] & READY != 0,
+            preempts: bytes[5] & PREEMPTS_FLAG != 0,
+            is_ready: bytes[5] & READY_FLAG != 0,
             seen_packets,
             seen_all_ago,
             seen_none_ago,
@@ -170,7 +170,7 @@ impl AdvertisementCodec {
 
 /// The bytes of an advertisement of this version.
 fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
-    if bytes.get(..4) != Some(&MAGIC) {
+    if bytes.get(..4) != Some(&ADVERTISEMENT_MAGIC) {
         return Err(DropReason::Malformed);
     }
     // Before the length, because another version may have another length.
@@ -180,8 +180,8 @@ fn read_whole(bytes: &[u8]) -> Result<&[u8; ADVERTISEMENT_BYTES], DropReason> {
     bytes.try_into().map_err(|_| DropReason::Malformed)
 }
 
-fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {
-    let mut words = [0; BODY / 8];
+fn body_words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; ADVERTISEMENT_BODY_BYTES / 8] {
+    let mut words = [0; ADVERTISEMENT_BODY_BYTES / 8];
     for (word, place) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
         *word = u64::from_be_bytes(*place);
     }
@@ -212,15 +212,15 @@ fn flags_of(advertisement: &Advertisement) -> u8 {
         AdvertisedRole::LeavingStandby => 2,
         AdvertisedRole::LeavingActive => 3,
     };
-    let ready = if advertisement.is_ready { READY } else { 0 };
-    let preempts = if advertisement.preempts { PREEMPTS } else { 0 };
+    let ready = if advertisement.is_ready { READY_FLAG } else { 0 };
+    let preempts = if advertisement.preempts { PREEMPTS_FLAG } else { 0 };
     role | ready | preempts
 }
 
 /// Returns the role in the flags. `None`: a flag is set that this version does not define.
 const fn role_of(flags: u8) -> Option<AdvertisedRole> {
     // An unknown flag may change what the advertisement says, so the whole of it is refused.
-    if flags & !(READY | PREEMPTS | 3) != 0 {
+    if flags & !(READY_FLAG | PREEMPTS_FLAG | 3) != 0 {
         return None;
     }
     Some(match flags & 3 {
@@ -249,7 +249,7 @@ pub(super) mod tests {
             Just(AdvertisedRole::LeavingStandby),
             Just(AdvertisedRole::LeavingActive)
         ];
-        let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), 0..=GroupTerm::LAST_COUNT, any::<u8>());
+        let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), 0..=GroupTerm::MAX_VALID_COUNT, any::<u8>());
         let times = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), 10_000_000_u64..=10_000_000_000);
         (numbers, times, role, any::<bool>(), any::<bool>()).prop_map(
             |(numbers, times, role, ready, preempts)| {

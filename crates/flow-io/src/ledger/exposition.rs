@@ -9,7 +9,7 @@ use packetrig_units::exposition::MetricsText;
 /// A number of the ledger: name, help text, and how to read it.
 type LedgerMetric = (&'static str, &'static str, fn(&MeterLedger) -> Option<u64>);
 
-const METRICS: [LedgerMetric; 15] = [
+const LEDGER_METRICS: [LedgerMetric; 15] = [
     ("arrived_packets_total", "Packets at the interface or in the file.", |l| l.capture.arrived),
     ("delivered_packets_total", "Packets given to the parser.", |l| Some(l.capture.delivered)),
     ("seen_bytes_total", "Bytes of frames given to the parser.", |l| Some(l.packets.seen_bytes)),
@@ -32,7 +32,7 @@ const METRICS: [LedgerMetric; 15] = [
 /// A state of the records that an output was offered: name, whether it can fall, and how to read it.
 type OfferState = (&'static str, bool, fn(&ExportCounts) -> CarriedRecords);
 
-const STATES: [OfferState; 6] = [
+const OFFER_STATES: [OfferState; 6] = [
     ("offered", false, |counts| counts.offered),
     ("queue_dropped", false, |counts| counts.queue_dropped),
     ("sent", false, |counts| counts.sent),
@@ -47,11 +47,11 @@ type PeerMetric = (&'static str, &'static str, fn(&PeerReport) -> u64);
 /// Writes the report as text. Unknown numbers are left out.
 pub fn prometheus_text(report: &LedgerReport) -> String {
     let mut text = MetricsText::with_prefix("packetrig_meter_");
-    for (name, help, value) in METRICS {
+    for (name, help, value) in LEDGER_METRICS {
         text.write_value(name, help, value(&report.ledger));
     }
     write_drops(&mut text, &report.ledger);
-    for (name, can_fall, of) in STATES {
+    for (name, can_fall, of) in OFFER_STATES {
         let total = if can_fall { "" } else { "_total" };
         let records = format!("output_{name}_records{total}");
         write_outputs(&mut text, &records, "Records by what became of them.", report, |o| {

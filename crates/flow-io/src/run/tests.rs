@@ -25,7 +25,7 @@ impl PacketSource for IdleSource {
         Ok(if self.is_stopped { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
-    fn given_until_ns(&mut self, _: bool) -> u64 {
+    fn delivered_until_ns(&mut self, _: bool) -> u64 {
         1
     }
 
@@ -104,7 +104,7 @@ impl PacketSource for Failing {
         Ok(TakeOutcome::Some)
     }
 
-    fn given_until_ns(&mut self, _: bool) -> u64 {
+    fn delivered_until_ns(&mut self, _: bool) -> u64 {
         1
     }
 

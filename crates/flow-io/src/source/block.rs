@@ -3,7 +3,7 @@
 use packetrig_flow::parse::LinkKind;
 
 /// Bytes read at once. They stay in the processor's cache until they are parsed.
-pub(super) const USUAL: usize = 256 << 10;
+pub(super) const BLOCK_READ_BYTES: usize = 256 << 10;
 
 /// Position of a packet in a block, with its metadata.
 #[derive(Clone, Copy, Debug)]
@@ -55,8 +55,8 @@ impl ForeignPackets {
 impl PacketBlock {
     pub(super) fn new(workers: usize) -> Self {
         // Room for packets of 80 bytes on average. Vectors that must grow keep their size, because blocks are reused.
-        let places = (0..workers).map(|_| Vec::with_capacity(USUAL / 80 / workers)).collect();
-        Self { bytes: vec![0; USUAL], places, foreign: ForeignPackets::default(), until_ns: 0 }
+        let places = (0..workers).map(|_| Vec::with_capacity(BLOCK_READ_BYTES / 80 / workers)).collect();
+        Self { bytes: vec![0; BLOCK_READ_BYTES], places, foreign: ForeignPackets::default(), until_ns: 0 }
     }
 
     pub(super) fn clear(&mut self) {

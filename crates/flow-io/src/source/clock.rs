@@ -4,7 +4,7 @@
 //! does not move it; if the whole capture goes back in time, it follows.
 
 /// Packets of a group.
-const GROUP: u32 = 32;
+const PACKETS_PER_GROUP: u32 = 32;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CaptureClock {
@@ -23,7 +23,7 @@ impl CaptureClock {
         self.group_least_ns = if self.packets == 0 { at_ns } else { self.group_least_ns.min(at_ns) };
         self.latest_ns = self.latest_ns.max(at_ns);
         self.packets += 1;
-        if self.packets == GROUP {
+        if self.packets == PACKETS_PER_GROUP {
             self.least_ns = [self.least_ns[1], self.group_least_ns];
             self.packets = 0;
         }

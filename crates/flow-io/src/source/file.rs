@@ -21,11 +21,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// A jumbo frame of 9216 bytes with two VLAN tags: whatever is longer in a file was merged before it was captured.
-const LONGEST_ON_A_WIRE: usize = 9216 + 14 + 2 * 4;
+const MAX_WIRE_FRAME_BYTES: usize = 9216 + 14 + 2 * 4;
 /// Maximum number of blocks that wait for a worker.
-const AHEAD: usize = 4;
+const MAX_BLOCKS_AHEAD: usize = 4;
 /// Interval at which a waiting reader thread checks whether it is to end.
-const LOOK: Duration = Duration::from_millis(50);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Debug)]
 pub struct FileOptions {
@@ -55,7 +55,7 @@ pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
     }
     let read = Arc::<ReadCounts>::default();
     let reader = CaptureReader::new(&options.files, Arc::clone(&read))?;
-    let shared = SharedReading {
+    let shared = SharedFileReading {
         pace: options.pace.clone(),
         // Packets of a pipe may be watched live, and replayed packets must appear at their times: neither may wait.
         may_be_held: options.pace.is_none() && options.files.iter().all(|path| is_regular_file(path)),
@@ -63,17 +63,17 @@ pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
         read: Arc::clone(&read),
     };
     if options.workers < 2 {
-        let sources = vec![FileSource::new(0, BlockFeed::Own(Box::new(reader)), shared)];
+        let sources = vec![FileSource::new(0, FileBlockSource::Own(Box::new(reader)), shared)];
         return Ok(FileSources { sources, read, reader: None });
     }
     // Used blocks come back on this channel.
-    let (free_in, free) = bounded(AHEAD * options.workers + 2);
+    let (free_in, free) = bounded(MAX_BLOCKS_AHEAD * options.workers + 2);
     let mut blocks = Vec::new();
     let mut sources = Vec::new();
     for worker in 0..options.workers {
-        let (block_in, own_blocks) = bounded(AHEAD);
+        let (block_in, own_blocks) = bounded(MAX_BLOCKS_AHEAD);
         blocks.push(block_in);
-        let feed = BlockFeed::Shared { blocks: own_blocks, free: free_in.clone() };
+        let feed = FileBlockSource::Shared { blocks: own_blocks, free: free_in.clone() };
         sources.push(FileSource::new(worker, feed, shared.clone()));
     }
     let distributor = FileDistributor { reader, blocks, free, stop: shared.stop, read: Arc::clone(&read) };
@@ -88,7 +88,7 @@ fn is_regular_file(path: &Path) -> bool {
 
 /// State that the sources of all workers share.
 #[derive(Clone)]
-struct SharedReading {
+struct SharedFileReading {
     pace: Option<ReplayPace>,
     may_be_held: bool,
     stop: Arc<AtomicBool>,
@@ -109,14 +109,14 @@ impl FileDistributor {
         let mut made = 0;
         loop {
             if self.stop.load(Ordering::Acquire) {
-                return self.note_early_stop();
+                return self.record_early_stop();
             }
             // While few blocks exist it makes new ones rather than wait. After that it waits for one to come back, and makes
             // another only if a slow worker keeps them all.
             let at_hand = if made < 2 * self.blocks.len() {
                 self.free.try_recv().ok()
             } else {
-                self.free.recv_timeout(LOOK).ok()
+                self.free.recv_timeout(END_CHECK_INTERVAL).ok()
             };
             let mut block = at_hand.unwrap_or_else(|| {
                 made += 1;
@@ -133,9 +133,9 @@ impl FileDistributor {
     }
 
     /// Stops reading. Notes that packets were left in the files, if there were any.
-    fn note_early_stop(&self) {
+    fn record_early_stop(&self) {
         if !self.reader.is_through() {
-            self.read.note_stop();
+            self.read.record_read_stop();
         }
     }
 
@@ -145,7 +145,7 @@ impl FileDistributor {
         for blocks in &self.blocks {
             let mut block = Arc::clone(block);
             loop {
-                match blocks.send_timeout(block, LOOK) {
+                match blocks.send_timeout(block, END_CHECK_INTERVAL) {
                     Ok(()) => is_taken = true,
                     Err(SendTimeoutError::Timeout(back)) => {
                         block = back;
@@ -162,20 +162,20 @@ impl FileDistributor {
 }
 
 /// Supply of a worker's blocks: its own reader, or the reader thread.
-enum BlockFeed {
+enum FileBlockSource {
     Own(Box<CaptureReader>),
     Shared { blocks: Receiver<Arc<PacketBlock>>, free: Sender<PacketBlock> },
 }
 
 pub struct FileSource {
-    feed: BlockFeed,
+    feed: FileBlockSource,
     block: Option<Arc<PacketBlock>>,
     /// Index of the next packet in the block.
     next: usize,
     /// Packets of other link types that are not counted yet.
     foreign: ForeignPackets,
     worker: usize,
-    shared: SharedReading,
+    shared: SharedFileReading,
     clock: CaptureClock,
     delivered: u64,
     left: u64,
@@ -188,7 +188,7 @@ impl std::fmt::Debug for FileSource {
 }
 
 impl FileSource {
-    fn new(worker: usize, feed: BlockFeed, shared: SharedReading) -> Self {
+    fn new(worker: usize, feed: FileBlockSource, shared: SharedFileReading) -> Self {
         Self {
             feed,
             block: None,
@@ -208,13 +208,13 @@ impl FileSource {
         let done = self.block.take();
         self.next = 0;
         match &mut self.feed {
-            BlockFeed::Own(reader) => {
+            FileBlockSource::Own(reader) => {
                 let mut block = done.unwrap_or_else(|| Arc::new(PacketBlock::new(1)));
                 // A block that this worker reads itself is never shared, so its memory is always reused.
                 let Some(room) = Arc::get_mut(&mut block) else { return Ok(TakeOutcome::Ended) };
                 if self.shared.stop.load(Ordering::Acquire) {
                     if !reader.is_through() {
-                        self.shared.read.note_stop();
+                        self.shared.read.record_read_stop();
                     }
                     return Ok(TakeOutcome::Ended);
                 }
@@ -223,7 +223,7 @@ impl FileSource {
                 }
                 self.block = Some(block);
             }
-            BlockFeed::Shared { blocks, free } => {
+            FileBlockSource::Shared { blocks, free } => {
                 // The worker that drops the last reference sends the block back.
                 if let Some(block) = done.and_then(Arc::into_inner) {
                     // Freed if there is no room for it, or no reader any more.
@@ -250,7 +250,7 @@ impl FileSource {
     }
 
     /// Gives packets of the current block while they are due.
-    fn give_due_packets(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
+    fn deliver_due_packets(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
         let Some(block) = &self.block else { return TakeOutcome::Nothing };
         let places = &block.places[self.worker];
         let end = places.len().min(self.next + intake.free_slots());
@@ -259,7 +259,7 @@ impl FileSource {
             {
                 return TakeOutcome::Nothing;
             }
-            give_packet(*place, place.frame_in(&block.bytes), intake);
+            deliver_packet(*place, place.frame_in(&block.bytes), intake);
             let PacketPlace { at_ns, .. } = *place;
             self.clock.add_time(at_ns);
             self.next += 1;
@@ -278,7 +278,7 @@ impl FileSource {
         let places = block.places[self.worker].len();
         // The report must say that packets were left, even if the reader has reached the end of the files.
         if places > self.next {
-            self.shared.read.note_stop();
+            self.shared.read.record_read_stop();
         }
         self.left += (places - self.next) as u64;
         self.next = places;
@@ -287,13 +287,13 @@ impl FileSource {
 
 /// Gives a packet to the parser: as one frame, or as the frames that it was on the wire.
 #[inline]
-fn give_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
+fn deliver_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
     let PacketPlace { at_ns, full_len, input, link, merged, .. } = place;
     let full_len = full_len as usize;
     if merged > 0 && link == LinkKind::Ethernet {
         let note = MergeNote { segment_bytes: merged, transport_at: None };
         intake.add_merged_frame(bytes, full_len, note, at_ns, input);
-    } else if merged > 0 || full_len > LONGEST_ON_A_WIRE && !is_of_loopback(bytes, link) {
+    } else if merged > 0 || full_len > MAX_WIRE_FRAME_BYTES && !is_of_loopback(bytes, link) {
         intake.add_unsplit_frame(link, bytes, full_len, at_ns, input);
     } else {
         intake.add_frame_as(link, bytes, full_len, at_ns, input);
@@ -323,10 +323,10 @@ impl PacketSource for FileSource {
                 return Ok(next);
             }
         }
-        Ok(self.give_due_packets(intake))
+        Ok(self.deliver_due_packets(intake))
     }
 
-    fn given_until_ns(&mut self, _is_idle: bool) -> u64 {
+    fn delivered_until_ns(&mut self, _is_idle: bool) -> u64 {
         self.shared.pace.as_ref().map_or_else(|| self.clock.capture_time_ns(), ReplayPace::replay_time_ns)
     }
 

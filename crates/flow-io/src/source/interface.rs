@@ -21,19 +21,19 @@ pub struct InterfaceCounts {
     pub is_up: bool,
     pub mtu: u32,
     links: NamespaceLinks,
-    start: ReadingPair,
+    start: CounterReadingPair,
     /// Set when the first ring is shut.
-    end: Option<ReadingPair>,
+    end: Option<CounterReadingPair>,
 }
 
 /// Counters before and after something that takes a moment.
 #[derive(Clone, Copy, Debug)]
-struct ReadingPair {
+struct CounterReadingPair {
     before: LinkCounters,
     after: LinkCounters,
 }
 
-impl ReadingPair {
+impl CounterReadingPair {
     const fn at_once(counters: LinkCounters) -> Self {
         Self { before: counters, after: counters }
     }
@@ -45,7 +45,7 @@ impl InterfaceCounts {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let mut links = NamespaceLinks::open_in(&netns)?;
         let link = links.by_name(&location.interface)?;
-        let start = ReadingPair::at_once(links.read_counters(link.index)?);
+        let start = CounterReadingPair::at_once(links.read_counters(link.index)?);
         Ok(Self {
             name: location.to_string(),
             index: link.index,
@@ -58,16 +58,16 @@ impl InterfaceCounts {
     }
 
     /// Reads the counters again. Call it when all rings are open.
-    pub(crate) fn note_opened(&mut self) -> Result<(), Error> {
+    pub(crate) fn count_opened_interface(&mut self) -> Result<(), Error> {
         self.start.after = self.links.read_counters(self.index)?;
         Ok(())
     }
 
     /// Reads the counters at the end. Call it before a ring is shut, and after it.
-    pub(crate) fn note_shut(&mut self) {
+    pub(crate) fn count_shut_interface(&mut self) {
         // An interface that is gone has no counters, and the ledger says so.
         if let Ok(now) = self.links.read_counters(self.index) {
-            self.end.get_or_insert_with(|| ReadingPair::at_once(now)).after = now;
+            self.end.get_or_insert_with(|| CounterReadingPair::at_once(now)).after = now;
         }
     }
 
@@ -75,7 +75,7 @@ impl InterfaceCounts {
     pub(crate) fn read_totals(&mut self) -> Option<InterfaceTotals> {
         let now = match self.end {
             Some(end) => end,
-            None => ReadingPair::at_once(self.links.read_counters(self.index).ok()?),
+            None => CounterReadingPair::at_once(self.links.read_counters(self.index).ok()?),
         };
         Some(InterfaceTotals {
             // The narrowest and the widest window: frames in the moments of opening and shutting may count or not.

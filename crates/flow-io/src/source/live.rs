@@ -16,13 +16,13 @@ use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use std::sync::PoisonError;
 
 /// Bytes that an Ethernet frame with two VLAN tags has beyond the MTU.
-const BEYOND_MTU: usize = 14 + 2 * 4;
+const FRAME_BYTES_BEYOND_MTU: usize = 14 + 2 * 4;
 /// Interval for checking rings that offer no way to wait.
-const LOOK_AGAIN_NS: u64 = 1_000_000;
+const RING_CHECK_INTERVAL_NS: u64 = 1_000_000;
 /// A frame that is further behind the one before it was stamped by a clock that was set back.
-const SET_BACK_NS: u64 = 1_000_000_000;
+const CLOCK_SET_BACK_THRESHOLD_NS: u64 = 1_000_000_000;
 /// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless a processor stands still.
-const LAST_BLOCK_NS: u64 = 5_000_000_000;
+const LAST_BLOCK_TIMEOUT_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
@@ -125,12 +125,12 @@ pub fn open_live(
                 .collect())
         }
         ListenMethod::Xdp => {
-            let tap = XdpTap::open_interface(location, &in_driver(options))?;
+            let tap = XdpTap::open_interface(location, &driver_mode_options(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Xdp(tap), offset)])
         }
         ListenMethod::Headers => {
-            let tap = HeaderListener::open_interface(location, &in_driver(options))?;
+            let tap = HeaderListener::open_interface(location, &driver_mode_options(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Headers(tap), offset)])
         }
@@ -138,7 +138,7 @@ pub fn open_live(
 }
 
 /// Options of an XDP tap that passes all packets on to the kernel's stack.
-fn in_driver(options: LiveOptions) -> XdpTapOptions {
+fn driver_mode_options(options: LiveOptions) -> XdpTapOptions {
     XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
 }
 
@@ -146,12 +146,12 @@ impl LiveTap {
     /// Gives as many frames or headers as there is room for, and returns their number.
     fn receive_frames(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
         let room = intake.free_slots();
-        let frame = &mut |frame: RxFrame<'_>| stamp.give_frame(&frame, intake);
+        let frame = &mut |frame: RxFrame<'_>| stamp.deliver_frame_to_intake(&frame, intake);
         Ok(match self {
             Self::Packet(tap) => tap.receive_frames(room, frame)?,
             Self::Xdp(tap) => tap.receive_frames(room, frame)?,
             Self::Headers(tap) => tap.receive_headers(room, &mut |header| {
-                let at_ns = stamp.note_time(stamp.wall_time_ns(header.at));
+                let at_ns = stamp.update_latest_time(stamp.wall_time_ns(header.at));
                 if header.is_record {
                     intake.add_header(header.bytes, header.full_len, at_ns, stamp.input);
                 } else {
@@ -171,9 +171,9 @@ impl LiveTap {
 
 impl LiveStamp {
     /// Gives a frame to the parser, and notes it if this machine sent it.
-    fn give_frame(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
+    fn deliver_frame_to_intake(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
         let before = intake.counts().seen;
-        let at_ns = self.note_time(frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)));
+        let at_ns = self.update_latest_time(frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)));
         let RxFrame { bytes, full_len, .. } = *frame;
         match frame.merged {
             Some(merged) => {
@@ -200,8 +200,8 @@ impl LiveStamp {
 
     /// Notes a time up to which everything was given. Time does not go back if a frame is older than the one before it, but if the
     /// clock was set back.
-    fn note_time(&mut self, at_ns: u64) -> u64 {
-        let is_set_back = at_ns.saturating_add(SET_BACK_NS) < self.last_ns;
+    fn update_latest_time(&mut self, at_ns: u64) -> u64 {
+        let is_set_back = at_ns.saturating_add(CLOCK_SET_BACK_THRESHOLD_NS) < self.last_ns;
         self.last_ns = if is_set_back { at_ns } else { self.last_ns.max(at_ns) };
         at_ns
     }
@@ -209,7 +209,7 @@ impl LiveStamp {
     /// Measures the offset of stamps of the monotonic clock again if the clock was set.
     fn follow_clock(&mut self) {
         let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
-        if offset_ns.abs_diff(self.offset_ns) > SET_BACK_NS {
+        if offset_ns.abs_diff(self.offset_ns) > CLOCK_SET_BACK_THRESHOLD_NS {
             self.offset_ns = clock::realtime_offset().offset_ns;
         }
     }
@@ -223,15 +223,15 @@ impl LiveSource {
         interface: &SharedInterfaceCounts,
     ) -> Self {
         let mtu = interface.lock().unwrap_or_else(PoisonError::into_inner).mtu;
-        let longest = mtu as usize + BEYOND_MTU;
+        let longest = mtu as usize + FRAME_BYTES_BEYOND_MTU;
         let sent = SentCounts::default();
         let stamp = LiveStamp { offset_ns: offset.offset_ns, input, last_ns: 0, longest, sent };
         Self { tap, stamp, delivered: 0, interface: interface.clone(), shut_ns: None }
     }
 
     /// Reads the interface's counters, before and after its ring is shut.
-    fn note_shut(&self) {
-        self.interface.lock().unwrap_or_else(PoisonError::into_inner).note_shut();
+    fn count_shut_interface(&self) {
+        self.interface.lock().unwrap_or_else(PoisonError::into_inner).count_shut_interface();
     }
 
     /// Reports whether the ring has been closed for so long that all packets on their way into it have arrived and were given.
@@ -239,8 +239,8 @@ impl LiveSource {
         let Some(shut_ns) = self.shut_ns else { return false };
         let now_ns = clock::monotonic_ns();
         // A block that the kernel never hands over must not keep the meter from ending.
-        now_ns > shut_ns + LAST_BLOCK_NS
-            || (now_ns > shut_ns + 3 * PacketTap::SETTLED.as_u64() && self.tap.is_read())
+        now_ns > shut_ns + LAST_BLOCK_TIMEOUT_NS
+            || (now_ns > shut_ns + 3 * PacketTap::MAX_DELIVERY_DELAY.as_u64() && self.tap.is_read())
     }
 }
 
@@ -259,14 +259,14 @@ impl PacketSource for LiveSource {
         Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
-    fn given_until_ns(&mut self, is_idle: bool) -> u64 {
+    fn delivered_until_ns(&mut self, is_idle: bool) -> u64 {
         if !is_idle {
             return self.stamp.last_ns;
         }
         // Younger packets may still be on their way into the ring. Older ones may be in a block that the kernel has not handed over.
-        let now = clock::wall_clock_ns().saturating_sub(PacketTap::SETTLED.as_u64());
+        let now = clock::wall_clock_ns().saturating_sub(PacketTap::MAX_DELIVERY_DELAY.as_u64());
         if self.tap.is_read() {
-            self.stamp.note_time(now);
+            self.stamp.update_latest_time(now);
         }
         self.stamp.last_ns
     }
@@ -276,7 +276,7 @@ impl PacketSource for LiveSource {
             LiveTap::Packet(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
             LiveTap::Xdp(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
             LiveTap::Headers(_) => {
-                clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS));
+                clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(RING_CHECK_INTERVAL_NS));
             }
         }
         Ok(())
@@ -308,13 +308,13 @@ impl PacketSource for LiveSource {
     fn stop_receiving(&mut self) -> Result<(), Error> {
         // A worker that was told to stop calls this at every interval; only the first call counts.
         if self.shut_ns.is_none() {
-            self.note_shut();
+            self.count_shut_interface();
             match &mut self.tap {
                 LiveTap::Packet(tap) => tap.stop_receiving()?,
                 LiveTap::Xdp(tap) => tap.stop_receiving()?,
                 LiveTap::Headers(tap) => tap.stop_receiving()?,
             }
-            self.note_shut();
+            self.count_shut_interface();
             self.shut_ns = Some(clock::monotonic_ns());
         }
         Ok(())

@@ -5,14 +5,14 @@
 //!
 //! Invariant: packets of the files = places + packets of other link types + those after a damage, which a remark reports.
 
-use super::block::{ForeignPackets, PacketBlock, PacketPlace, USUAL};
+use super::block::{BLOCK_READ_BYTES, ForeignPackets, PacketBlock, PacketPlace};
 use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::RecordedBytes;
 use packetrig_flow::parse::{LinkKind, name_of_unread};
 use packetrig_units::clamp_to_u32;
-use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureRecord, DecoderStep};
+use packetrig_wire::pcap::{CaptureDamage, CaptureDecoder, CaptureElement, CaptureRecord};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An Ethernet frame without FCS, with two VLAN tags.
-const LONGEST_WITHOUT_JUMBO: u32 = 1514 + 2 * 4;
+const MAX_STANDARD_FRAME_BYTES: u32 = 1514 + 2 * 4;
 const ETHERNET_HEADER: usize = 14;
 const FCS: usize = 4;
 
@@ -61,7 +61,7 @@ impl ReadCounts {
         self.stopped.load(Ordering::Acquire)
     }
 
-    pub(super) fn note_stop(&self) {
+    pub(super) fn record_read_stop(&self) {
         self.stopped.store(true, Ordering::Release);
     }
 
@@ -202,7 +202,7 @@ impl CaptureReader {
         let mut packets = 0u64;
         let after = loop {
             match open.decoder.next_step(&block.bytes[start..end]) {
-                Ok(DecoderStep::Record { record, used }) => {
+                Ok(CaptureElement::Record { record, used }) => {
                     start += used;
                     packets += 1;
                     // Simple packet blocks of pcapng have no time: they get that of the packet before them.
@@ -212,7 +212,7 @@ impl CaptureReader {
                     if let Some(link) = LinkKind::from_number(record.link_type) {
                         let place = locate_packet(&record, link, &block.bytes, at_ns, open.input);
                         let worker = worker_of(place.frame_in(&block.bytes), link, block.places.len());
-                        open.count_long(place);
+                        open.count_long_packet(place);
                         block.places[worker].push(place);
                     } else {
                         *open.unread.entry(record.link_type).or_default() += 1;
@@ -222,7 +222,7 @@ impl CaptureReader {
                     }
                 }
                 // A section that the decoder does not need, which may be larger than the block.
-                Ok(DecoderStep::Skip(bytes)) => {
+                Ok(CaptureElement::Skip(bytes)) => {
                     let left = bytes.saturating_sub((end - start) as u64);
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
@@ -230,7 +230,7 @@ impl CaptureReader {
                         break if skipped < left { ReadNext::Cut } else { ReadNext::More };
                     }
                 }
-                Ok(DecoderStep::More(needed)) => {
+                Ok(CaptureElement::More(needed)) => {
                     open.carried.clear();
                     open.carried.extend_from_slice(&block.bytes[start..end]);
                     open.needed = needed;
@@ -260,8 +260,8 @@ struct ReadBytes {
 }
 
 impl OpenFile {
-    fn count_long(&mut self, place: PacketPlace) {
-        let is_long = place.full_len > LONGEST_WITHOUT_JUMBO && place.link == LinkKind::Ethernet;
+    fn count_long_packet(&mut self, place: PacketPlace) {
+        let is_long = place.full_len > MAX_STANDARD_FRAME_BYTES && place.link == LinkKind::Ethernet;
         self.long += u64::from(is_long && place.merged == 0);
     }
 
@@ -270,7 +270,7 @@ impl OpenFile {
         let Self { path, long, .. } = self;
         (*long > 0).then(|| {
             format!(
-                "{}: {long} packets are longer than {LONGEST_WITHOUT_JUMBO} B; if the link had no jumbo frames, they were \
+                "{}: {long} packets are longer than {MAX_STANDARD_FRAME_BYTES} B; if the link had no jumbo frames, they were \
                 merged before they were captured, and were more packets and more bytes on the wire than are counted here",
                 path.display()
             )
@@ -280,7 +280,7 @@ impl OpenFile {
     /// Reads bytes into a block, after those carried over from the last one.
     fn read_bytes(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
         // A record that is longer than a block makes this one larger.
-        let most = USUAL.max(self.needed);
+        let most = BLOCK_READ_BYTES.max(self.needed);
         if block.bytes.len() < most {
             block.bytes.resize(most, 0);
         }

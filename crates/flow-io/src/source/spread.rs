@@ -3,7 +3,7 @@
 //! The two outermost IP addresses decide, and nothing else. So one worker gets both directions of a flow, its fragments, and what is
 //! in its tunnels, and the flows are the same for any number of workers. Frames that are not IP go to the first worker.
 
-use packetrig_flow::MAPPED;
+use packetrig_flow::IPV4_MAPPED_PREFIX;
 use packetrig_flow::parse::LinkKind;
 
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
@@ -53,7 +53,7 @@ pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u6
 
 // Must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of the same traffic.
 fn fold_address(address: [u8; 16]) -> u64 {
-    if address[..12] == MAPPED {
+    if address[..12] == IPV4_MAPPED_PREFIX {
         return u64::from(u32::from_be_bytes([address[12], address[13], address[14], address[15]]));
     }
     let whole = u128::from_be_bytes(address);

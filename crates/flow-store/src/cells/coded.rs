@@ -58,13 +58,13 @@ impl<T> CodedCells<T> {
 }
 
 /// Joins the rows of several pages.
-pub(super) struct CodedJoiner<T> {
+pub(super) struct DictionaryJoiner<T> {
     /// The dictionaries of the pages, each once, with its place in the joined one.
     dictionaries: Vec<(Arc<[T]>, usize)>,
     codes: Vec<u32>,
 }
 
-impl<T: Clone> CodedJoiner<T> {
+impl<T: Clone> DictionaryJoiner<T> {
     pub(super) fn with_capacity(rows: usize) -> Self {
         Self { dictionaries: Vec::new(), codes: Vec::with_capacity(rows) }
     }

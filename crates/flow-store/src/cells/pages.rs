@@ -1,6 +1,6 @@
 //! Reads columns of bytes page by page and keeps their dictionaries: the reader of the library copies a counted reference for each row.
 
-use super::coded::{CodedCells, CodedJoiner};
+use super::coded::{CodedCells, DictionaryJoiner};
 use super::hybrid::decode_hybrid;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::{Page, PageReader};
@@ -79,7 +79,7 @@ impl<T: ByteValue> PagedColumn<T> {
 
     /// Reads the next rows.
     pub(crate) fn read_rows(&mut self, rows: usize) -> ParquetResult<CodedCells<T>> {
-        let mut joiner = CodedJoiner::with_capacity(rows);
+        let mut joiner = DictionaryJoiner::with_capacity(rows);
         let mut left = rows;
         while left > 0 {
             let page = self.page_with_rows()?;

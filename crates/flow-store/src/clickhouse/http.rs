@@ -5,11 +5,11 @@ use crate::Error;
 use packetrig_units::text::{encode_url_part, one_line};
 use std::io::{self, Read, Write};
 
-const PORT: u16 = 8123;
+const CLICKHOUSE_HTTP_PORT: u16 = 8123;
 /// Maximum number of bytes of an answer that are read: the beginning says what is wrong.
-const LONGEST_ANSWER: u64 = 64 << 10;
+const MAX_ANSWER_BYTES: u64 = 64 << 10;
 /// Maximum number of characters of an answer that are shown.
-const SHOWN: usize = 300;
+const MAX_SHOWN_ANSWER_CHARACTERS: usize = 300;
 
 /// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.
 pub(super) fn post_body(
@@ -28,7 +28,7 @@ pub(super) fn post_body(
         // ClickHouse may fail after it has sent status 200: then the answer has this header.
         Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
-            let shown = one_line(body.trim(), SHOWN);
+            let shown = one_line(body.trim(), MAX_SHOWN_ANSWER_CHARACTERS);
             Err(Error::Refused { peer, said: format!("status {status}: {shown}") })
         }
         None => Err(Error::Refused { peer, said: "its answer is not HTTP".into() }),
@@ -40,7 +40,8 @@ fn send_request(
     parameters: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<Vec<u8>> {
-    let mut stream = crate::network::connect_tcp(&options.address, PORT, options.timeout.to_std())?;
+    let mut stream =
+        crate::network::connect_tcp(&options.address, CLICKHOUSE_HTTP_PORT, options.timeout.to_std())?;
     let mut head = String::from("POST /");
     for (index, (name, value)) in parameters.iter().enumerate() {
         head.push(if index == 0 { '?' } else { '&' });
@@ -63,7 +64,7 @@ fn send_request(
     let sent = stream.write_all(body);
     let mut answer = Vec::new();
     // The peer decides how long its answer is, so it needs a bound.
-    let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
+    let read = stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer);
     if answer.is_empty() {
         sent?;
         read?;

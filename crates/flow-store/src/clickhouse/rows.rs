@@ -1,6 +1,6 @@
 //! Records for ClickHouse: the table's statements, and rows in the format RowBinary (little-endian, one value after the other).
 
-use crate::columns::{FlowColumn, SourcedRow, flow_columns};
+use crate::columns::{ExporterRow, FlowColumn, flow_columns};
 use packetrig_flow::element::{ElementKind, ElementValue};
 
 /// The statement that creates the table. Rows are ordered by the start of flows. A repeated batch is recognised if it is
@@ -22,7 +22,7 @@ pub(super) fn alter_statement(database: &str, table: &str) -> String {
     let additions = flow_columns()
         .iter()
         .map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, column_type(column)));
-    let widenings = WIDENED.iter().map(|(name, kind)| format!("MODIFY COLUMN `{name}` {kind}"));
+    let widenings = WIDENED_COLUMNS.iter().map(|(name, kind)| format!("MODIFY COLUMN `{name}` {kind}"));
     format!(
         "ALTER TABLE `{database}`.`{table}` {}",
         additions.chain(widenings).collect::<Vec<_>>().join(", ")
@@ -53,7 +53,8 @@ fn column_names() -> String {
 }
 
 /// Columns that were narrower in earlier versions.
-const WIDENED: [(&str, &str); 2] = [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
+const WIDENED_COLUMNS: [(&str, &str); 2] =
+    [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
 
 /// The type of a column.
 fn plain_column_type(column: &FlowColumn) -> &'static str {
@@ -80,7 +81,7 @@ fn column_type(column: &FlowColumn) -> &'static str {
     }
 }
 
-pub(super) fn encode_rows(rows: &[SourcedRow]) -> Vec<u8> {
+pub(super) fn encode_rows(rows: &[ExporterRow]) -> Vec<u8> {
     // An estimate: with longer rows the buffer only grows again.
     let mut bytes = Vec::with_capacity(rows.len() * 256);
     for row in rows {
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn rows_have_the_widths_of_their_columns() {
-        let bytes = encode_rows(&[SourcedRow {
+        let bytes = encode_rows(&[ExporterRow {
             record: record(3),
             source: RecordMaker { exporter: [9; 16], domain: 7 },
         }]);

@@ -50,7 +50,7 @@ macro_rules! carried {
     };
 }
 
-const WHOSE: [LedgerColumn; 3] = [
+const OWNER_COLUMNS: [LedgerColumn; 3] = [
     LedgerColumn {
         name: "observationTimeNanoseconds",
         kind: ElementKind::Time,
@@ -71,14 +71,14 @@ const WHOSE: [LedgerColumn; 3] = [
     },
 ];
 
-const CAPTURE: [LedgerColumn; 2] = [
+const CAPTURE_COLUMNS: [LedgerColumn; 2] = [
     optional_number("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
     optional_number("captureDriverDropped", |row| {
         row.ledger.capture.driver_dropped.map(ElementValue::Number)
     }),
 ];
 
-const PACKETS: [LedgerColumn; 24] = ledger! { row,
+const PACKET_COLUMNS: [LedgerColumn; 24] = ledger! { row,
     "captureRingDropped" => row.ledger.capture.ring_dropped;
     "captureDelivered" => row.ledger.capture.delivered;
     "seen" => row.ledger.packets.seen;
@@ -105,7 +105,7 @@ const PACKETS: [LedgerColumn; 24] = ledger! { row,
     "unsplit" => row.ledger.packets.unsplit;
 };
 
-const EXPORT: [LedgerColumn; 18] = carried! {
+const EXPORT_COLUMNS: [LedgerColumn; 18] = carried! {
     "exportOffered" offered;
     "exportQueueDropped" queue_dropped;
     "exportSent" sent;
@@ -114,7 +114,7 @@ const EXPORT: [LedgerColumn; 18] = carried! {
     "exportWaiting" waiting;
 };
 
-const MESSAGES: [LedgerColumn; 3] = ledger! { row,
+const MESSAGE_COLUMNS: [LedgerColumn; 3] = ledger! { row,
     "exportMessages" => row.ledger.export.messages;
     "exportMessageOctets" => row.ledger.export.message_bytes;
     "exportOwnRecords" => row.ledger.export.own_records;
@@ -126,7 +126,12 @@ fn ignored_packets(row: &LedgerRow, cause: IgnoredReason) -> u64 {
 
 /// The columns of the ledger table, in order.
 pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
-    WHOSE.into_iter().chain(CAPTURE).chain(PACKETS).chain(EXPORT).chain(MESSAGES)
+    OWNER_COLUMNS
+        .into_iter()
+        .chain(CAPTURE_COLUMNS)
+        .chain(PACKET_COLUMNS)
+        .chain(EXPORT_COLUMNS)
+        .chain(MESSAGE_COLUMNS)
 }
 
 /// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
@@ -142,8 +147,8 @@ pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     let packets = &mut ledger.packets;
     packets.seen = count_named("seen", &value);
     packets.seen_bytes = count_named("seenOctets", &value);
-    // `IGNORED` has the length of `ALL`, so a reason without a name does not compile.
-    for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED) {
+    // `IGNORED_PACKET_COLUMNS` has the length of `ALL`, so a reason without a name does not compile.
+    for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED_PACKET_COLUMNS) {
         packets.ignored[cause as usize] = count_named(name, &value);
     }
     packets.metered = count_named("metered", &value);
@@ -183,7 +188,7 @@ fn carried_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRec
 }
 
 /// Column names in the order of [`IgnoredReason::ALL`].
-const IGNORED: [&str; IgnoredReason::ALL.len()] = [
+const IGNORED_PACKET_COLUMNS: [&str; IgnoredReason::ALL.len()] = [
     "ignoredArp",
     "ignoredNotIp",
     "ignoredShortLink",

@@ -45,7 +45,7 @@ impl JoinedRows {
         for index in 0..group.num_columns() {
             let column = group.get_column_reader(index)?;
             if self.columns.len() == index {
-                self.columns.push(JoinedColumn::like(&column)?);
+                self.columns.push(JoinedColumn::with_type_of(&column)?);
             }
             self.columns[index].append_values(column, rows)?;
         }
@@ -85,14 +85,14 @@ fn write_columns(
 }
 
 impl JoinedColumn {
-    fn like(reader: &ColumnReader) -> Result<Self> {
+    fn with_type_of(reader: &ColumnReader) -> Result<Self> {
         Ok(match reader {
             ColumnReader::BoolColumnReader(_) => Self::Flags(Vec::new()),
             ColumnReader::Int32ColumnReader(_) => Self::Narrow(Vec::new()),
             ColumnReader::Int64ColumnReader(_) => Self::Wide(Vec::new()),
             ColumnReader::ByteArrayColumnReader(_) => Self::Texts(Vec::new()),
             ColumnReader::FixedLenByteArrayColumnReader(_) => Self::Arrays(Vec::new()),
-            _ => return Err(kind_error()),
+            _ => return Err(column_kind_error()),
         })
     }
 
@@ -113,7 +113,7 @@ impl JoinedColumn {
             (Self::Arrays(values), ColumnReader::FixedLenByteArrayColumnReader(reader)) => {
                 read_values(reader, rows, values)
             }
-            _ => Err(kind_error()),
+            _ => Err(column_kind_error()),
         }
     }
 
@@ -128,7 +128,7 @@ impl JoinedColumn {
     }
 }
 
-fn kind_error() -> ParquetError {
+fn column_kind_error() -> ParquetError {
     ParquetError::General("a column has another kind than in this version".into())
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 use crate::filter::FlowFilter;
 use crate::ledgers::newest_ledgers;
-use crate::progress::{KilledCollectors, ProgressFile, StoredProgress};
+use crate::progress::{KilledCollectorRecords, ProgressFile, StoredProgress};
 use crate::recover::recover_files;
 use crate::sample::{foreign_record, record};
 use crate::scan::{flow_files, scan_records};
@@ -204,7 +204,7 @@ fn files_of_a_running_collector_stay_countable() {
     let path = directory.path();
     store(path, &[record(1)]);
     store(path, &[record(2)]);
-    let note = ProgressFile::create_in(path, &KilledCollectors::default()).unwrap();
+    let note = ProgressFile::create_in(path, &KilledCollectorRecords::default()).unwrap();
     std::thread::sleep(Duration::from_millis(30));
     for number in 3..6 {
         store(path, &[record(number)]);
@@ -213,7 +213,7 @@ fn files_of_a_running_collector_stay_countable() {
     assert_eq!((compacted.joined_files, compacted.recent_files), (4, 6), "{compacted:?}");
     // The collector is killed: its next one counts exactly the rows after the note.
     drop(note);
-    let stored: StoredProgress = KilledCollectors::find_in(path).unwrap().stored;
+    let stored: StoredProgress = KilledCollectorRecords::find_in(path).unwrap().stored;
     assert_eq!(stored[&MAKER].records, 3);
 }
 

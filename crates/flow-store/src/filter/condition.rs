@@ -60,8 +60,8 @@ pub(super) enum ValueTest {
     NotWord(String),
 }
 
-const START: &str = "flowStartNanoseconds";
-const END: &str = "flowEndNanoseconds";
+const FLOW_START_COLUMN: &str = "flowStartNanoseconds";
+const FLOW_END_COLUMN: &str = "flowEndNanoseconds";
 
 impl ConditionOperand {
     pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
@@ -70,8 +70,8 @@ impl ConditionOperand {
     pub(crate) fn needed_columns(self) -> Vec<&'static str> {
         match self {
             Self::Column(column) | Self::Bits { column, .. } => vec![column],
-            Self::Duration { .. } => vec![START, END],
-            Self::PerSecond { column, .. } => vec![column, START, END],
+            Self::Duration { .. } => vec![FLOW_START_COLUMN, FLOW_END_COLUMN],
+            Self::PerSecond { column, .. } => vec![column, FLOW_START_COLUMN, FLOW_END_COLUMN],
             Self::Ratio { of, per } => vec![of, per],
             Self::Difference { of, less } => vec![of, less],
         }
@@ -148,7 +148,7 @@ pub(crate) struct FlowLifetime<'a> {
 
 impl<'a> FlowLifetime<'a> {
     fn from_chunk(chunk: &'a RowChunk) -> Self {
-        Self { start: chunk.column(START), end: chunk.column(END) }
+        Self { start: chunk.column(FLOW_START_COLUMN), end: chunk.column(FLOW_END_COLUMN) }
     }
 
     fn duration_at(&self, row: usize) -> u64 {
@@ -251,7 +251,7 @@ impl FlowCondition {
     }
 
     /// Returns whether it may hold for a row of a row group, according to the file's statistics.
-    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+    pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         // The file has statistics of columns only, not of bits or of values that are computed from several columns.
         let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {

@@ -17,7 +17,7 @@ pub struct FilterError {
 }
 
 /// Maximum number of characters of a line that are shown on each side of the error.
-const SHOWN: usize = 60;
+const MAX_SHOWN_CHARACTERS: usize = 60;
 
 impl FilterError {
     /// An error in the bytes `from..from + length` of a text.
@@ -34,8 +34,15 @@ impl FilterError {
         let start = text[..from].rfind('\n').map_or(0, |at| at + 1);
         let end = text[from..].find('\n').map_or(text.len(), |at| from + at);
         // A filter may be one line of a megabyte: only the neighbourhood of the error is shown.
-        let first = text[start..from].char_indices().rev().nth(SHOWN - 1).map_or(start, |(at, _)| start + at);
-        let last = text[until.min(end)..end].char_indices().nth(SHOWN).map_or(end, |(at, _)| until + at);
+        let first = text[start..from]
+            .char_indices()
+            .rev()
+            .nth(MAX_SHOWN_CHARACTERS - 1)
+            .map_or(start, |(at, _)| start + at);
+        let last = text[until.min(end)..end]
+            .char_indices()
+            .nth(MAX_SHOWN_CHARACTERS)
+            .map_or(end, |(at, _)| until + at);
         Self {
             line: on_one_line(&text[first..last]),
             line_number: text[..from].matches('\n').count() + 1,

@@ -101,12 +101,12 @@ impl FilterExpression {
     }
 
     /// Returns whether it may hold for a row of a row group.
-    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+    pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         match self {
-            Self::One(condition) => condition.may_hold(group),
-            Self::Field(condition) => condition.may_hold(group),
-            Self::All(parts) => parts.iter().all(|part| part.may_hold(group)),
-            Self::Any(parts) => parts.iter().any(|part| part.may_hold(group)),
+            Self::One(condition) => condition.may_match_group(group),
+            Self::Field(condition) => condition.may_match_group(group),
+            Self::All(parts) => parts.iter().all(|part| part.may_match_group(group)),
+            Self::Any(parts) => parts.iter().any(|part| part.may_match_group(group)),
         }
     }
 

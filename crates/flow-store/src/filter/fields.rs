@@ -55,7 +55,7 @@ impl FieldCondition {
     }
 
     /// Returns whether it may hold for a row of a row group: it cannot if no record there has other fields.
-    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+    pub(super) fn may_match_group(&self, group: &RowGroupMetaData) -> bool {
         let column = group.columns().iter().find(|column| column.column_path().parts() == [OTHER_FIELDS]);
         let greatest = column.map(|column| column.statistics().and_then(Statistics::max_bytes_opt));
         self.is_negated || !matches!(greatest, None | Some(Some([])))

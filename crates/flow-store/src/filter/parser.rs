@@ -18,12 +18,12 @@ use super::error::FilterError;
 use super::expression::FilterExpression;
 use super::fields::FieldName;
 use super::ranges::{RangeSet, ValueRange};
-use super::terms::{TERMS, TermSyntax, reason_of_absence};
+use super::terms::{FILTER_TERMS, TermSyntax, reason_of_absence};
 use super::tokens::{FilterToken, TokenKind, split_tokens};
 use super::values::{parse_value, syntax_of};
 use crate::columns::{find_column, flow_columns};
 use crate::names::{FlowNames, NameKind};
-use packetrig_flow::MAPPED;
+use packetrig_flow::IPV4_MAPPED_PREFIX;
 use packetrig_flow::element::ElementKind;
 
 /// Maximum number of bytes of a text.
@@ -33,9 +33,9 @@ const MAX_DEPTH: usize = 64;
 /// Maximum number of conditions; a list counts as one.
 const MAX_CONDITIONS: usize = 1024;
 /// Words of the longest term.
-const PHRASE_WORDS: usize = 3;
+const MAX_TERM_WORDS: usize = 3;
 const TCP: u128 = 6;
-const ENDS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address"];
+const ADDRESS_COLUMNS: [&str; 2] = ["sourceIPv6Address", "destinationIPv6Address"];
 /// Protocol numbers of ICMP and ICMPv6.
 const ICMP: [u128; 2] = [1, 58];
 
@@ -55,9 +55,12 @@ pub(super) fn parse_filter(text: &str, names: &FlowNames) -> Result<FilterExpres
     match parser.peek().kind {
         TokenKind::End => Ok(expression),
         TokenKind::Close => {
-            Err(parser.error_here("this `)` has no matching `(`", "remove it, or add a `(` before it"))
+            Err(parser.error_at_position("this `)` has no matching `(`", "remove it, or add a `(` before it"))
         }
-        _ => Err(parser.error_here("`and` or `or` is missing here", "join conditions with `and` or `or`")),
+        _ => {
+            Err(parser
+                .error_at_position("`and` or `or` is missing here", "join conditions with `and` or `or`"))
+        }
     }
 }
 
@@ -71,7 +74,7 @@ struct FilterParser<'a> {
     conditions: usize,
 }
 
-/// The subject of a condition: a term of [`TERMS`], a column or a field.
+/// The subject of a condition: a term of [`FILTER_TERMS`], a column or a field.
 struct FilterSubject {
     /// The words of the user.
     phrase: String,
@@ -145,7 +148,7 @@ impl<'a> FilterParser<'a> {
     }
 
     /// An error at the next token.
-    fn error_here(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+    fn error_at_position(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
         self.error_at(self.peek(), what, help)
     }
 
@@ -214,7 +217,7 @@ impl<'a> FilterParser<'a> {
         self.conditions += 1;
         if self.conditions > MAX_CONDITIONS {
             let what = format!("more than {MAX_CONDITIONS} conditions");
-            return Err(self.error_here(what, "use lists: `ip in [...]`, `port in [...]`"));
+            return Err(self.error_at_position(what, "use lists: `ip in [...]`, `port in [...]`"));
         }
         let subject = self.parse_subject()?;
         if let Some(kind) = subject.syntax.name_kind() {
@@ -237,7 +240,7 @@ impl<'a> FilterParser<'a> {
                 FilterExpression::All(vec![protocol_is(&ICMP), subject.expression_of_values(wanted)])
             }
             TermSyntax::Word => {
-                let test = self.parse_word(&subject)?;
+                let test = self.parse_named_value(&subject)?;
                 subject.expression_of_test(&test)
             }
             _ => {
@@ -249,16 +252,16 @@ impl<'a> FilterParser<'a> {
 
     /// Reads the words of a term. The longest match wins: `src ip` before `src`.
     fn parse_subject(&mut self) -> Result<FilterSubject, FilterError> {
-        for words in (1..=PHRASE_WORDS).rev() {
-            let Some(phrase) = self.peek_words(words) else { continue };
-            if let Some(term) = TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
+        for words in (1..=MAX_TERM_WORDS).rev() {
+            let Some(phrase) = self.peek_phrase(words) else { continue };
+            if let Some(term) = FILTER_TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
                 self.next += words;
                 let operands = term.operands.to_vec();
                 return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
             }
             // The reason helps a user of nfdump more than the message that no condition begins like this.
             if let Some(why) = reason_of_absence(&phrase) {
-                return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), why));
+                return Err(self.error_at_position(format!("nfdump's `{phrase}` is not supported"), why));
             }
         }
         // No term begins here, so it must be the name of a column.
@@ -274,7 +277,7 @@ impl<'a> FilterParser<'a> {
     }
 
     /// The next `count` words, in lower case.
-    fn peek_words(&self, count: usize) -> Option<String> {
+    fn peek_phrase(&self, count: usize) -> Option<String> {
         let tokens = self.tokens.get(self.next..self.next + count)?;
         let is_word = tokens.iter().all(|token| token.kind == TokenKind::Word);
         let words: Vec<_> = tokens.iter().map(|token| token.text.to_ascii_lowercase()).collect();
@@ -284,24 +287,25 @@ impl<'a> FilterParser<'a> {
     fn unknown_subject(&self) -> FilterError {
         let token = self.peek();
         if token.kind == TokenKind::End {
-            return self.error_here(
+            return self.error_at_position(
                 "a condition is missing here",
                 "for example: `src ip 198.18.0.1`, `port > 1024`",
             );
         }
         let prefix = format!("{} ", token.text.to_ascii_lowercase());
         let mut following: Vec<_> =
-            known_phrases().filter_map(|phrase| phrase.strip_prefix(&prefix)).collect();
+            supported_phrases().filter_map(|phrase| phrase.strip_prefix(&prefix)).collect();
         if !following.is_empty() {
             following.sort_unstable();
             let what = format!("`{}` is not a complete condition", token.text);
-            return self.error_here(what, format!("one of these must follow: {}", following.join(", ")));
+            return self
+                .error_at_position(what, format!("one of these must follow: {}", following.join(", ")));
         }
-        let mut first: Vec<_> = known_phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
+        let mut first: Vec<_> = supported_phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
         first.sort_unstable();
         first.dedup();
         let what = format!("no condition begins with `{}`", token.text);
-        self.error_here(
+        self.error_at_position(
             what,
             format!("begin with the name of a column, or with one of: {}", first.join(", ")),
         )
@@ -317,8 +321,8 @@ fn protocol_is(numbers: &[u128]) -> FilterExpression {
     single_condition(ConditionOperand::Column("protocolIdentifier"), ValueTest::Values(RangeSet::new(ranges)))
 }
 
-fn known_phrases() -> impl Iterator<Item = &'static str> {
-    TERMS.iter().flat_map(|term| term.phrases).copied()
+fn supported_phrases() -> impl Iterator<Item = &'static str> {
+    FILTER_TERMS.iter().flat_map(|term| term.phrases).copied()
 }
 
 /// The greatest TTL does not differ from the least one. Files have zeros where an exporter does not send them.
@@ -334,7 +338,7 @@ fn same_ttl(subject: &FilterSubject) -> FilterExpression {
 /// Flows below IP have no addresses: zeros at both ends are of neither version.
 fn one_end_ipv6() -> FilterExpression {
     let some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
-    let has_address = ENDS
+    let has_address = ADDRESS_COLUMNS
         .map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(some.clone())))
         .to_vec();
     FilterExpression::All(vec![both_ends_ipv4().to_negated(), FilterExpression::Any(has_address)])
@@ -343,11 +347,12 @@ fn one_end_ipv6() -> FilterExpression {
 // IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so they are one range of 2^32 values.
 fn both_ends_ipv4() -> FilterExpression {
     let mut last = [0xff; 16];
-    last[..12].copy_from_slice(&MAPPED);
+    last[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     let greatest = u128::from_be_bytes(last);
     let mapped = RangeSet::new(vec![ValueRange { least: greatest - u128::from(u32::MAX), greatest }]);
     FilterExpression::All(
-        ENDS.map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(mapped.clone())))
+        ADDRESS_COLUMNS
+            .map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(mapped.clone())))
             .to_vec(),
     )
 }

@@ -9,7 +9,7 @@ pub struct FilterTerm {
     /// Spellings; the first one is preferred.
     pub phrases: &'static [&'static str],
     /// Difference from nfdump's form.
-    pub nfdump: NfdumpForm,
+    pub nfdump: NfdumpRelation,
     /// Description of the tested value, for the book.
     pub meaning: &'static str,
     pub(super) syntax: TermSyntax,
@@ -19,7 +19,7 @@ pub struct FilterTerm {
 
 /// Relation of a term to nfdump's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NfdumpForm {
+pub enum NfdumpRelation {
     Same,
     /// The same, with a difference that is worth knowing.
     SameBut(&'static str),
@@ -125,13 +125,13 @@ const fn traffic_class(column: &'static str) -> ConditionOperand {
     ConditionOperand::Bits { column, shift: 1, mask: 7 }
 }
 
-const PACKETS: &str = "packetDeltaCount";
-const OCTETS: &str = "octetDeltaCount";
+const PACKETS_COLUMN: &str = "packetDeltaCount";
+const OCTETS_COLUMN: &str = "octetDeltaCount";
 const ICMP: &str = "icmpTypeCode";
-const SOURCE: &str = "sourceIPv6Address";
-const DESTINATION: &str = "destinationIPv6Address";
-const NAT: [&str; 2] = ["postNATSourceIPv6Address", "postNATDestinationIPv6Address"];
-const TTL_LEAST: &str = "minimumTTL";
+const SOURCE_ADDRESS_COLUMN: &str = "sourceIPv6Address";
+const DESTINATION_ADDRESS_COLUMN: &str = "destinationIPv6Address";
+const NAT_ADDRESS_COLUMNS: [&str; 2] = ["postNATSourceIPv6Address", "postNATDestinationIPv6Address"];
+const MIN_TTL_COLUMN: &str = "minimumTTL";
 const MAX_TTL: &str = "maximumTTL";
 /// Entries of the label stack, from the outermost one on.
 const MPLS: [&str; 3] = ["mplsTopLabelStackSection", "mplsLabelStackSection2", "mplsLabelStackSection3"];
@@ -148,18 +148,18 @@ macro_rules! terms {
     };
 }
 
-use NfdumpForm::{Same, SameBut, Unknown};
+use NfdumpRelation::{Same, SameBut, Unknown};
 
-pub const TERMS: &[FilterTerm] = terms! {
+pub const FILTER_TERMS: &[FilterTerm] = terms! {
     "any", Same, Everything, [], "every record";
     "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
     "inet6" "ipv6", Same, Version6, [], "one of the addresses is IPv6; a record without addresses is of neither version";
     "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
         [column("protocolIdentifier")], "the protocol in IP";
     "ip" "host" "net", SameBut("nfdump also asks DNS for names; we take addresses only"), Address,
-        [column(SOURCE), column(DESTINATION)], "either end";
-    "src ip" "src host" "src net", Same, Address, [column(SOURCE)], "the end that sent, or was seen first";
-    "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION)], "the other end";
+        [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "either end";
+    "src ip" "src host" "src net", Same, Address, [column(SOURCE_ADDRESS_COLUMN)], "the end that sent, or was seen first";
+    "dst ip" "dst host" "dst net", Same, Address, [column(DESTINATION_ADDRESS_COLUMN)], "the other end";
     "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
     "src port", Same, Number, [column("sourceTransportPort")], "";
     "dst port", Same, Number, [column("destinationTransportPort")], "";
@@ -172,23 +172,23 @@ pub const TERMS: &[FilterTerm] = terms! {
     "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
     "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
     "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
-    "ttl", Same, Number, [column(TTL_LEAST), column(MAX_TTL)], "the least or the greatest TTL";
-    "min ttl", Same, Number, [column(TTL_LEAST)], "";
+    "ttl", Same, Number, [column(MIN_TTL_COLUMN), column(MAX_TTL)], "the least or the greatest TTL";
+    "min ttl", Same, Number, [column(MIN_TTL_COLUMN)], "";
     "max ttl", Same, Number, [column(MAX_TTL)], "";
-    "ttl equal", Same, SameTtl, [column(MAX_TTL), ConditionOperand::Difference { of: MAX_TTL, less: TTL_LEAST }],
+    "ttl equal", Same, SameTtl, [column(MAX_TTL), ConditionOperand::Difference { of: MAX_TTL, less: MIN_TTL_COLUMN }],
         "all packets had the same TTL; 0 counts as unknown";
     "first seen", SameBut("nfdump takes local time"), Moment, [column("flowStartNanoseconds")],
         "the time of the first packet; up to three decimals name a whole millisecond";
     "last seen", SameBut("nfdump takes local time"), Moment, [column("flowEndNanoseconds")], "the time of the last packet";
-    "packets" "in packets", Same, Count, [column(PACKETS)], "packets from source to destination";
+    "packets" "in packets", Same, Count, [column(PACKETS_COLUMN)], "packets from source to destination";
     "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
-    "bytes" "in bytes", Same, Count, [column(OCTETS)], "bytes of IP from source to destination";
+    "bytes" "in bytes", Same, Count, [column(OCTETS_COLUMN)], "bytes of IP from source to destination";
     "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
     "duration", SameBut("nfdump takes milliseconds only"), Time, [ConditionOperand::DURATION_MILLIS], "from the first to the last packet";
-    "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS, factor: 1 }],
+    "pps", Same, Count, [ConditionOperand::PerSecond { column: PACKETS_COLUMN, factor: 1 }],
         "packets by duration; 0 where that is 0";
-    "bps", Same, Count, [ConditionOperand::PerSecond { column: OCTETS, factor: 8 }], "bits by duration; 0 where that is 0";
-    "bpp", Same, Count, [ConditionOperand::Ratio { of: OCTETS, per: PACKETS }], "bytes of a packet on average";
+    "bps", Same, Count, [ConditionOperand::PerSecond { column: OCTETS_COLUMN, factor: 8 }], "bits by duration; 0 where that is 0";
+    "bpp", Same, Count, [ConditionOperand::Ratio { of: OCTETS_COLUMN, per: PACKETS_COLUMN }], "bytes of a packet on average";
     "if", Same, Number, [column("ingressInterface"), column("egressInterface")], "either interface";
     "in if", Same, Number, [column("ingressInterface")], "where it came in";
     "out if", Same, Number, [column("egressInterface")], "where it went out";
@@ -203,10 +203,10 @@ pub const TERMS: &[FilterTerm] = terms! {
     "bgp next ip" "bgp next net" "bgpnext ip", SameBut("nfdump takes no lists"), Address, [column("bgpNextHopIPv6Address")], "next hop of BGP";
     "exporter ip" "exporter net" "router ip" "router net", SameBut("nfdump takes no lists"), Address, [column("exporterIPv6Address")], "the exporter";
     "observation domain id", Same, Number, [column("observationDomainId")], "of the exporter";
-    "nat ip" "nat net" "xip" "nip" "xnet", Same, Address, [column(NAT[0]), column(NAT[1])],
+    "nat ip" "nat net" "xip" "nip" "xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])],
         "either address behind NAT";
-    "src nat ip" "src nat net" "src xip" "src nip" "src xnet", Same, Address, [column(NAT[0])], "";
-    "dst nat ip" "dst nat net" "dst xip" "dst nip" "dst xnet", Same, Address, [column(NAT[1])], "";
+    "src nat ip" "src nat net" "src xip" "src nip" "src xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[0])], "";
+    "dst nat ip" "dst nat net" "dst xip" "dst nip" "dst xnet", Same, Address, [column(NAT_ADDRESS_COLUMNS[1])], "";
     "nat port" "xport" "nport", Same, Number, [column("postNAPTSourceTransportPort"), column("postNAPTDestinationTransportPort")],
         "either port behind NAT";
     "src nat port" "src xport" "src nport", Same, Number, [column("postNAPTSourceTransportPort")], "";
@@ -231,21 +231,21 @@ pub const TERMS: &[FilterTerm] = terms! {
     "mpls exp1", Same, Number, [traffic_class(MPLS[1])], "";
     "mpls exp2", Same, Number, [traffic_class(MPLS[2])], "";
     "country" "geo", SameBut("nfdump needs its own file of countries (`-G`)"), Country,
-        [column(SOURCE), column(DESTINATION)], "[country](#names) of either end";
-    "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE)], "";
-    "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION)], "";
-    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT[0]), column(NAT[1])], "country of either address behind NAT";
-    "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT[0])], "";
-    "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT[1])], "";
-    "asn", Unknown, Asn, [column(SOURCE), column(DESTINATION)], "autonomous system of either address; `as` is what the exporter says";
-    "src asn", Unknown, Asn, [column(SOURCE)], "";
-    "dst asn", Unknown, Asn, [column(DESTINATION)], "";
-    "as name", Unknown, AsName, [column(SOURCE), column(DESTINATION)], "its name";
-    "src as name", Unknown, AsName, [column(SOURCE)], "";
-    "dst as name", Unknown, AsName, [column(DESTINATION)], "";
-    "name", Unknown, Prefix, [column(SOURCE), column(DESTINATION)], "name of your prefix that has either address";
-    "src name", Unknown, Prefix, [column(SOURCE)], "";
-    "dst name", Unknown, Prefix, [column(DESTINATION)], "";
+        [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "[country](#names) of either end";
+    "src country" "src geo", SameBut("see `country`"), Country, [column(SOURCE_ADDRESS_COLUMN)], "";
+    "dst country" "dst geo", SameBut("see `country`"), Country, [column(DESTINATION_ADDRESS_COLUMN)], "";
+    "nat country" "nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0]), column(NAT_ADDRESS_COLUMNS[1])], "country of either address behind NAT";
+    "src nat country" "src nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[0])], "";
+    "dst nat country" "dst nat geo", SameBut("see `country`"), Country, [column(NAT_ADDRESS_COLUMNS[1])], "";
+    "asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "autonomous system of either address; `as` is what the exporter says";
+    "src asn", Unknown, Asn, [column(SOURCE_ADDRESS_COLUMN)], "";
+    "dst asn", Unknown, Asn, [column(DESTINATION_ADDRESS_COLUMN)], "";
+    "as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "its name";
+    "src as name", Unknown, AsName, [column(SOURCE_ADDRESS_COLUMN)], "";
+    "dst as name", Unknown, AsName, [column(DESTINATION_ADDRESS_COLUMN)], "";
+    "name", Unknown, Prefix, [column(SOURCE_ADDRESS_COLUMN), column(DESTINATION_ADDRESS_COLUMN)], "name of your prefix that has either address";
+    "src name", Unknown, Prefix, [column(SOURCE_ADDRESS_COLUMN)], "";
+    "dst name", Unknown, Prefix, [column(DESTINATION_ADDRESS_COLUMN)], "";
     "if name", Unknown, Interface, [column("ingressInterface"), column("egressInterface")], "name of either interface";
     "in if name", Unknown, Interface, [column("ingressInterface")], "";
     "out if name", Unknown, Interface, [column("egressInterface")], "";
@@ -255,7 +255,7 @@ pub const TERMS: &[FilterTerm] = terms! {
 
 /// Terms of nfdump that are not supported, by their first words, with the reason or a replacement.
 /// An `N` at the end stands for any number.
-pub const MISSING: &[(&str, &str)] = &[
+pub const UNSUPPORTED_FILTER_TERMS: &[(&str, &str)] = &[
     ("count", "records have no numbers of their own; `--most` takes the first"),
     ("cnt", "records have no numbers of their own; `--most` takes the first"),
     ("ident", "files have no name of their source; use a directory for each, or `router ip`"),
@@ -305,13 +305,13 @@ pub const MISSING: &[(&str, &str)] = &[
     ("@include", "write `--filter \"$(cat FILE)\"`"),
 ];
 
-/// The reason why a phrase of nfdump is not supported, if it is one of [`MISSING`].
+/// The reason why a phrase of nfdump is not supported, if it is one of [`UNSUPPORTED_FILTER_TERMS`].
 pub(super) fn reason_of_absence(phrase: &str) -> Option<&'static str> {
     let is_called = |name: &str| match name.strip_suffix('N') {
         Some(start) => phrase.strip_prefix(start).is_some_and(|number| number.parse::<u32>().is_ok()),
         None => name == phrase,
     };
-    MISSING.iter().find(|(name, _)| is_called(name)).map(|(_, why)| *why)
+    UNSUPPORTED_FILTER_TERMS.iter().find(|(name, _)| is_called(name)).map(|(_, why)| *why)
 }
 
 #[cfg(test)]
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn every_term_looks_at_columns_that_there_are() {
-        for term in TERMS {
+        for term in FILTER_TERMS {
             for name in term.operands.iter().flat_map(|operand| operand.needed_columns()) {
                 assert!(
                     flow_columns().iter().any(|column| column.name == name),
@@ -352,10 +352,10 @@ mod tests {
     #[test]
     fn the_page_lists_exactly_the_terms_there_are() {
         let page = include_str!("../../../../docs/book/flow-questions.md");
-        let terms: String = TERMS.iter().map(term_row).collect();
+        let terms: String = FILTER_TERMS.iter().map(term_row).collect();
         assert!(page.contains(&terms), "the rows of the page should be:\n{terms}");
         let mut missing = String::new();
-        for (phrase, why) in MISSING {
+        for (phrase, why) in UNSUPPORTED_FILTER_TERMS {
             missing.extend(["| `", phrase, "` | ", why, " |\n"]);
         }
         assert!(page.contains(&missing), "the rows of the page should be:\n{missing}");
@@ -363,9 +363,9 @@ mod tests {
 
     #[test]
     fn no_phrase_means_two_things() {
-        let phrases: Vec<_> = TERMS.iter().flat_map(|term| term.phrases).collect();
+        let phrases: Vec<_> = FILTER_TERMS.iter().flat_map(|term| term.phrases).collect();
         assert_eq!(phrases.iter().collect::<BTreeSet<_>>().len(), phrases.len());
-        for (missing, _) in MISSING {
+        for (missing, _) in UNSUPPORTED_FILTER_TERMS {
             assert!(!phrases.contains(&missing), "{missing}");
         }
     }

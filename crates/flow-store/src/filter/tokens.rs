@@ -42,7 +42,7 @@ pub(super) enum TokenKind {
 }
 
 // Longer symbols first: `<=` must not be read as `<` and `=`.
-const SYMBOLS: [(&str, TokenKind); 16] = [
+const SYMBOL_TOKENS: [(&str, TokenKind); 16] = [
     ("&&", TokenKind::And),
     ("||", TokenKind::Or),
     ("==", TokenKind::Equal),
@@ -62,7 +62,7 @@ const SYMBOLS: [(&str, TokenKind); 16] = [
 ];
 
 /// Words that are operators. nfdump has the comparisons as letters, too, because shells interpret `<` and `>`.
-const OPERATORS: [(&str, TokenKind); 9] = [
+const WORD_OPERATORS: [(&str, TokenKind); 9] = [
     ("and", TokenKind::And),
     ("or", TokenKind::Or),
     ("not", TokenKind::Not),
@@ -106,7 +106,7 @@ pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterErr
 }
 
 fn first_token(rest: &str, at: usize) -> FilterToken<'_> {
-    if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
+    if let Some((symbol, kind)) = SYMBOL_TOKENS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
     // Without a closing quotation mark the token is empty, which the caller reports at this place.
@@ -119,7 +119,7 @@ fn first_token(rest: &str, at: usize) -> FilterToken<'_> {
     let end =
         rest.find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '.' | ':' | '/' | '-' | '+' | '_'));
     let text = &rest[..end.unwrap_or(rest.len())];
-    let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
+    let operator = WORD_OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
     FilterToken { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
 }
 

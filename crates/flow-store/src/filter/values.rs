@@ -12,10 +12,10 @@ use packetrig_flow::element::ElementKind;
 
 const NANOS_PER_MILLI: u128 = 1_000_000;
 
-const THOUSANDS: [(&str, u64); 4] =
+const DECIMAL_MULTIPLIERS: [(&str, u64); 4] =
     [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
 /// Units of times, in milliseconds.
-const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
+const TIME_UNITS_MS: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
 /// The syntax of a column's values.
 pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
@@ -42,7 +42,7 @@ pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> 
         TermSyntax::Protocol => protocols::protocol_number(text).map(|number| range_of_one(number.into())),
         TermSyntax::Count => parse_count(text).map(range_of_one),
         TermSyntax::Moment => parse_moment(text),
-        TermSyntax::Time => parse_scaled_number(text, &TIMES).map(range_of_one),
+        TermSyntax::Time => parse_scaled_number(text, &TIME_UNITS_MS).map(range_of_one),
         _ => parse_plain_number(text).map(range_of_one),
     }
 }
@@ -83,7 +83,7 @@ fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 /// A number, with or without a letter for thousands.
 pub(super) fn parse_count(text: &str) -> Option<u64> {
-    parse_scaled_number(text, &THOUSANDS)
+    parse_scaled_number(text, &DECIMAL_MULTIPLIERS)
 }
 
 pub(super) fn parse_mac(text: &str) -> Option<[u8; 6]> {

@@ -2,21 +2,21 @@
 
 use super::wire::{KafkaWriter, kafka_length};
 use crate::checksum::crc32c;
-use crate::columns::SourcedRow;
+use crate::columns::ExporterRow;
 use crate::json;
 use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
 
 /// Rows of a batch: a line has about 1.2 kB, and brokers take one megabyte by default.
-const BATCH_ROWS: usize = 500;
+const ROWS_PER_BATCH: usize = 500;
 /// Bytes of a batch up to the end of its checksum, which covers everything after it.
-const BEFORE_CHECKED: usize = 21;
+const CHECKSUM_END_OFFSET: usize = 21;
 
 /// Rows for a partition, with their place in the producer's sequence once they have one.
 #[derive(Debug)]
 pub(super) struct RecordBatch {
     pub(super) partition: i32,
-    pub(super) rows: Vec<SourcedRow>,
+    pub(super) rows: Vec<ExporterRow>,
     place: Option<RowPlace>,
 }
 
@@ -50,8 +50,8 @@ impl KafkaProducer {
 }
 
 /// Splits rows into batches by partition. All records of a flow go into the same partition.
-pub(super) fn split_into_batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
-    let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
+pub(super) fn split_into_batches(rows: Vec<ExporterRow>, partitions: &[i32]) -> Vec<RecordBatch> {
+    let mut by_partition: BTreeMap<i32, Vec<ExporterRow>> = BTreeMap::new();
     for row in rows {
         // At least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
         let count = (partitions.len() as u64).max(1);
@@ -60,7 +60,7 @@ pub(super) fn split_into_batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> V
     }
     let mut batches = Vec::new();
     for (partition, rows) in by_partition {
-        for rows in rows.chunks(BATCH_ROWS) {
+        for rows in rows.chunks(ROWS_PER_BATCH) {
             batches.push(RecordBatch { partition, rows: rows.to_vec(), place: None });
         }
     }
@@ -90,7 +90,7 @@ impl RecordBatch {
         }
         let mut batch = KafkaWriter::default();
         // Offset, length of what follows these 12 bytes, epoch of the leader (unknown), format 2, checksum.
-        batch.put_i64(0).put_i32(kafka_length(checked.0.len() + BEFORE_CHECKED - 12));
+        batch.put_i64(0).put_i32(kafka_length(checked.0.len() + CHECKSUM_END_OFFSET - 12));
         batch.put_i32(-1).put_i8(2).put_raw(&crc32c(&checked.0).to_be_bytes()).put_raw(&checked.0);
         batch.0
     }
@@ -111,10 +111,10 @@ mod tests {
     use crate::RecordMaker;
     use crate::sample::records;
 
-    fn rows(count: u16) -> Vec<SourcedRow> {
+    fn rows(count: u16) -> Vec<ExporterRow> {
         records(count)
             .into_iter()
-            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .map(|record| ExporterRow { record, source: RecordMaker::default() })
             .collect()
     }
 
@@ -123,7 +123,7 @@ mod tests {
         let made = split_into_batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
         let mut seen = BTreeMap::new();
         for batch in &made {
-            assert!(batch.rows.len() <= BATCH_ROWS);
+            assert!(batch.rows.len() <= ROWS_PER_BATCH);
             for row in &batch.rows {
                 let (partition, count) = seen.entry(row.record.flow_id).or_insert((batch.partition, 0));
                 *count += 1;
@@ -155,6 +155,9 @@ mod tests {
     fn lengths_and_checksum_are_right() {
         let bytes = split_into_batches(rows(10), &[0])[0].encode_for(&mut KafkaProducer::new(7, 1));
         assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), kafka_length(bytes.len() - 12));
-        assert_eq!(u32::from_be_bytes(bytes[17..21].try_into().unwrap()), crc32c(&bytes[BEFORE_CHECKED..]));
+        assert_eq!(
+            u32::from_be_bytes(bytes[17..21].try_into().unwrap()),
+            crc32c(&bytes[CHECKSUM_END_OFFSET..])
+        );
     }
 }

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
-const CLIENT: &str = "packetrig";
+const KAFKA_CLIENT_ID: &str = "packetrig";
 /// Maximum number of bytes of an answer: answers to a producer are small.
-const LONGEST_ANSWER: usize = 1 << 20;
-const PORT: u16 = 9092;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+const KAFKA_PORT: u16 = 9092;
 
 /// A call with its only supported version. Brokers since 2.1 (2018) support all of these.
 #[derive(Clone, Copy)]
@@ -22,10 +22,10 @@ struct KafkaCall {
     name: &'static str,
 }
 
-const PRODUCE: KafkaCall = KafkaCall { key: 0, version: 7, name: "Produce" };
-const METADATA: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata" };
-const API_VERSIONS: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
-const INIT_PRODUCER: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
+const PRODUCE_CALL: KafkaCall = KafkaCall { key: 0, version: 7, name: "Produce" };
+const METADATA_CALL: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata" };
+const API_VERSIONS_CALL: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
+const INIT_PRODUCER_CALL: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
 
 /// Result of a batch.
 #[derive(Debug)]
@@ -47,7 +47,8 @@ impl KafkaBroker {
     pub(super) fn connect(address: &str, options: &KafkaOptions) -> Result<Self, Error> {
         let timeout = options.timeout.to_std();
         let peer = format!("Kafka broker {address}");
-        let stream = crate::network::connect_tcp(address, PORT, timeout).map_err(Error::network(&peer))?;
+        let stream =
+            crate::network::connect_tcp(address, KAFKA_PORT, timeout).map_err(Error::network(&peer))?;
         let timeout_ms = clamp_to_i32(timeout.as_millis());
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
         // Asked first: an old broker closes the connection at a call whose version it does not support.
@@ -56,15 +57,15 @@ impl KafkaBroker {
     }
 
     fn check_versions(&mut self) -> Result<(), Error> {
-        let answer = self.call_broker(API_VERSIONS, &[])?;
+        let answer = self.call_broker(API_VERSIONS_CALL, &[])?;
         let mut reader = KafkaReader(&answer);
         if reader.read_i16() != Some(0) {
-            return Err(self.invalid_answer(API_VERSIONS));
+            return Err(self.invalid_answer(API_VERSIONS_CALL));
         }
         let ranges = reader.read_list(|item| Some((item.read_i16()?, item.read_i16()?..=item.read_i16()?)));
-        let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS)) };
+        let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS_CALL)) };
         let ranges: BTreeMap<_, _> = ranges.into_iter().collect();
-        for call in [PRODUCE, METADATA, INIT_PRODUCER] {
+        for call in [PRODUCE_CALL, METADATA_CALL, INIT_PRODUCER_CALL] {
             let is_supported = ranges.get(&call.key).is_some_and(|range| range.contains(&call.version));
             if !is_supported {
                 let KafkaCall { version, name, .. } = call;
@@ -80,9 +81,9 @@ impl KafkaBroker {
         let mut body = KafkaWriter::default();
         // One topic; the last byte allows the broker to create it.
         body.put_i32(1).put_text(topic).put_i8(1);
-        let answer = self.call_broker(METADATA, &body.0)?;
+        let answer = self.call_broker(METADATA_CALL, &body.0)?;
         let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
-            return Err(self.invalid_answer(METADATA));
+            return Err(self.invalid_answer(METADATA_CALL));
         };
         // An error of the topic comes inside an answer that is valid as a whole.
         if found.code != 0 {
@@ -109,9 +110,9 @@ impl KafkaBroker {
         let mut body = KafkaWriter::default();
         // No transaction (a null text). Its timeout is part of the call nevertheless.
         body.put_i16(-1).put_i32(self.timeout_ms);
-        let answer = self.call_broker(INIT_PRODUCER, &body.0)?;
-        let Some(GivenProducer { code, id, epoch }) = read_producer(&answer) else {
-            return Err(self.invalid_answer(INIT_PRODUCER));
+        let answer = self.call_broker(INIT_PRODUCER_CALL, &body.0)?;
+        let Some(ProducerIdAnswer { code, id, epoch }) = read_producer(&answer) else {
+            return Err(self.invalid_answer(INIT_PRODUCER_CALL));
         };
         if code == 0 {
             Ok(KafkaProducer::new(id, epoch))
@@ -131,8 +132,8 @@ impl KafkaBroker {
         // No transaction (a null text), acknowledged by all replicas (-1), within this time.
         body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
         body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
-        let answer = self.call_broker(PRODUCE, &body.0)?;
-        let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE)) };
+        let answer = self.call_broker(PRODUCE_CALL, &body.0)?;
+        let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE_CALL)) };
         match code {
             // 46: the broker has this batch already; its first answer was lost.
             0 | 46 => Ok(ProduceOutcome::Stored),
@@ -158,7 +159,7 @@ impl KafkaBroker {
             .put_i16(call.key)
             .put_i16(call.version)
             .put_i32(self.correlation)
-            .put_text(CLIENT)
+            .put_text(KAFKA_CLIENT_ID)
             .put_raw(body);
         let mut framed = KafkaWriter::default();
         // A request has the same form as a byte string: its length in four bytes, then its content.
@@ -181,7 +182,7 @@ impl KafkaBroker {
         self.stream.read_exact(&mut head)?;
         // The length comes from the peer: it is checked before memory is allocated for it.
         let length = u32::from_be_bytes(head) as usize;
-        if length > LONGEST_ANSWER {
+        if length > MAX_ANSWER_BYTES {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
         }
         let mut answer = vec![0; length];
@@ -212,17 +213,17 @@ struct TopicMetadata {
 }
 
 /// A producer id, or the error instead of one.
-struct GivenProducer {
+struct ProducerIdAnswer {
     code: i16,
     id: i64,
     epoch: i16,
 }
 
-fn read_producer(answer: &[u8]) -> Option<GivenProducer> {
+fn read_producer(answer: &[u8]) -> Option<ProducerIdAnswer> {
     let mut reader = KafkaReader(answer);
     // Time for which the broker throttled the call.
     reader.read_i32()?;
-    Some(GivenProducer { code: reader.read_i16()?, id: reader.read_i64()?, epoch: reader.read_i16()? })
+    Some(ProducerIdAnswer { code: reader.read_i16()?, id: reader.read_i64()?, epoch: reader.read_i16()? })
 }
 
 fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {

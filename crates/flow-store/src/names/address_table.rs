@@ -113,7 +113,7 @@ impl<T> AddressTable<T> {
     }
 
     /// Puts another table over this one: where the other one has a value, that decides.
-    pub(crate) fn lay_over(&mut self, upper: Self) {
+    pub(crate) fn overlay_table(&mut self, upper: Self) {
         // Values of the upper table come behind those of this one, so its entries move by their number.
         let behind = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         let mut starts = [&self.starts[..], &upper.starts[..]].concat();
@@ -197,11 +197,11 @@ mod tests {
     #[test]
     fn upper_table_decides_where_it_has_a_value() {
         let mut lower = table(&[(0, 99, 1)]);
-        lower.lay_over(table(&[(10, 19, 2), (90, 120, 3)]));
+        lower.overlay_table(table(&[(10, 19, 2), (90, 120, 3)]));
         let found = [0, 10, 20, 95, 110, 121].map(|at| value(&lower, at));
         assert_eq!(found, [Some(1), Some(2), Some(1), Some(3), Some(3), None]);
         let mut empty = AddressTable::default();
-        empty.lay_over(table(&[(5, 5, 7)]));
+        empty.overlay_table(table(&[(5, 5, 7)]));
         assert_eq!((value(&empty, 5), value(&empty, 6)), (Some(7), None));
     }
 

@@ -34,10 +34,10 @@ pub enum NameValue<'a> {
     Word(&'a str),
 }
 
-const SOURCE: NameSource = NameSource::Address("sourceIPv6Address");
-const DESTINATION: NameSource = NameSource::Address("destinationIPv6Address");
-const EXPORTER: &str = "exporterIPv6Address";
-const SERVICE: [&str; 3] = ["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"];
+const SOURCE_NAME: NameSource = NameSource::Address("sourceIPv6Address");
+const DESTINATION_NAME: NameSource = NameSource::Address("destinationIPv6Address");
+const EXPORTER_COLUMN: &str = "exporterIPv6Address";
+const SERVICE_COLUMNS: [&str; 3] = ["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"];
 
 macro_rules! name_columns {
     ($($short:literal $kind:ident $source:expr, $meaning:literal;)*) => {
@@ -46,14 +46,14 @@ macro_rules! name_columns {
 }
 
 pub const NAME_COLUMNS: &[NameColumn] = name_columns! {
-    "src-country" Country SOURCE, "country of the source, two letters";
-    "dst-country" Country DESTINATION, "country of the destination";
-    "src-asn" AsNumber SOURCE, "autonomous system of the source by its address; `src-as` is what the exporter says";
-    "dst-asn" AsNumber DESTINATION, "the same for the destination";
-    "src-as-name" AsName SOURCE, "name of that system";
-    "dst-as-name" AsName DESTINATION, "the same for the destination";
-    "src-name" Prefix SOURCE, "name of the longest of your prefixes that has the source";
-    "dst-name" Prefix DESTINATION, "the same for the destination";
+    "src-country" Country SOURCE_NAME, "country of the source, two letters";
+    "dst-country" Country DESTINATION_NAME, "country of the destination";
+    "src-asn" AsNumber SOURCE_NAME, "autonomous system of the source by its address; `src-as` is what the exporter says";
+    "dst-asn" AsNumber DESTINATION_NAME, "the same for the destination";
+    "src-as-name" AsName SOURCE_NAME, "name of that system";
+    "dst-as-name" AsName DESTINATION_NAME, "the same for the destination";
+    "src-name" Prefix SOURCE_NAME, "name of the longest of your prefixes that has the source";
+    "dst-name" Prefix DESTINATION_NAME, "the same for the destination";
     "in-if-name" Interface NameSource::Interface("ingressInterface"), "interface where the flow came in";
     "out-if-name" Interface NameSource::Interface("egressInterface"), "interface where it left the exporter";
     "service" Service NameSource::Service, "service at the lower port that has one";
@@ -75,8 +75,8 @@ impl NameColumn {
     pub fn needed_columns(&self) -> Vec<&'static str> {
         match self.source {
             NameSource::Address(column) => vec![column, counterpart_column(column)],
-            NameSource::Interface(column) => vec![column, EXPORTER],
-            NameSource::Service => SERVICE.to_vec(),
+            NameSource::Interface(column) => vec![column, EXPORTER_COLUMN],
+            NameSource::Service => SERVICE_COLUMNS.to_vec(),
         }
     }
 
@@ -86,27 +86,27 @@ impl NameColumn {
         names: &'a FlowNames,
         chunk: &'a RowChunk,
         is_back: bool,
-    ) -> NameCells<'a> {
+    ) -> NameColumnValues<'a> {
         match self.source {
             NameSource::Address(column) => {
                 let column = if is_back { counterpart_column(column) } else { column };
                 let ColumnCells::Addresses(cells) = chunk.column(column) else {
-                    return NameCells::Unknown(unknown_value(self.kind));
+                    return NameColumnValues::Unknown(unknown_value(self.kind));
                 };
                 // A large dictionary has addresses that are not in the chunk.
                 if cells.dictionary_length() > 2 * chunk.rows {
-                    return NameCells::Addresses { cells, names, kind: self.kind };
+                    return NameColumnValues::Addresses { cells, names, kind: self.kind };
                 }
-                NameCells::Named(cells.map_values(|address| address_value(names, self.kind, *address)))
+                NameColumnValues::Named(cells.map_values(|address| address_value(names, self.kind, *address)))
             }
-            NameSource::Interface(column) => NameCells::Interfaces {
+            NameSource::Interface(column) => NameColumnValues::Interfaces {
                 names,
-                exporter: chunk.column(EXPORTER),
+                exporter: chunk.column(EXPORTER_COLUMN),
                 interface: chunk.column(column),
             },
             NameSource::Service => {
-                let [protocol, one, other] = SERVICE.map(|column| chunk.column(column));
-                NameCells::Services { names, protocol, ports: [one, other] }
+                let [protocol, one, other] = SERVICE_COLUMNS.map(|column| chunk.column(column));
+                NameColumnValues::Services { names, protocol, ports: [one, other] }
             }
         }
     }
@@ -118,11 +118,11 @@ impl NameColumn {
             NameSource::Address(column) => {
                 address_value(names, self.kind, chunk.column(column).address_at(row))
             }
-            NameSource::Interface(column) => {
-                NameValue::Word(names.interface_name(chunk.column(EXPORTER).address_at(row), number(column)))
-            }
+            NameSource::Interface(column) => NameValue::Word(
+                names.interface_name(chunk.column(EXPORTER_COLUMN).address_at(row), number(column)),
+            ),
             NameSource::Service => {
-                let [protocol, one, other] = SERVICE.map(number);
+                let [protocol, one, other] = SERVICE_COLUMNS.map(number);
                 NameValue::Word(names.service_name(protocol, [one, other]))
             }
         }
@@ -147,7 +147,7 @@ fn address_value(names: &FlowNames, kind: NameKind, address: [u8; 16]) -> NameVa
 }
 
 /// The values of a column of names in a chunk.
-pub(crate) enum NameCells<'a> {
+pub(crate) enum NameColumnValues<'a> {
     /// The file has no such column.
     Unknown(NameValue<'a>),
     /// Each address of the dictionary is looked up once.
@@ -169,7 +169,7 @@ pub(crate) enum NameCells<'a> {
     },
 }
 
-impl<'a> NameCells<'a> {
+impl<'a> NameColumnValues<'a> {
     pub(crate) fn value_at(&self, row: usize) -> NameValue<'a> {
         match self {
             Self::Unknown(value) => *value,
@@ -204,7 +204,7 @@ mod tests {
         assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");
         for column in NAME_COLUMNS {
             let refused = format!("{} x", term(column)).parse::<FlowFilter>().unwrap_err().to_string();
-            assert!(refused.contains(column.kind.wanted_file()), "{refused}");
+            assert!(refused.contains(column.kind.requested_file_name()), "{refused}");
             assert_eq!(find_name_column(&column.short.replace('-', "")), Some(column));
         }
     }

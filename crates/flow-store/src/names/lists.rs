@@ -7,7 +7,7 @@ use crate::protocols::protocol_number;
 use std::collections::BTreeMap;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr};
 
-const KNOWN: &str = "it is none of: an MMDB database, the TSV of IPtoASN (start, end, AS, country, name), CSV of `prefix,name` or \
+const SUPPORTED_LISTS_TEXT: &str = "it is none of: an MMDB database, the TSV of IPtoASN (start, end, AS, country, name), CSV of `prefix,name` or \
                      `exporter,ifindex,name`, IANA's list of services, /etc/services";
 /// Maximum number of ports of a range of a service.
 const MAX_PORTS: u16 = 1024;
@@ -33,7 +33,7 @@ pub(super) fn add_text(names: &mut FlowNames, text: &str) -> Result<(), NamesFau
     match csv_records(text).next().as_ref().and_then(list_kind) {
         Some(ListKind::Prefixes) => add_prefixes(names, text),
         Some(ListKind::Interfaces) => add_interfaces(names, text),
-        None => Err(NamesFault::new(KNOWN)),
+        None => Err(NamesFault::new(SUPPORTED_LISTS_TEXT)),
     }
 }
 
@@ -136,7 +136,7 @@ fn add_prefixes(names: &mut FlowNames, text: &str) -> Result<(), NamesFault> {
     if prefixes.is_empty() {
         return Err(NamesFault::new("it has a heading and no line"));
     }
-    names.prefixes.lay_over(prefixes.into_table());
+    names.prefixes.overlay_table(prefixes.into_table());
     Ok(())
 }
 

@@ -11,16 +11,16 @@ mod values;
 
 use super::lists::country_code;
 use super::{AutonomousSystem, NamesFault, RangeList};
-use packetrig_flow::MAPPED;
+use packetrig_flow::IPV4_MAPPED_PREFIX;
 use std::collections::HashMap;
 use values::{MAX_PARTS, MmdbValue, ValueReader};
 
 /// Stands before the metadata.
-const MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
+const METADATA_MARKER: &[u8] = b"\xab\xcd\xefMaxMind.com";
 /// The metadata is at most so far from the end of the file.
 const MAX_METADATA: usize = 128 * 1024;
 /// Zeros between the tree and the values.
-const SEPARATOR: usize = 16;
+const TREE_SEPARATOR_BYTES: usize = 16;
 
 /// A database that is open.
 pub(super) struct Database<'a> {
@@ -34,14 +34,14 @@ pub(super) struct Database<'a> {
 
 /// The ranges of a database.
 #[derive(Default)]
-pub(super) struct FoundRanges {
+pub(super) struct DatabaseRanges {
     pub(super) countries: RangeList<Box<str>>,
     pub(super) systems: RangeList<AutonomousSystem>,
 }
 
 /// Target of a record of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TreeRecord {
+enum TreeRecordTarget {
     Node(usize),
     Nothing,
     /// The place of a value.
@@ -50,7 +50,7 @@ enum TreeRecord {
 
 /// Addresses with the same first bits.
 #[derive(Clone, Copy)]
-struct TreePlace {
+struct AddressPrefixNode {
     bits: u128,
     length: u32,
 }
@@ -60,9 +60,11 @@ impl<'a> Database<'a> {
     pub(super) fn open(content: &'a [u8]) -> Result<Option<Self>, NamesFault> {
         let tail = content.len().saturating_sub(MAX_METADATA);
         // The last one counts: the marker may also occur in the values.
-        let marker = content[tail..].windows(MARKER.len()).rposition(|window| window == MARKER);
+        let marker =
+            content[tail..].windows(METADATA_MARKER.len()).rposition(|window| window == METADATA_MARKER);
         let Some(marker) = marker else { return Ok(None) };
-        let metadata = ValueReader::new(&content[tail + marker + MARKER.len()..], MAX_PARTS).read_value(0);
+        let metadata =
+            ValueReader::new(&content[tail + marker + METADATA_MARKER.len()..], MAX_PARTS).read_value(0);
         let damaged = || NamesFault::new("the MMDB database is damaged: its metadata cannot be read");
         let metadata = metadata.ok_or_else(damaged)?;
         let number = |name: &str| metadata.member(name)?.number();
@@ -79,7 +81,7 @@ impl<'a> Database<'a> {
         // The number of nodes is part of the file, so the product may overflow.
         let tree_bytes = usize::try_from(nodes).ok().and_then(|nodes| nodes.checked_mul(node_bytes));
         let parts = tree_bytes.and_then(|bytes| content.split_at_checked(bytes));
-        let Some((tree, values)) = parts.filter(|(_, values)| values.len() >= SEPARATOR) else {
+        let Some((tree, values)) = parts.filter(|(_, values)| values.len() >= TREE_SEPARATOR_BYTES) else {
             return Err(NamesFault::new("the MMDB database is damaged: its tree is longer than the file"));
         };
         let node_count = tree.len() / node_bytes;
@@ -88,22 +90,22 @@ impl<'a> Database<'a> {
             Some(6) => true,
             _ => return Err(damaged()),
         };
-        Ok(Some(Self { tree, values: &values[SEPARATOR..], node_count, node_bytes, is_v6 }))
+        Ok(Some(Self { tree, values: &values[TREE_SEPARATOR_BYTES..], node_count, node_bytes, is_v6 }))
     }
 
     /// The ranges of all addresses with a country or an autonomous system.
-    pub(super) fn read_ranges(&self) -> Result<FoundRanges, NamesFault> {
+    pub(super) fn read_ranges(&self) -> Result<DatabaseRanges, NamesFault> {
         let mut walk = TreeWalk {
             database: self,
-            found: FoundRanges::default(),
+            found: DatabaseRanges::default(),
             entries: HashMap::new(),
             // Each node once. A few more do no harm, and a loop ends there.
             visits_left: self.node_count + 128,
             // Real databases have about six parts for each byte, because leaves share values by pointers.
             parts_left: MAX_PARTS.saturating_add(self.values.len().saturating_mul(16)),
         };
-        let root = if self.node_count == 0 { TreeRecord::Nothing } else { TreeRecord::Node(0) };
-        let whole = TreePlace { bits: 0, length: 0 };
+        let root = if self.node_count == 0 { TreeRecordTarget::Nothing } else { TreeRecordTarget::Node(0) };
+        let whole = AddressPrefixNode { bits: 0, length: 0 };
         let ipv4 = if self.is_v6 { self.ipv4_root(root) } else { root };
         if self.is_v6 {
             // Databases repeat the tree of IPv4 below prefixes such as 2002::/16.
@@ -111,23 +113,23 @@ impl<'a> Database<'a> {
         }
         // Addresses of IPv4 are mapped into IPv6 here (RFC 4291, section 2.5.5.2).
         let mut mapped = [0; 16];
-        mapped[..12].copy_from_slice(&MAPPED);
-        walk.add_below(ipv4, TreePlace { bits: u128::from_be_bytes(mapped), length: 96 }, None)?;
+        mapped[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
+        walk.add_below(ipv4, AddressPrefixNode { bits: u128::from_be_bytes(mapped), length: 96 }, None)?;
         Ok(walk.found)
     }
 
     /// The record for all addresses of IPv4, which follow 96 bits of zero.
-    fn ipv4_root(&self, root: TreeRecord) -> TreeRecord {
+    fn ipv4_root(&self, root: TreeRecordTarget) -> TreeRecordTarget {
         (0..96).fold(root, |record, _| match record {
-            TreeRecord::Node(node) => self.record_of(node, 0),
+            TreeRecordTarget::Node(node) => self.record_of(node, 0),
             leaf => leaf,
         })
     }
 
     /// The record of a node for a next bit.
-    fn record_of(&self, node: usize, side: usize) -> TreeRecord {
+    fn record_of(&self, node: usize, side: usize) -> TreeRecordTarget {
         let Some(bytes) = self.tree.get(node * self.node_bytes..(node + 1) * self.node_bytes) else {
-            return TreeRecord::Nothing;
+            return TreeRecordTarget::Nothing;
         };
         let number = match (self.node_bytes, side) {
             (6, side) => big_endian(&bytes[side * 3..side * 3 + 3]),
@@ -137,9 +139,11 @@ impl<'a> Database<'a> {
             (_, side) => big_endian(&bytes[side * 4..side * 4 + 4]),
         };
         match number.checked_sub(self.node_count) {
-            None => TreeRecord::Node(number),
-            Some(0) => TreeRecord::Nothing,
-            Some(beyond) => beyond.checked_sub(SEPARATOR).map_or(TreeRecord::Nothing, TreeRecord::Value),
+            None => TreeRecordTarget::Node(number),
+            Some(0) => TreeRecordTarget::Nothing,
+            Some(beyond) => beyond
+                .checked_sub(TREE_SEPARATOR_BYTES)
+                .map_or(TreeRecordTarget::Nothing, TreeRecordTarget::Value),
         }
     }
 }
@@ -157,7 +161,7 @@ struct LeafEntries {
 
 struct TreeWalk<'a> {
     database: &'a Database<'a>,
-    found: FoundRanges,
+    found: DatabaseRanges,
     /// By the place of a value: thousands of leaves share one.
     entries: HashMap<usize, LeafEntries>,
     visits_left: usize,
@@ -168,35 +172,35 @@ impl TreeWalk<'_> {
     /// Adds the ranges below a record, but not those below `except`.
     fn add_below(
         &mut self,
-        record: TreeRecord,
-        place: TreePlace,
-        except: Option<TreeRecord>,
+        record: TreeRecordTarget,
+        place: AddressPrefixNode,
+        except: Option<TreeRecordTarget>,
     ) -> Result<(), NamesFault> {
         // A list, so that the depth of the tree takes no stack.
         let mut waiting = vec![(record, place)];
         while let Some((record, place)) = waiting.pop() {
             match record {
-                TreeRecord::Nothing => {}
-                TreeRecord::Value(at) => self.add_leaf(at, place)?,
-                TreeRecord::Node(_) if except == Some(record) => {}
-                TreeRecord::Node(node) => {
+                TreeRecordTarget::Nothing => {}
+                TreeRecordTarget::Value(at) => self.add_leaf(at, place)?,
+                TreeRecordTarget::Node(_) if except == Some(record) => {}
+                TreeRecordTarget::Node(node) => {
                     // A tree that is well made has each node once, and ends after the bits of an address.
                     let next = self.visits_left.checked_sub(1).filter(|_| place.length < 128);
                     self.visits_left = next.ok_or_else(|| {
                         NamesFault::new("the MMDB database is damaged: its tree has a loop")
                     })?;
                     let length = place.length + 1;
-                    let one = TreePlace { bits: place.bits | 1 << (128 - length), length };
+                    let one = AddressPrefixNode { bits: place.bits | 1 << (128 - length), length };
                     // The one is pushed first, so the zero is taken first. Ranges that are nearly in order are sorted quickly.
                     waiting.push((self.database.record_of(node, 1), one));
-                    waiting.push((self.database.record_of(node, 0), TreePlace { length, ..place }));
+                    waiting.push((self.database.record_of(node, 0), AddressPrefixNode { length, ..place }));
                 }
             }
         }
         Ok(())
     }
 
-    fn add_leaf(&mut self, at: usize, place: TreePlace) -> Result<(), NamesFault> {
+    fn add_leaf(&mut self, at: usize, place: AddressPrefixNode) -> Result<(), NamesFault> {
         let entries = match self.entries.get(&at) {
             Some(known) => *known,
             None => self.read_entries(at)?,

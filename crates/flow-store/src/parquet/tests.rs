@@ -50,7 +50,7 @@ fn text(cells: &ColumnCells, row: usize) -> String {
 }
 
 fn expected(record: FlowRecord) -> Vec<String> {
-    let row = SourcedRow { record, source: SOURCE };
+    let row = ExporterRow { record, source: SOURCE };
     let text = |value| match value {
         ElementValue::Number(number) => number.to_string(),
         ElementValue::Address(bytes) => format!("{bytes:?}"),
@@ -413,7 +413,7 @@ fn live_sink_bounds_files_for_arbitrary_times() {
     // At most nine hours, if the hour has changed during the test, and the default partition.
     let files = count_files(directory.path());
     println!("{files} files of 5009 hours that an exporter chose");
-    assert!((8..=2 + PartitionedHours::NEAR + 1).contains(&files), "{files} files");
+    assert!((8..=2 + PartitionedHours::NEAR_HOURS + 1).contains(&files), "{files} files");
     let rest = directory.path().join("flows/date=__HIVE_DEFAULT_PARTITION__");
     assert_eq!(count_files(&rest), 1);
 }

@@ -11,7 +11,7 @@ fn parquet_reads_back_with_its_header() {
     std::fs::write(&path, encode_parquet(&sample_header(), &sample_records()).unwrap()).unwrap();
     let reader = SerializedFileReader::new(std::fs::File::open(path).unwrap()).unwrap();
     let metadata = reader.metadata().file_metadata().key_value_metadata().unwrap();
-    let kept = metadata.iter().find(|pair| pair.key == HEADER_KEY).unwrap();
+    let kept = metadata.iter().find(|pair| pair.key == PROBE_HEADER_METADATA_KEY).unwrap();
     let kept: ProbeHeader = serde_json::from_str(kept.value.as_ref().unwrap()).unwrap();
     assert_eq!(kept, sample_header());
     let schema = reader.metadata().file_metadata().schema_descr_ptr();

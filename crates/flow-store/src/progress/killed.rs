@@ -1,6 +1,8 @@
 //! Progress files of collectors that were killed.
 
-use super::{BEGIN, END, ExporterProgress, ProgressLine, StoredProgress, unix_nanos};
+use super::{
+    ExporterProgress, PROGRESS_FILE_PREFIX, PROGRESS_FILE_SUFFIX, ProgressLine, StoredProgress, unix_nanos,
+};
 use crate::filter::FlowFilter;
 use crate::scan::{flow_files, scan_records};
 use crate::{Error, RecordMaker};
@@ -12,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// Progress files that killed collectors have left in a directory.
 #[derive(Debug, Default)]
-pub struct KilledCollectors {
+pub struct KilledCollectorRecords {
     /// Stored amount of each exporter; empty if no collector was killed.
     pub stored: StoredProgress,
     pub(super) files: Vec<PathBuf>,
@@ -28,7 +30,7 @@ struct UnlockedFile {
     at_ns: u64,
 }
 
-impl KilledCollectors {
+impl KilledCollectorRecords {
     /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
     pub fn find_in(directory: &Path) -> Result<Self, Error> {
         let left = find_unlocked_files(directory)?;
@@ -113,7 +115,7 @@ fn progress_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
     for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
         let path = entry.map_err(Error::file("read", directory))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with(BEGIN) && name.ends_with(END) {
+        if name.starts_with(PROGRESS_FILE_PREFIX) && name.ends_with(PROGRESS_FILE_SUFFIX) {
             files.push(path);
         }
     }
@@ -141,7 +143,7 @@ fn read_note(file: &File) -> io::Result<(ProgressLine, u64)> {
 
 /// Counts the records in files that are newer than `at_ns`.
 fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
-    const WANTED: [&str; 4] =
+    const WANTED_COLUMNS: [&str; 4] =
         ["exporterIPv6Address", "observationDomainId", "packetDeltaCount", "reversePacketDeltaCount"];
     let mut stored = StoredProgress::new();
     let mut files = match flow_files(&[directory.to_owned()]) {
@@ -154,8 +156,8 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
         let written = path.metadata().and_then(|facts| facts.modified());
         written.is_ok_and(|written| unix_nanos(written) > at_ns)
     });
-    scan_records(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
-        let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));
+    scan_records(&files, &FlowFilter::default(), &WANTED_COLUMNS, &mut |chunk, rows| {
+        let [exporters, domains, packets, back] = WANTED_COLUMNS.map(|name| chunk.column(name));
         for &row in rows {
             let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
             let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();

@@ -58,10 +58,10 @@ fn first(groups: usize) -> Vec<u64> {
 /// Offsets at which the blocks of a file end.
 fn block_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
-    let mut at = MAGIC.len();
-    while let Some(head) = bytes.get(at..at + BlockHead::BYTES) {
+    let mut at = PARQUET_MAGIC.len();
+    while let Some(head) = bytes.get(at..at + BlockHead::ENCODED_BYTES) {
         let head = BlockHead::from_bytes(head.try_into().unwrap());
-        at += BlockHead::BYTES + usize::try_from(head.pages + head.footer).unwrap();
+        at += BlockHead::ENCODED_BYTES + usize::try_from(head.pages + head.footer).unwrap();
         ends.push(at);
     }
     assert_eq!(ends.last(), Some(&bytes.len()));
@@ -72,7 +72,7 @@ fn block_ends(bytes: &[u8]) -> Vec<usize> {
 fn places_to_cut(bytes: &[u8], ends: &[usize]) -> Vec<usize> {
     let mut places: Vec<_> = (0..40).collect();
     for &end in ends {
-        places.extend(end - 12..(end + BlockHead::BYTES + 2).min(bytes.len()));
+        places.extend(end - 12..(end + BlockHead::ENCODED_BYTES + 2).min(bytes.len()));
     }
     let mut drawn: u64 = 20_261_123;
     for _ in 0..200 {
@@ -92,7 +92,7 @@ fn truncated_file_recovers_all_whole_row_groups() {
         let directory = left_with(&bytes[..cut]);
         let recovered = recover_files(directory.path()).unwrap();
         let whole = ends.iter().filter(|&&end| end <= cut).count();
-        let behind = cut - ends[..whole].last().copied().unwrap_or(MAGIC.len()).min(cut);
+        let behind = cut - ends[..whole].last().copied().unwrap_or(PARQUET_MAGIC.len()).min(cut);
         let expected = RecoveredFiles {
             files: u64::from(whole > 0),
             records: (whole * usize::from(GROUP_ROWS)) as u64,
@@ -125,7 +125,7 @@ fn damaged_row_group_is_left_out_alone() {
         let directory = left_with(&damaged);
         let recovered = recover_files(directory.path()).unwrap();
         let hit = ends.iter().filter(|&&end| end <= at).count();
-        let lost = usize::from(at >= MAGIC.len());
+        let lost = usize::from(at >= PARQUET_MAGIC.len());
         let found = flow_numbers(directory.path());
         assert_eq!(found, without(hit, hit + lost), "damaged at {at}: {recovered:?}");
         assert_eq!(recovered.damaged_groups + recovered.cut_files, lost as u64, "damaged at {at}");
@@ -141,7 +141,7 @@ fn row_groups_between_damage_are_recovered() {
     let mut damaged = bytes.clone();
     // A page of zeros over the end of the first row group and the beginning of the second, and noise in the fourth's head.
     damaged[ends[0] - 2000..ends[0] + 2000].fill(0);
-    damaged[ends[2]..ends[2] + BlockHead::BYTES].fill(0xa5);
+    damaged[ends[2]..ends[2] + BlockHead::ENCODED_BYTES].fill(0xa5);
     let directory = left_with(&damaged);
     let recovered = recover_files(directory.path()).unwrap();
     let two = usize::from(GROUP_ROWS);
@@ -180,10 +180,10 @@ fn damage_is_not_destroyed() {
 fn the_search_costs_what_the_file_is_worth() {
     let block = killed()[..block_ends(&killed())[0]].to_vec();
     let cost = |times: usize| {
-        let mut bytes = MAGIC.to_vec();
+        let mut bytes = PARQUET_MAGIC.to_vec();
         // Bytes that look like a head at every offset: small numbers.
         bytes.extend([16_u8, 0, 0, 0, 0, 0, 0, 0].repeat(times << 14));
-        bytes.extend(&block[MAGIC.len()..]);
+        bytes.extend(&block[PARQUET_MAGIC.len()..]);
         let directory = left_with(&bytes);
         let begun_ns = clock::thread_cpu_ns();
         recover_files(directory.path()).unwrap();

@@ -4,7 +4,7 @@
 //! checksum and the end of its footer must be right.
 
 use crate::checksum::{continue_crc32c, crc32c};
-use crate::row_group::{BlockHead, FileFooter, MAGIC, pages_range};
+use crate::row_group::{BlockHead, FileFooter, PARQUET_MAGIC, pages_range};
 use packetrig_units::clamp_to_usize;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::fs::File;
@@ -14,9 +14,9 @@ use std::os::unix::fs::FileExt;
 /// Maximum number of bytes of a row group's footer; they have about ten thousand.
 const MAX_FOOTER: u64 = 1 << 20;
 /// Bytes of the length and the magic that end a footer.
-const FOOTER_END: usize = 8;
+const FOOTER_END_BYTES: usize = 8;
 /// Bytes read at a time.
-const WINDOW: usize = 1 << 18;
+const READ_WINDOW_BYTES: usize = 1 << 18;
 
 #[derive(Debug, Default)]
 pub(super) struct UnfinishedFile {
@@ -33,7 +33,7 @@ impl UnfinishedFile {
     pub(super) fn from_file(file: &File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let mut unfinished = Self::default();
-        let mut at = MAGIC.len() as u64;
+        let mut at = PARQUET_MAGIC.len() as u64;
         loop {
             if let Some(block) = BlockOnDisk::read_block(file, at, length)? {
                 at = block.end;
@@ -92,30 +92,30 @@ struct BlockOnDisk {
 
 /// The offsets of a block's parts.
 #[derive(Clone, Copy)]
-struct BlockPlace {
+struct BlockOffsets {
     head: BlockHead,
     pages_at: u64,
     footer_at: u64,
     end: u64,
 }
 
-impl BlockPlace {
+impl BlockOffsets {
     /// The block at `at` with this head; `None` if no block can have these sizes.
     fn from_head(head: BlockHead, at: u64) -> Option<Self> {
         // The head may be any bytes of the file, so the sums must not overflow.
-        let pages_at = at + BlockHead::BYTES as u64;
+        let pages_at = at + BlockHead::ENCODED_BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
         let end = footer_at.checked_add(head.footer)?;
-        let is_possible = (FOOTER_END as u64..=MAX_FOOTER).contains(&head.footer);
+        let is_possible = (FOOTER_END_BYTES as u64..=MAX_FOOTER).contains(&head.footer);
         is_possible.then_some(Self { head, pages_at, footer_at, end })
     }
 
     /// Reads the head at `at` of a file with `length` bytes.
     fn read_head(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
-        if at + BlockHead::BYTES as u64 > length {
+        if at + BlockHead::ENCODED_BYTES as u64 > length {
             return Ok(None);
         }
-        let mut head = [0; BlockHead::BYTES];
+        let mut head = [0; BlockHead::ENCODED_BYTES];
         file.read_exact_at(&mut head, at)?;
         Ok(Self::from_head(BlockHead::from_bytes(head), at))
     }
@@ -124,9 +124,9 @@ impl BlockPlace {
     fn read_footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
         // The last bytes are read first: most bytes that look like a head are none, and this dismisses them without reading a
         // footer.
-        let mut end = [0; FOOTER_END];
-        file.read_exact_at(&mut end, self.end - FOOTER_END as u64)?;
-        if !is_footer_end(end, self.head.footer - FOOTER_END as u64) {
+        let mut end = [0; FOOTER_END_BYTES];
+        file.read_exact_at(&mut end, self.end - FOOTER_END_BYTES as u64)?;
+        if !is_footer_end(end, self.head.footer - FOOTER_END_BYTES as u64) {
             return Ok(None);
         }
         let mut footer = vec![0; clamp_to_usize(self.head.footer)];
@@ -143,10 +143,10 @@ impl BlockPlace {
 impl BlockOnDisk {
     /// Reads the block at `at`, if its footer is complete and right.
     fn read_block(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
-        let place = BlockPlace::read_head(file, at, length)?.filter(|place| place.end <= length);
+        let place = BlockOffsets::read_head(file, at, length)?.filter(|place| place.end <= length);
         let Some(place) = place else { return Ok(None) };
         let Some(footer) = place.read_footer(file)? else { return Ok(None) };
-        let metadata = ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - FOOTER_END]);
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - FOOTER_END_BYTES]);
         let Ok(metadata) = metadata else { return Ok(None) };
         // A footer with right checksums can still be a copy from elsewhere: its offsets must lie in this block.
         if !metadata.row_groups().iter().all(|group| place.has_pages_of(group)) {
@@ -160,21 +160,21 @@ impl BlockOnDisk {
 
 /// The offset of the first readable block after `at`.
 fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
-    let mut window = vec![0; WINDOW];
+    let mut window = vec![0; READ_WINDOW_BYTES];
     // Blocks are not aligned, so each byte may be the beginning of one.
     let mut start = at + 1;
-    while start + BlockHead::BYTES as u64 <= length {
+    while start + BlockHead::ENCODED_BYTES as u64 <= length {
         let wanted = window_bytes(start, length);
         file.read_exact_at(&mut window[..wanted], start)?;
-        for (offset, head) in (start..).zip(window[..wanted].windows(BlockHead::BYTES)) {
+        for (offset, head) in (start..).zip(window[..wanted].windows(BlockHead::ENCODED_BYTES)) {
             let head = BlockHead::from_bytes(std::array::from_fn(|byte| head[byte]));
-            let fits = BlockPlace::from_head(head, offset).is_some_and(|place| place.end <= length);
+            let fits = BlockOffsets::from_head(head, offset).is_some_and(|place| place.end <= length);
             if fits && BlockOnDisk::read_block(file, offset, length)?.is_some() {
                 return Ok(Some(offset));
             }
         }
         // Windows overlap by a head less one byte, so that none is missed between them.
-        start += (wanted - BlockHead::BYTES + 1) as u64;
+        start += (wanted - BlockHead::ENCODED_BYTES + 1) as u64;
     }
     Ok(None)
 }
@@ -182,17 +182,17 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
 /// Returns whether the bytes from `at` are the beginning of a block, or only zeros: then the process was killed, or the power
 /// failed, while the block was written.
 fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
-    if at + BlockHead::BYTES as u64 > length {
+    if at + BlockHead::ENCODED_BYTES as u64 > length {
         return Ok(true);
     }
     // Zeros come from reserved space, or from a file system that extended the file before it wrote the data.
-    let is_longer = BlockPlace::read_head(file, at, length)?.is_some_and(|place| place.end > length);
+    let is_longer = BlockOffsets::read_head(file, at, length)?.is_some_and(|place| place.end > length);
     Ok(is_longer || is_zeroed(file, at, length)?)
 }
 
 /// Returns whether a part of the file has only zeros.
 fn is_zeroed(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
-    let mut window = vec![0; WINDOW];
+    let mut window = vec![0; READ_WINDOW_BYTES];
     while at < end {
         let wanted = window_bytes(at, end);
         file.read_exact_at(&mut window[..wanted], at)?;
@@ -206,7 +206,7 @@ fn is_zeroed(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
 
 /// The checksum of `bytes` bytes of a file.
 fn checksum_range(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
-    let mut window = vec![0; WINDOW];
+    let mut window = vec![0; READ_WINDOW_BYTES];
     let end = at + bytes;
     let mut checksum = 0;
     while at < end {
@@ -219,20 +219,20 @@ fn checksum_range(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
 }
 
 fn window_bytes(from: u64, to: u64) -> usize {
-    clamp_to_usize((to - from).min(WINDOW as u64))
+    clamp_to_usize((to - from).min(READ_WINDOW_BYTES as u64))
 }
 
 /// Returns whether the bytes from `from` are the footer of the whole file: then its process was killed before
 /// it could rename the file.
 fn ends_with_footer(file: &File, from: u64, length: u64) -> io::Result<bool> {
-    let Some(footer) = (length - from).checked_sub(FOOTER_END as u64) else { return Ok(false) };
-    let mut end = [0; FOOTER_END];
-    file.read_exact_at(&mut end, length - FOOTER_END as u64)?;
+    let Some(footer) = (length - from).checked_sub(FOOTER_END_BYTES as u64) else { return Ok(false) };
+    let mut end = [0; FOOTER_END_BYTES];
+    file.read_exact_at(&mut end, length - FOOTER_END_BYTES as u64)?;
     Ok(is_footer_end(end, footer))
 }
 
 /// Returns whether a footer with `footer` bytes of metadata ends like this.
-fn is_footer_end(end: [u8; FOOTER_END], footer: u64) -> bool {
-    let (length, magic) = end.split_at(FOOTER_END - MAGIC.len());
-    magic == MAGIC && u32::try_from(footer).is_ok_and(|footer| length == footer.to_le_bytes())
+fn is_footer_end(end: [u8; FOOTER_END_BYTES], footer: u64) -> bool {
+    let (length, magic) = end.split_at(FOOTER_END_BYTES - PARQUET_MAGIC.len());
+    magic == PARQUET_MAGIC && u32::try_from(footer).is_ok_and(|footer| length == footer.to_le_bytes())
 }

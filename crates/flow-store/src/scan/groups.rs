@@ -1,7 +1,7 @@
 //! Reads a row group: first the filter's columns, then the others only where rows are selected.
 
 use super::selection::RowSelection;
-use super::{ROWS, RowChunk, RowPlace};
+use super::{ROWS_PER_READ, RowChunk, RowPlace};
 use crate::Error;
 use crate::cells::{self, CellReader, ColumnCells};
 use crate::columns::flow_columns;
@@ -17,13 +17,13 @@ use std::path::Path;
 /// The columns that are read from the row groups of a file.
 pub(super) struct GroupPlaces<'a> {
     pub(super) selection: RowSelection<'a>,
-    pub(super) of_filter: Vec<ColumnPlace>,
-    pub(super) others: Vec<ColumnPlace>,
+    pub(super) of_filter: Vec<RequestedColumn>,
+    pub(super) others: Vec<RequestedColumn>,
 }
 
 /// A wanted column: its index in the file, if the file has it, and the kind that it must have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ColumnPlace {
+pub(super) struct RequestedColumn {
     name: &'static str,
     index: Option<usize>,
     kind: ElementKind,
@@ -34,7 +34,7 @@ pub(super) fn find_columns(
     path: &Path,
     file: &SerializedFileReader<File>,
     wanted: &[&'static str],
-) -> Result<Vec<ColumnPlace>, Error> {
+) -> Result<Vec<RequestedColumn>, Error> {
     let schema = file.metadata().file_metadata().schema_descr();
     // Any Parquet file may lie in the directory. Missing columns count as zero, so its rows
     // would look like empty flows.
@@ -45,9 +45,9 @@ pub(super) fn find_columns(
     }
     let places: Vec<_> = wanted
         .iter()
-        .map(|&name| ColumnPlace { name, index: column_index(schema, name), kind: kind_of(name) })
+        .map(|&name| RequestedColumn { name, index: column_index(schema, name), kind: kind_of(name) })
         .collect();
-    for ColumnPlace { name, index, kind } in &places {
+    for RequestedColumn { name, index, kind } in &places {
         let objection = index.and_then(|index| cells::find_kind_mismatch(&schema.column(index), *kind));
         if let Some(why) = objection {
             return Err(foreign_file(path, format!("column {name} {why}")));
@@ -70,12 +70,12 @@ fn kind_of(name: &str) -> ElementKind {
 
 /// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
 struct ColumnsReader {
-    columns: Vec<(ColumnPlace, Option<CellReader>)>,
+    columns: Vec<(RequestedColumn, Option<CellReader>)>,
     behind: usize,
 }
 
 impl ColumnsReader {
-    fn open_columns(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
+    fn open_columns(group: &dyn RowGroupReader, places: &[RequestedColumn]) -> ParquetResult<Self> {
         let mut columns = Vec::with_capacity(places.len());
         for place in places {
             let open = |index| CellReader::open_column(group, index, place.kind);
@@ -132,7 +132,8 @@ impl GroupReader {
         selection: RowSelection<'_>,
     ) -> ParquetResult<Option<(RowChunk, Vec<usize>)>> {
         while self.left > 0 {
-            let mut chunk = RowChunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
+            let mut chunk =
+                RowChunk { rows: self.left.min(ROWS_PER_READ), first: self.next, columns: Vec::new() };
             self.left -= chunk.rows;
             // Places count all rows of the group, also those that are not selected.
             self.next.row += chunk.rows;

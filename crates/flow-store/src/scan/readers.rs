@@ -2,7 +2,7 @@
 
 use super::groups::{GroupPlaces, GroupReader, find_columns};
 use super::selection::RowSelection;
-use super::{RowChunk, RowPlace, ScanTerms, open_if_there};
+use super::{RowChunk, RowPlace, ScanTerms, open_if_exists};
 use crate::Error;
 use parquet::file::reader::{FileReader, RowGroupReader};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl ScanShare {
             // A single file is shared by row groups. Several are shared as whole files, so that each is opened only once.
             if request.files.len() == 1 {
                 self.read_file(file, path, request, Some(&mut portions), sink)?;
-            } else if self.is_mine(&mut portions) {
+            } else if self.claims_portion(&mut portions) {
                 self.read_file(file, path, request, None, sink)?;
                 sink.end_portion()?;
             }
@@ -90,7 +90,7 @@ impl ScanShare {
     }
 
     /// Returns whether the next portion belongs to this reader.
-    fn is_mine(&self, portions: &mut usize) -> bool {
+    fn claims_portion(&self, portions: &mut usize) -> bool {
         *portions += 1;
         (*portions - 1) % self.of == self.number
     }
@@ -108,14 +108,14 @@ impl ScanShare {
             return Ok(());
         }
         // A file that was removed since the list was made is no error: collectors remove old ones at any time.
-        let Some(file) = open_if_there(path)? else { return Ok(()) };
+        let Some(file) = open_if_exists(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,
             of_filter: find_columns(path, &file, &request.of_filter)?,
             others: find_columns(path, &file, &request.others)?,
         };
         for index in 0..file.num_row_groups() {
-            if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
+            if portions.as_deref_mut().is_some_and(|portions| !self.claims_portion(portions)) {
                 continue;
             }
             request.demand_wanted()?;

@@ -19,7 +19,7 @@ use std::path::PathBuf;
 const MAX_CANDIDATES: usize = 1 << 17;
 const NANOS_PER_SECOND: f64 = 1e9;
 /// A set of records without a window is at least so long.
-const LENGTH_LEAST_NS: u64 = 1_000_000_000;
+const MIN_WINDOW_LENGTH_NS: u64 = 1_000_000_000;
 
 /// One of two sets of records.
 #[derive(Clone, Debug)]
@@ -144,7 +144,7 @@ pub(super) fn compare_within(
 }
 
 fn side_length(side: &ComparedSide<'_>, total: GroupSum) -> u64 {
-    side.length_ns.unwrap_or_else(|| total.duration_ns().max(LENGTH_LEAST_NS))
+    side.length_ns.unwrap_or_else(|| total.duration_ns().max(MIN_WINDOW_LENGTH_NS))
 }
 
 /// Returns whether every group of a side is among its largest ones.

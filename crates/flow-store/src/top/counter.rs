@@ -63,7 +63,7 @@ impl ScanCounter<'_> {
     pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
         self.scanned.add_sum(has);
         let hash = self.table.hash_key(key);
-        if !self.is_of_scan(hash, has) {
+        if !self.is_counted_by_scan(hash, has) {
             return;
         }
         self.table.add_to_group(hash, key, has);
@@ -71,7 +71,7 @@ impl ScanCounter<'_> {
     }
 
     /// Returns whether this scan counts the group.
-    fn is_of_scan(&mut self, hash: u64, has: GroupSum) -> bool {
+    fn is_counted_by_scan(&mut self, hash: u64, has: GroupSum) -> bool {
         if let Some(sketch) = &mut self.sketch {
             sketch.add_amount(hash, has.order_value(self.question.order));
         }
@@ -204,12 +204,12 @@ impl<'a> GroupCounter<'a> {
         self.is_first_scan = false;
         // `last` is below `u64::MAX` here, so the sum does not overflow.
         self.range = HashRange { first: scan.range.last + 1, last: u64::MAX };
-        self.pass_over_small_groups();
+        self.skip_small_groups();
         false
     }
 
     /// Lets later scans pass over groups that cannot be among the largest.
-    fn pass_over_small_groups(&mut self) {
+    fn skip_small_groups(&mut self) {
         let TopQuestion { order, most, .. } = *self.question;
         if let Some(sketch) = &self.sketch
             && self.counted.largest.len() == most

@@ -1,6 +1,6 @@
 //! Sums of groups that are known already: of each, or of each in steps of time. Memory is for the listed groups only.
 
-use super::{COLUMNS, GroupSum, GroupTotals, TopScan};
+use super::{GroupSum, GroupTotals, TOP_COLUMNS, TopScan};
 use crate::Error;
 use crate::filter::FlowFilter;
 use crate::grouping::FlowGrouping;
@@ -86,7 +86,7 @@ fn count_listed<C: Clone + Send + Sync>(
     let &ListedGroups { terms, files, filter, grouping, keys } = groups;
     let listed: ListedKeys = keys.iter().cloned().zip(0..).collect();
     let scan = TopScan { grouping, filter, reverse: filter.to_reversed() };
-    let wanted = [&grouping.needed_columns()[..], &COLUMNS[..]].concat();
+    let wanted = [&grouping.needed_columns()[..], &TOP_COLUMNS[..]].concat();
     let count = |(scanned, counter): &mut (GroupSum, C), chunk: &RowChunk, rows: &[usize]| {
         scan.count_chunk(chunk, rows, &mut |key: &[u8], has: GroupSum| {
             scanned.add_sum(has);

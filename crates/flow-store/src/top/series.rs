@@ -26,7 +26,7 @@ pub struct TopSeries {
 
 /// Why there are no series.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSeries {
+pub enum NoSeriesReason {
     #[error(transparent)]
     Read(#[from] Error),
     #[error("steps of {step} are {steps} steps; the most is {MAX_STEPS}: take steps of {longer} or more")]
@@ -41,9 +41,9 @@ pub fn top_series(
     filter: &FlowFilter,
     question: &TopQuestion,
     step: Nanos,
-) -> Result<TopSeries, NoSeries> {
+) -> Result<TopSeries, NoSeriesReason> {
     if question.most > MAX_SERIES {
-        return Err(NoSeries::TooManySeries(question.most));
+        return Err(NoSeriesReason::TooManySeries(question.most));
     }
     let terms = ScanTerms::default();
     let mut counted = count_groups(&terms, files, filter, question, MAX_GROUPS)?;
@@ -63,7 +63,7 @@ pub fn top_series(
 }
 
 /// The steps from the first to the last packet.
-fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeries> {
+fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSeriesReason> {
     // A length of zero would be a division by zero.
     let length_ns = step.as_u64().max(1);
     let first_ns = first_ns - first_ns % length_ns;
@@ -73,7 +73,7 @@ fn steps_of(first_ns: u64, last_ns: u64, step: Nanos) -> Result<TimeSteps, NoSer
         let least = last_ns.saturating_sub(first_ns).div_ceil(MAX_STEPS as u64 - 1);
         let unit = if least > 1_000_000_000 { 1_000_000_000 } else { 1_000_000 };
         let longer = Nanos::new(least.next_multiple_of(unit));
-        return Err(NoSeries::TooManySteps { step, steps: count, longer });
+        return Err(NoSeriesReason::TooManySteps { step, steps: count, longer });
     }
     Ok(TimeSteps { first_ns, length_ns, count: clamp_to_usize(count) })
 }

@@ -6,9 +6,9 @@
 use packetrig_units::clamp_to_usize;
 
 /// Counters. They take 16 MiB.
-const COUNTERS: usize = 1 << 21;
+const SKETCH_COUNTERS: usize = 1 << 21;
 /// Marks by which groups are estimated. They take 1 MiB.
-const MARKS: usize = 1 << 23;
+const SKETCH_MARKS: usize = 1 << 23;
 
 #[derive(Debug)]
 pub(super) struct GroupSketch {
@@ -18,15 +18,15 @@ pub(super) struct GroupSketch {
 
 impl GroupSketch {
     pub(super) fn new() -> Self {
-        Self { counters: vec![0; COUNTERS], marks: vec![0; MARKS / 64] }
+        Self { counters: vec![0; SKETCH_COUNTERS], marks: vec![0; SKETCH_MARKS / 64] }
     }
 
     /// Adds `more` to the counter of a group with this hash.
     pub(super) fn add_amount(&mut self, hash: u64, more: u64) {
-        let counter = &mut self.counters[slot_of(hash, COUNTERS)];
+        let counter = &mut self.counters[slot_of(hash, SKETCH_COUNTERS)];
         // A saturated counter is still an upper bound.
         *counter = counter.saturating_add(more);
-        let mark = slot_of(hash, MARKS);
+        let mark = slot_of(hash, SKETCH_MARKS);
         self.marks[mark / 64] |= 1 << (mark % 64);
     }
 
@@ -42,7 +42,7 @@ impl GroupSketch {
 
     /// Upper bound for the sum of a group with this hash.
     pub(super) fn upper_bound(&self, hash: u64) -> u64 {
-        self.counters[slot_of(hash, COUNTERS)]
+        self.counters[slot_of(hash, SKETCH_COUNTERS)]
     }
 
     /// An estimate of the number of groups by linear counting (Whang and others, 1990): within a tenth of a percent for two million.
@@ -54,8 +54,8 @@ impl GroupSketch {
     pub(super) fn estimate_groups(&self) -> u64 {
         let marked: u64 = self.marks.iter().map(|word| u64::from(word.count_ones())).sum();
         // At least one: the logarithm of zero is infinite.
-        let unmarked = (MARKS as u64 - marked).max(1);
-        let estimate = -(MARKS as f64) * (unmarked as f64 / MARKS as f64).ln();
+        let unmarked = (SKETCH_MARKS as u64 - marked).max(1);
+        let estimate = -(SKETCH_MARKS as f64) * (unmarked as f64 / SKETCH_MARKS as f64).ln();
         estimate.round() as u64
     }
 }

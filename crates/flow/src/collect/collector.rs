@@ -241,7 +241,7 @@ impl FlowCollector {
     /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
     fn establish_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let most = self.options.exporter_limit() - self.options.trial_limit();
-        if self.table.count_by_standing(ExporterStanding::Established) >= most {
+        if self.table.count_exporters_by_standing(ExporterStanding::Established) >= most {
             let silent = self.table.silent_longest(ExporterStanding::Established).copied();
             let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
             self.forgotten.silent += 1;
@@ -278,7 +278,7 @@ impl FlowCollector {
     /// Frees `excess` bytes of the largest exporter of an address, or as much as it can give up; forgets that exporter if it
     /// can give up nothing. Returns whether there was one.
     fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
-        let Some(largest) = self.table.largest_at(address) else { return false };
+        let Some(largest) = self.table.largest_exporter_at(address) else { return false };
         let Some(known) = self.table.get_mut(&largest) else { return false };
         let before = known.session.memory_bytes();
         known.session.shrink_to(before.saturating_sub(excess));

@@ -161,7 +161,7 @@ impl SessionCounts {
         }
         // Exporters choose the names, so their number is bounded in the sum, too.
         for name in &other.skipped {
-            if self.skipped.len() >= SKIPPED {
+            if self.skipped.len() >= MAX_SKIPPED_NAMES {
                 break;
             }
             if !self.skipped.contains(name) {
@@ -192,4 +192,4 @@ impl SessionCounts {
 }
 
 /// Names that are kept of a session, at most.
-pub(super) const SKIPPED: usize = 64;
+pub(super) const MAX_SKIPPED_NAMES: usize = 64;

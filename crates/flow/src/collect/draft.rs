@@ -9,7 +9,7 @@ use super::reader::{low_u8, low_u16, low_u32, read_number};
 use super::sampling::SamplingState;
 use super::template::TemplateField;
 use crate::canonical::is_icmp;
-use crate::export::write::EPOCH;
+use crate::export::write::NTP_EPOCH_OFFSET_S;
 use crate::foreign::ForeignFields;
 use crate::history::FlowHistory;
 use crate::packet::TunnelKind;
@@ -65,7 +65,7 @@ struct StatedTime {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct DraftRanks {
+struct DraftFieldRanks {
     packets: Option<FieldRank>,
     octets: Option<FieldRank>,
     frame_octets: Option<FieldRank>,
@@ -77,7 +77,7 @@ pub(super) struct RecordDraft {
     foreign: ForeignFields,
     history: Option<Box<FlowHistory>>,
     times: [DraftTimes; 2],
-    ranks: [DraftRanks; 2],
+    ranks: [DraftFieldRanks; 2],
     vlan: Option<FieldRank>,
     sampling: SamplingState,
 }
@@ -312,12 +312,12 @@ impl MessageTime {
             TimeNotation::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),
             TimeNotation::Micros => Some(decode_ntp(raw, 1_000_000)),
             TimeNotation::Nanos => Some(decode_ntp(raw, 1_000_000_000)),
-            TimeNotation::Uptime => self.at_uptime(low_u32(raw)),
+            TimeNotation::Uptime => self.time_of_uptime(low_u32(raw)),
         }
     }
 
     /// The uptime wraps after 49.7 days: of the possible times, the one nearest to when the message was sent.
-    fn at_uptime(&self, uptime_ms: u32) -> Option<u64> {
+    fn time_of_uptime(&self, uptime_ms: u32) -> Option<u64> {
         let sent_ms = self.sent_ns / 1_000_000;
         let now_ms = match (self.uptime_ms, self.boot_ms) {
             (Some(now), _) => now,
@@ -337,7 +337,7 @@ fn decode_ntp(raw: u64, parts: u64) -> u64 {
     // The first bit is set until 2036; then the seconds start again at zero (RFC 4330 section 3).
     let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
     let fraction = ((raw & 0xffff_ffff) * parts + (1 << 31)) >> 32;
-    (seconds + era).saturating_sub(EPOCH) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
+    (seconds + era).saturating_sub(NTP_EPOCH_OFFSET_S) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
 }
 
 #[cfg(test)]
@@ -349,16 +349,16 @@ mod tests {
         for nanos in [0_u64, 1, 499_999_999, 500_000_000, 999_999_999] {
             let fraction = (nanos << 32) / 1_000_000_000;
             for fraction in [fraction, (fraction + 1).min(0xffff_ffff)] {
-                let raw = (1_800_000_000 + EPOCH) << 32 | fraction;
+                let raw = (1_800_000_000 + NTP_EPOCH_OFFSET_S) << 32 | fraction;
                 assert_eq!(decode_ntp(raw, 1_000_000_000), 1_800_000_000_000_000_000 + nanos);
             }
         }
         let after_2036 = (1_u64 << 31) << 32;
         assert_eq!(
             decode_ntp(after_2036 - (1 << 32), 1_000_000),
-            ((1 << 32) + (1_u64 << 31) - 1 - EPOCH) * 1_000_000_000
+            ((1 << 32) + (1_u64 << 31) - 1 - NTP_EPOCH_OFFSET_S) * 1_000_000_000
         );
-        assert_eq!(decode_ntp(0, 1_000_000), ((1 << 32) - EPOCH) * 1_000_000_000);
+        assert_eq!(decode_ntp(0, 1_000_000), ((1 << 32) - NTP_EPOCH_OFFSET_S) * 1_000_000_000);
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub struct SequenceNumbers {
 
 impl ExporterIdentity {
     /// The smallest identity in order.
-    pub(super) const LEAST: Self = Self {
+    pub(super) const SMALLEST_IDENTITY: Self = Self {
         source: MessageSource {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             port: 0,
@@ -126,7 +126,7 @@ impl MessageHead {
 
 pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
     // `SIM` is looked for first: read as a version, its first two bytes are far above any that is given.
-    if message.starts_with(&sim::MAGIC) {
+    if message.starts_with(&sim::SIM_DATAGRAM_MAGIC) {
         return Ok(MessageHead::new(ExportProtocol::Sim, read_word(message, 8, sim::HEADER)?));
     }
     // A version of 32 bits: its first half is no version of the other protocols.
@@ -161,7 +161,7 @@ pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> 
     // IPFIX has its length at byte 2, SIM at byte 4: six bytes are enough for both.
     let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };
     let version = u16::from_be_bytes([v0, v1]);
-    if start.starts_with(&sim::MAGIC) {
+    if start.starts_with(&sim::SIM_DATAGRAM_MAGIC) {
         check_length(u16::from_be_bytes([s0, s1]), sim::HEADER)
     } else if version == 10 {
         check_length(u16::from_be_bytes([i0, i1]), ipfix::HEADER)

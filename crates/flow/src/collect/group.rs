@@ -23,17 +23,17 @@ mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterPart};
 
-use crate::history::{CountTotals, FlowHistory, GroupMark};
+use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
 use clocks::MeterClocks;
 use packetrig_units::Nanos;
-use side::{KnownSide, SideNews, SideReport};
+use side::{FlowSideState, PlacedRecordOutcome, SideReport};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Groups that have an account: senders choose their numbers.
-const GROUPS: usize = 64;
+const MAX_GROUPS: usize = 64;
 
 /// Bounds of the memory for flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,15 +84,15 @@ struct JoinedRecord {
 }
 
 /// Memory of one direction in the map.
-const SIDE_BYTES: usize = size_of::<(FlowSide, KnownSide)>() + 1 + KnownSide::HEAP_BYTES;
+const SIDE_BYTES: usize = size_of::<(FlowSide, FlowSideState)>() + 1 + FlowSideState::HEAP_BYTES;
 
 /// Joins records of all groups; see the module documentation.
 #[derive(Debug, Default)]
 pub struct GroupedFlows {
     options: GroupOptions,
     /// Directions that were used since the last turn, and those that were used in the turn before.
-    recent: HashMap<FlowSide, KnownSide>,
-    older: HashMap<FlowSide, KnownSide>,
+    recent: HashMap<FlowSide, FlowSideState>,
+    older: HashMap<FlowSide, FlowSideState>,
     turned_ns: u64,
     /// No flow that began after this time has been forgotten.
     whole_from_ns: u64,
@@ -165,7 +165,7 @@ impl GroupedFlows {
 
     /// The account of a group, if there is one or room for it.
     fn group_counts_mut(&mut self, group: u64) -> Option<&mut GroupCounts> {
-        let has_room = self.groups.len() < GROUPS || self.groups.contains_key(&group);
+        let has_room = self.groups.len() < MAX_GROUPS || self.groups.contains_key(&group);
         has_room.then(|| self.groups.entry(group).or_default())
     }
 
@@ -187,18 +187,18 @@ impl GroupedFlows {
         now_ns: u64,
         was_stored: bool,
     ) -> JoinedRecord {
-        let GroupMark { group, lane, meter } = history.mark;
+        let RecordOriginMark { group, lane, meter } = history.mark;
         let mut joined = JoinedRecord::default();
         // Only a turn for lack of room forgets running flows, and only those that began before it.
         let may_be_forgotten = self.is_crowded && history.since_ns <= self.whole_from_ns;
-        let has_room = self.clocks.len() < GROUPS || self.clocks.contains_key(&group);
+        let has_room = self.clocks.len() < MAX_GROUPS || self.clocks.contains_key(&group);
         // A group without an entry is joined without known clock offsets. The entry is out of the map while the sides are
         // borrowed.
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
         let times = record_times(history, record);
-        let has_others = !was_stored && clocks.has_other_witness(meter, times[0], now_ns);
-        clocks.note_meter(meter, history.since_ns, history.is_strange, now_ns);
+        let has_others = !was_stored && clocks.has_other_live_meter(meter, times[0], now_ns);
+        clocks.record_meter_life(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
             let report = SideReport {
@@ -218,9 +218,9 @@ impl GroupedFlows {
             // the end that its meter saw first.
             let place =
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
-            let known = self.known_side(place);
+            let known = self.side_state_mut(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
-            let SideNews { new, unplaced, placed_later } = known.add_report(&report, &mut clocks);
+            let PlacedRecordOutcome { new, unplaced, placed_later } = known.add_report(&report, &mut clocks);
             joined.unplaced += unplaced;
             joined.placed_later += placed_later;
             (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
@@ -228,11 +228,11 @@ impl GroupedFlows {
         if has_room {
             self.clocks.insert(group, clocks);
         }
-        mend_times(record, times);
+        correct_times(record, times);
         joined
     }
 
-    fn known_side(&mut self, place: FlowSide) -> &mut KnownSide {
+    fn side_state_mut(&mut self, place: FlowSide) -> &mut FlowSideState {
         let older = &mut self.older;
         // Use moves a side to the recent map, so it survives the next turn.
         self.recent.entry(place).or_insert_with(|| older.remove(&place).unwrap_or_default())
@@ -266,7 +266,7 @@ fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
 
 /// Sets missing times. A direction that got packets of a lost record has no times of its own; a direction without packets has
 /// none.
-fn mend_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
+fn correct_times(record: &mut FlowRecord, [first_ns, last_ns]: [u64; 2]) {
     for half in [&mut record.forward, &mut record.reverse] {
         if half.packets > 0 && half.last_ns == 0 {
             (half.first_ns, half.last_ns) = (first_ns, last_ns);

@@ -10,11 +10,11 @@ use super::template::{FieldName, FieldSpecifier};
 
 /// Bytes of a message header.
 pub(super) const HEADER: usize = 16;
-const TEMPLATES: u16 = 2;
-const OPTIONS_TEMPLATES: u16 = 3;
+const TEMPLATE_SET_ID: u16 = 2;
+const OPTIONS_TEMPLATE_SET_ID: u16 = 3;
 /// Numbers from here on are those of templates.
-pub(super) const FIRST_DATA: u16 = 256;
-const ENTERPRISE: u16 = 1 << 15;
+pub(super) const FIRST_DATA_SET_ID: u16 = 256;
+const ENTERPRISE_BIT: u16 = 1 << 15;
 
 struct IpfixHeader {
     length: u16,
@@ -65,7 +65,7 @@ pub(super) fn decode_message(
 fn check_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
     while reader.bytes_left() > 0 {
-        has_data |= next_set(&mut reader)?.id >= FIRST_DATA;
+        has_data |= next_set(&mut reader)?.id >= FIRST_DATA_SET_ID;
     }
     Ok(has_data)
 }
@@ -97,10 +97,10 @@ fn decode_sets(
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
-            TEMPLATES | OPTIONS_TEMPLATES => {
-                decode_templates(session, id == OPTIONS_TEMPLATES, content, message, out)
+            TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => {
+                decode_templates(session, id == OPTIONS_TEMPLATE_SET_ID, content, message, out)
             }
-            id if id >= FIRST_DATA => session.take_data_set(id, content, message, out),
+            id if id >= FIRST_DATA_SET_ID => session.take_data_set(id, content, message, out),
             // Reserved by the RFC; a later version may have a use for them.
             _ => Ok(()),
         };
@@ -130,7 +130,7 @@ fn decode_templates(
             withdraw_templates(session, id, options);
             continue;
         }
-        if id < FIRST_DATA {
+        if id < FIRST_DATA_SET_ID {
             return Err(MalformedMessage::Template { id, why: "has a reserved number (below 256)" });
         }
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
@@ -156,7 +156,7 @@ fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
     }
     match id {
         // The number of the set itself stands for all templates of its kind.
-        TEMPLATES | OPTIONS_TEMPLATES => session.withdraw_all_templates(options),
+        TEMPLATE_SET_ID | OPTIONS_TEMPLATE_SET_ID => session.withdraw_all_templates(options),
         id => session.withdraw_template(id),
     }
 }
@@ -168,8 +168,8 @@ fn read_fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpeci
     for _ in 0..count {
         let id = reader.read_u16()?;
         let length = reader.read_u16()?;
-        let enterprise = if id & ENTERPRISE == 0 { 0 } else { reader.read_u32()? };
-        let name = FieldName { enterprise, id: id & !ENTERPRISE };
+        let enterprise = if id & ENTERPRISE_BIT == 0 { 0 } else { reader.read_u32()? };
+        let name = FieldName { enterprise, id: id & !ENTERPRISE_BIT };
         fields.push(FieldSpecifier { name, length });
     }
     Some(fields)

@@ -2,8 +2,8 @@
 //! v9.
 
 use super::template::FieldName;
-use crate::account::{ENTERPRISE, account_by_id};
-use crate::export::section::{REVERSE, own};
+use crate::account::{ENTERPRISE_NUMBER, account_by_id};
+use crate::export::section::{REVERSE_ENTERPRISE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
 
@@ -164,8 +164,10 @@ pub(super) fn field_meaning(name: FieldName) -> FieldMeaning {
     let known = match name.enterprise {
         0 => iana_meaning(name.id),
         // `for_direction` turns an unknown element into `Other`, so its value is kept under its own name.
-        REVERSE => return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).for_direction(name),
-        ENTERPRISE => own_meaning(name.id),
+        REVERSE_ENTERPRISE => {
+            return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).for_direction(name);
+        }
+        ENTERPRISE_NUMBER => enterprise_field_meaning(name.id),
         _ => None,
     };
     known.unwrap_or(FieldMeaning::Other(name))
@@ -284,19 +286,19 @@ const fn exporter_meaning(id: u16) -> Option<FieldMeaning> {
 }
 
 /// Elements of this project's meter.
-fn own_meaning(id: u16) -> Option<FieldMeaning> {
+fn enterprise_field_meaning(id: u16) -> Option<FieldMeaning> {
     Some(match id {
-        own::PART => FieldMeaning::Part,
-        own::LOSS => FieldMeaning::Loss,
-        own::MERGED => FieldMeaning::Merged,
-        own::TUNNEL => FieldMeaning::TunnelKind,
+        own::PART_ELEMENT => FieldMeaning::Part,
+        own::LOSS_ELEMENT => FieldMeaning::Loss,
+        own::MERGED_ELEMENT => FieldMeaning::Merged,
+        own::TUNNEL_ELEMENT => FieldMeaning::TunnelKind,
         own::TUNNEL_ID => FieldMeaning::TunnelId,
         own::OUTER_SOURCE => FieldMeaning::OuterSource,
         own::OUTER_DESTINATION => FieldMeaning::OuterDestination,
         own::SECOND_TTL => FieldMeaning::MplsTtl(1),
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
-        own::TRACK => FieldMeaning::Track,
-        id if own::OF_GROUP.contains(&id) => FieldMeaning::History(id),
+        own::HISTORY_ELEMENT => FieldMeaning::Track,
+        id if own::GROUP_ELEMENT_RANGE.contains(&id) => FieldMeaning::History(id),
         id if account_by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })
@@ -307,8 +309,8 @@ pub(super) fn field_label(name: FieldName) -> String {
     match (name.enterprise, iana::element_by_id(name.id).map(|element| element.name)) {
         (0, Some(known)) => known.to_owned(),
         (0, None) => format!("element {}", name.id),
-        (REVERSE, Some(known)) => reverse_name(known),
-        (REVERSE, None) => format!("reverse element {}", name.id),
+        (REVERSE_ENTERPRISE, Some(known)) => reverse_name(known),
+        (REVERSE_ENTERPRISE, None) => format!("reverse element {}", name.id),
         (enterprise, _) => format!("element {} of enterprise {enterprise}", name.id),
     }
 }
@@ -316,12 +318,12 @@ pub(super) fn field_label(name: FieldName) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::ELEMENTS;
+    use crate::element::FLOW_ELEMENTS;
 
     #[test]
     fn every_numbered_column_is_understood() {
-        for element in ELEMENTS.iter().filter(|element| element.id > 0) {
-            let enterprise = if element.reverse { REVERSE } else { 0 };
+        for element in FLOW_ELEMENTS.iter().filter(|element| element.id > 0) {
+            let enterprise = if element.reverse { REVERSE_ENTERPRISE } else { 0 };
             let found = field_meaning(FieldName { enterprise, id: element.id });
             assert!(
                 !matches!(found, FieldMeaning::Skipped | FieldMeaning::Other(_))
@@ -338,7 +340,13 @@ mod tests {
         assert_eq!(field_label(FieldName { enterprise: 0, id: 14 }), "egressInterface");
         assert_eq!(field_label(FieldName { enterprise: 0, id: 9999 }), "element 9999");
         assert_eq!(field_label(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");
-        assert_eq!(field_label(FieldName { enterprise: REVERSE, id: 14 }), "reverseEgressInterface");
-        assert_eq!(field_label(FieldName { enterprise: REVERSE, id: 9999 }), "reverse element 9999");
+        assert_eq!(
+            field_label(FieldName { enterprise: REVERSE_ENTERPRISE, id: 14 }),
+            "reverseEgressInterface"
+        );
+        assert_eq!(
+            field_label(FieldName { enterprise: REVERSE_ENTERPRISE, id: 9999 }),
+            "reverse element 9999"
+        );
     }
 }

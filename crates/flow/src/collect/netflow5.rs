@@ -11,7 +11,7 @@ use super::template::TemplateField;
 
 /// Bytes of a packet header.
 pub(super) const HEADER: usize = 24;
-const RECORD: usize = 48;
+const RECORD_BYTES: usize = 48;
 
 struct NetflowFiveHeader {
     count: u16,
@@ -43,7 +43,7 @@ pub(super) fn decode_message(
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
     let header = read_header(&mut reader).ok_or(short)?;
-    let said = HEADER + RECORD * usize::from(header.count);
+    let said = HEADER + RECORD_BYTES * usize::from(header.count);
     // NetFlow 5 states no length of its own, so its number of records must agree with the bytes.
     if said != bytes.len() {
         return Err(MalformedMessage::Length { said, found: bytes.len() });
@@ -66,7 +66,7 @@ pub(super) fn decode_message(
     // The upper two bits are the sampling mode, the other bits the interval. An interval of zero means that there was no
     // sampling.
     let sampling = (header.sampling & 0x3fff).to_be_bytes();
-    while let Some(record) = reader.read_bytes(RECORD) {
+    while let Some(record) = reader.read_bytes(RECORD_BYTES) {
         let mut draft = draft_record(record);
         if sampling != [0, 0] {
             draft.set_field(plain_field(FieldMeaning::SamplingInterval), &sampling);
@@ -82,7 +82,7 @@ const fn plain_field(meaning: FieldMeaning) -> TemplateField {
 }
 
 /// Position and length of each value in a record.
-const LAYOUT: [(usize, usize, FieldMeaning); 16] = [
+const RECORD_LAYOUT: [(usize, usize, FieldMeaning); 16] = [
     (0, 4, FieldMeaning::Source4),
     (4, 4, FieldMeaning::Destination4),
     (8, 4, FieldMeaning::NextHop),
@@ -104,7 +104,7 @@ const LAYOUT: [(usize, usize, FieldMeaning); 16] = [
 
 fn draft_record(record: &[u8]) -> RecordDraft {
     let mut draft = RecordDraft::default();
-    for (from, length, meaning) in LAYOUT {
+    for (from, length, meaning) in RECORD_LAYOUT {
         if let Some(value) = record.get(from..from + length) {
             draft.set_field(plain_field(meaning), value);
         }

@@ -2,7 +2,7 @@
 
 use super::MalformedMessage;
 use super::draft::MessageTime;
-use super::ipfix::{FIRST_DATA, ReceivedSet, next_set};
+use super::ipfix::{FIRST_DATA_SET_ID, ReceivedSet, next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::sequence::{MessageClaim, message_fingerprint};
@@ -11,8 +11,8 @@ use super::template::{FieldName, FieldSpecifier};
 
 /// Bytes of a packet header.
 pub(super) const HEADER: usize = 20;
-const TEMPLATES: u16 = 0;
-const OPTIONS_TEMPLATES: u16 = 1;
+const TEMPLATE_FLOWSET_ID: u16 = 0;
+const OPTIONS_TEMPLATE_FLOWSET_ID: u16 = 1;
 
 struct NetflowNineHeader {
     uptime_ms: u32,
@@ -74,9 +74,9 @@ fn decode_sets(
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
-            TEMPLATES => decode_templates(session, content, message, out),
-            OPTIONS_TEMPLATES => decode_options_templates(session, content, message, out),
-            id if id >= FIRST_DATA => session.take_data_set(id, content, message, out),
+            TEMPLATE_FLOWSET_ID => decode_templates(session, content, message, out),
+            OPTIONS_TEMPLATE_FLOWSET_ID => decode_options_templates(session, content, message, out),
+            id if id >= FIRST_DATA_SET_ID => session.take_data_set(id, content, message, out),
             // Numbers from 2 to 255 are reserved; a later version may use them.
             _ => Ok(()),
         };
@@ -134,7 +134,7 @@ fn decode_options_templates(
 }
 
 const fn check_number(id: u16) -> Result<(), MalformedMessage> {
-    if id < FIRST_DATA {
+    if id < FIRST_DATA_SET_ID {
         return Err(MalformedMessage::Template { id, why: "has a reserved number (below 256)" });
     }
     Ok(())

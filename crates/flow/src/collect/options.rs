@@ -5,14 +5,14 @@ use super::memory::map_bytes;
 use super::reader::read_number;
 use super::sampling::SamplingState;
 use super::template::TemplateField;
-use crate::account::{UNKNOWN, account_by_id};
+use crate::account::{UNKNOWN_VALUE, account_by_id};
 use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Samplers of one exporter that are remembered.
-const SAMPLERS: usize = 64;
+const MAX_SAMPLERS: usize = 64;
 
 /// The losses that an exporter reports, all since it began. A number that it does not report is absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,7 +115,7 @@ impl OptionsDraft {
             FieldMeaning::Account(id) => {
                 if let Some(account) = account_by_id(id) {
                     let ledger = self.reported.ledger.get_or_insert_default();
-                    (account.set)(ledger, (value != UNKNOWN).then_some(value));
+                    (account.set)(ledger, (value != UNKNOWN_VALUE).then_some(value));
                 }
             }
             FieldMeaning::History(id) => {
@@ -132,7 +132,7 @@ impl OptionsDraft {
         let sampler = self.sampling.sampler;
         // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler may change its interval.
         if let Some(said) = self.sampling.stated_interval()
-            && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&sampler))
+            && (about.samplers.len() < MAX_SAMPLERS || about.samplers.contains_key(&sampler))
         {
             about.samplers.insert(sampler, said);
         }

@@ -2,7 +2,7 @@
 
 use super::meaning::{FieldMeaning, field_meaning};
 use super::template::FieldName;
-use crate::export::section::REVERSE;
+use crate::export::section::REVERSE_ENTERPRISE;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldPlace {
@@ -24,11 +24,11 @@ pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
     if let FieldMeaning::Other(_) = meaning {
         return FieldPlace::OtherFields;
     }
-    let column = if enterprise == REVERSE { column_of_reverse(meaning) } else { None };
+    let column = if enterprise == REVERSE_ENTERPRISE { reverse_column_name(meaning) } else { None };
     column.or_else(|| column_of(meaning)).map_or(FieldPlace::NoRecord, FieldPlace::Column)
 }
 
-const fn column_of_reverse(meaning: FieldMeaning) -> Option<&'static str> {
+const fn reverse_column_name(meaning: FieldMeaning) -> Option<&'static str> {
     Some(match meaning {
         FieldMeaning::Packets(_) => "reversePacketDeltaCount",
         FieldMeaning::Octets(_) => "reverseOctetDeltaCount",
@@ -61,11 +61,11 @@ const fn column_of(meaning: FieldMeaning) -> Option<&'static str> {
         M::Part => "flowPart",
         M::Loss => "observedLoss",
         M::Merged => "observedMerge",
-        _ => return column_of_headers(meaning),
+        _ => return header_column_name(meaning),
     })
 }
 
-const fn column_of_headers(meaning: FieldMeaning) -> Option<&'static str> {
+const fn header_column_name(meaning: FieldMeaning) -> Option<&'static str> {
     use FieldMeaning as M;
     Some(match meaning {
         M::Tos => "ipClassOfService",
@@ -83,12 +83,12 @@ const fn column_of_headers(meaning: FieldMeaning) -> Option<&'static str> {
         M::TunnelKind => "tunnelKind",
         M::OuterSource => "outerSourceIPv6Address",
         M::OuterDestination => "outerDestinationIPv6Address",
-        _ => return column_of_router(meaning),
+        _ => return router_column_name(meaning),
     })
 }
 
 /// Columns of elements that routers and firewalls send.
-const fn column_of_router(meaning: FieldMeaning) -> Option<&'static str> {
+const fn router_column_name(meaning: FieldMeaning) -> Option<&'static str> {
     use FieldMeaning as M;
     Some(match meaning {
         M::Input => "ingressInterface",
@@ -114,8 +114,8 @@ mod tests {
     use super::super::template::TemplateField;
     use super::*;
     use crate::FlowRecord;
-    use crate::account::ENTERPRISE;
-    use crate::element::{ELEMENTS, ElementValue, FlowElement};
+    use crate::account::ENTERPRISE_NUMBER;
+    use crate::element::{ElementValue, FLOW_ELEMENTS, FlowElement};
     use crate::iana;
 
     /// The record of an exporter that sends nothing but this field, and that there was a way back.
@@ -123,11 +123,11 @@ mod tests {
         let mut draft = RecordDraft::default();
         let field = |enterprise, id| TemplateField {
             length: 1,
-            reverse: enterprise == REVERSE,
+            reverse: enterprise == REVERSE_ENTERPRISE,
             meaning: field_meaning(FieldName { enterprise, id }),
         };
         // This field has the lowest rank, so any other count of bytes replaces it.
-        draft.set_field(field(REVERSE, 23), &[1]);
+        draft.set_field(field(REVERSE_ENTERPRISE, 23), &[1]);
         draft.set_field(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
         draft.set_field(field(enterprise, id), bytes);
         let moment = MessageTime {
@@ -144,8 +144,12 @@ mod tests {
 
     fn registered() -> impl Iterator<Item = (u32, u16)> {
         let known = (0..=u16::MAX).filter(|id| iana::element_by_id(*id).is_some());
-        let ours = (0..64).map(|id| (ENTERPRISE, id));
-        known.flat_map(|id| [(0, id), (REVERSE, id)]).chain(ours).chain([(0, 0), (9, 8232), (REVERSE, 0)])
+        let ours = (0..64).map(|id| (ENTERPRISE_NUMBER, id));
+        known.flat_map(|id| [(0, id), (REVERSE_ENTERPRISE, id)]).chain(ours).chain([
+            (0, 0),
+            (9, 8232),
+            (REVERSE_ENTERPRISE, 0),
+        ])
     }
 
     #[test]
@@ -156,7 +160,7 @@ mod tests {
                 .map(|bytes| has_others(&record_of(enterprise, id, bytes)));
             assert_eq!(others, [place == FieldPlace::OtherFields; 4], "{enterprise}/{id} {place:?}");
             if let FieldPlace::Column(name) = place {
-                assert!(ELEMENTS.iter().any(|element| element.name == name), "{name}");
+                assert!(FLOW_ELEMENTS.iter().any(|element| element.name == name), "{name}");
             }
         }
     }
@@ -169,7 +173,7 @@ mod tests {
             let changed = |bytes: &[u8]| {
                 let after = record_of(enterprise, id, bytes);
                 let differs = |element: &&FlowElement| (element.value)(&after) != (element.value)(&before);
-                let names = ELEMENTS.iter().filter(differs).map(|element| element.name);
+                let names = FLOW_ELEMENTS.iter().filter(differs).map(|element| element.name);
                 names.filter(|name| *name != "otherFields").collect::<Vec<_>>()
             };
             let changed =
@@ -190,7 +194,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((ELEMENTS[0].value)(&before), ElementValue::Number(before.first_ns()));
+        assert_eq!((FLOW_ELEMENTS[0].value)(&before), ElementValue::Number(before.first_ns()));
     }
 
     fn is_ttl_of_mpls(enterprise: u32, id: u16) -> bool {

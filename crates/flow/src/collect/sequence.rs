@@ -17,14 +17,14 @@ use packetrig_units::clamp_to_u32;
 use std::collections::VecDeque;
 
 /// Gaps that are remembered, so that a late message that fills one is recognised.
-const GAPS: usize = 256;
+const MAX_REMEMBERED_GAPS: usize = 256;
 /// Messages that are remembered, so that their second copies are recognised.
-const RECENT: usize = 1024;
+const MAX_RECENT_MESSAGES: usize = 1024;
 /// Longest time by which messages overtake each other. A message that was sent longer before the first one does not move
 /// `first` back: one stray message must not make a gap of a day.
 const OVERTAKEN_S: u32 = 10;
 /// This many old messages in a row mean that the exporter restarted and set its clock back.
-const OLD_RUN: u32 = 16;
+const RESTART_AFTER_OLD_MESSAGES: u32 = 16;
 /// Highest rate of an exporter, in units per second: a jump further ahead is a restart.
 const MAX_PER_SECOND: u64 = 20_000_000;
 
@@ -42,7 +42,7 @@ pub(super) enum MessagePlace {
     /// The message was sent before the first one that was received.
     Early,
     /// The number is far back and in no gap that is remembered, so it says nothing. The message is no copy of the last
-    /// [`RECENT`] messages.
+    /// [`MAX_RECENT_MESSAGES`] messages.
     Old,
     /// The exporter restarted, so its numbers begin again.
     Restart,
@@ -93,7 +93,7 @@ impl NumberGap {
 
 /// Missing units from a number on that may be in sets which could not be read.
 #[derive(Clone, Copy, Debug)]
-struct SuspectUnits {
+struct UncertainUnits {
     from: u32,
     amount: u32,
 }
@@ -117,7 +117,7 @@ pub(super) struct MessageSequence {
     recent: VecDeque<RecentMessage>,
     /// Units behind `next` that may have been in sets which could not be read, at most.
     unread: u32,
-    suspects: VecDeque<SuspectUnits>,
+    suspects: VecDeque<UncertainUnits>,
     old_run: u32,
     missing: u64,
     /// Untold units of suspects that are forgotten.
@@ -141,22 +141,22 @@ impl MessageSequence {
 
     /// Units that are missing and cannot be in sets that could not be read.
     pub(super) fn lost_units(&self) -> u64 {
-        self.missing.saturating_sub(self.untold_units())
+        self.missing.saturating_sub(self.unreported_units())
     }
 
     /// Units that may be in sets that could not be read.
-    pub(super) fn untold_units(&self) -> u64 {
+    pub(super) fn unreported_units(&self) -> u64 {
         self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
-    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::settle_message`] must follow.
+    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::complete_message_gap`] must follow.
     pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
         let place = self.find_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
         if !place.is_wanted() {
             return place;
         }
-        if self.recent.len() >= RECENT {
+        if self.recent.len() >= MAX_RECENT_MESSAGES {
             self.recent.pop_front();
         }
         self.recent.push_back(RecentMessage { number: claim.number, fingerprint: claim.fingerprint });
@@ -178,7 +178,7 @@ impl MessageSequence {
                 // Losses of the former run of the exporter stay counted. Its gaps go: new numbers must not fill them.
                 self.gaps.clear();
                 self.forgotten = 0;
-                self.untold = self.untold_units();
+                self.untold = self.unreported_units();
                 self.suspects.clear();
             }
             self.next = claim.number;
@@ -220,7 +220,7 @@ impl MessageSequence {
         }
         // A number far back that was sent later than the newest message: only a restart does that. One that was sent earlier
         // was delayed, unless there is no end of them: then the exporter also set its clock back.
-        if claim.sent_s < self.sent_s && self.old_run < OLD_RUN {
+        if claim.sent_s < self.sent_s && self.old_run < RESTART_AFTER_OLD_MESSAGES {
             MessagePlace::Old
         } else {
             MessagePlace::Restart
@@ -249,9 +249,9 @@ impl MessageSequence {
         self.missing += u64::from(until.wrapping_sub(from));
         self.remember_gap(NumberGap { from, until });
         if untold > 0 {
-            self.suspects.push_back(SuspectUnits { from, amount: untold });
+            self.suspects.push_back(UncertainUnits { from, amount: untold });
         }
-        if self.suspects.len() > GAPS
+        if self.suspects.len() > MAX_REMEMBERED_GAPS
             && let Some(oldest) = self.suspects.pop_front()
         {
             self.untold += u64::from(oldest.amount);
@@ -261,7 +261,7 @@ impl MessageSequence {
     /// Adds a gap; of too many, the one that was added first is forgotten.
     fn remember_gap(&mut self, gap: NumberGap) {
         self.gaps.push_back(gap);
-        if self.gaps.len() > GAPS
+        if self.gaps.len() > MAX_REMEMBERED_GAPS
             && let Some(oldest) = self.gaps.pop_front()
         {
             self.forgotten += u64::from(oldest.len());
@@ -269,7 +269,7 @@ impl MessageSequence {
     }
 
     /// Moves `first` back to a message that was sent before the one that counted as the first.
-    fn move_first(&mut self, number: u32, units: u32, unread: u32) {
+    fn move_first_number(&mut self, number: u32, units: u32, unread: u32) {
         let missing = self.first.wrapping_sub(number).saturating_sub(units);
         if missing > 0 {
             self.open_gap(number.wrapping_add(units), self.first, missing.min(unread));
@@ -300,7 +300,7 @@ impl MessageSequence {
 
     /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by how many units a
     /// gap shrank.
-    pub(super) fn settle_message(
+    pub(super) fn complete_message_gap(
         &mut self,
         place: MessagePlace,
         number: u32,
@@ -310,7 +310,7 @@ impl MessageSequence {
         match place {
             MessagePlace::Late => {}
             MessagePlace::Early => {
-                self.move_first(number, units, unread);
+                self.move_first_number(number, units, unread);
                 return 0;
             }
             MessagePlace::Old => {

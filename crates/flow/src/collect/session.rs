@@ -19,7 +19,7 @@ use crate::sim::SimEvent;
 
 /// Templates younger than this survive a restart: messages overtake each other, so a template may arrive before the message
 /// that shows the restart. Older ones are forgotten.
-const NEW_LIFE_NS: u64 = 10_000_000_000;
+const RESTART_WINDOW_NS: u64 = 10_000_000_000;
 
 /// A message that is being read.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl ExportSession {
         // These two may go down again, because late messages fill gaps. So
         // they are copied after every message.
         self.counts.lost = self.sequence.lost_units();
-        self.counts.untold = self.sequence.untold_units();
+        self.counts.untold = self.sequence.unreported_units();
         result
     }
 
@@ -137,14 +137,14 @@ impl ExportSession {
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
         let given_up = self.waiting.expire_sets(oldest) as u64;
-        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_late_bytes);
+        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_late_bytes);
         true
     }
 
     /// The exporter is gone: no template will come for data that waits.
     pub fn end_session(&mut self) {
         let given_up = self.waiting.give_up_all() as u64;
-        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
+        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
     /// Returns the memory that it holds beside the value itself.
@@ -163,11 +163,11 @@ impl ExportSession {
     pub fn shrink_to(&mut self, target: usize) {
         while self.memory_bytes() > target {
             if let Some(bytes) = self.waiting.give_up_oldest() {
-                self.counts.count_given_up(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
+                self.counts.count_abandoned_bytes(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
             // Templates go last: without one, all later data of its number would have to wait.
             } else if self.templates.give_up_oldest() {
                 self.counts.templates_no_room += 1;
-            } else if self.sflow.give_up_counters() {
+            } else if self.sflow.evict_oldest_counters() {
                 self.counts.interfaces_no_room += 1;
             } else {
                 break;
@@ -196,12 +196,12 @@ impl ExportSession {
             MessagePlace::Old => self.counts.old += 1,
             MessagePlace::Restart => {
                 self.counts.restarts += 1;
-                let old = now_ns.saturating_sub(NEW_LIFE_NS);
+                let old = now_ns.saturating_sub(RESTART_WINDOW_NS);
                 self.counts.templates_expired += self.templates.expire_templates(old);
                 // The templates of the restarted exporter may differ, and its numbers have started again: data that waits
                 // would be read by the wrong template, or fill the wrong gap.
                 let given_up = self.waiting.give_up_all() as u64;
-                self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
+                self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = ExporterFacts::default();
                 self.sflow.forget_samplers();
                 out(ReceivedMessage::Restart);
@@ -237,7 +237,7 @@ impl ExportSession {
         // Sets that wait lie behind the units that could be read. When their
         // template comes, they are numbered from here.
         self.waiting.set_end(self.counts.messages, number.wrapping_add(units));
-        self.counts.late_units += u64::from(self.sequence.settle_message(place, number, units, unread));
+        self.counts.late_units += u64::from(self.sequence.complete_message_gap(place, number, units, unread));
     }
 
     pub(super) fn withdraw_template(&mut self, id: u16) {
@@ -271,7 +271,7 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) {
         self.counts.options_records += 1;
-        self.counts.note_report(&said);
+        self.counts.record_loss_report(&said);
         self.reported.get_or_insert_default().update_from(&said);
         out(ReceivedMessage::Statistics(said));
     }
@@ -300,14 +300,14 @@ impl ExportSession {
 
 impl SessionCounts {
     /// Starts counting newer packets again if the exporter has sent its ledger.
-    pub(super) const fn note_report(&mut self, said: &ReportedLosses) {
+    pub(super) const fn record_loss_report(&mut self, said: &ReportedLosses) {
         if said.ledger.is_some() {
             self.newer_packets = 0;
         }
     }
 
     /// Counts bytes that do not wait any more, by cause.
-    pub(super) fn count_given_up(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
+    pub(super) fn count_abandoned_bytes(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
         *cause(self) += bytes;
         self.undecoded_bytes += bytes;
         self.pending_bytes -= bytes;

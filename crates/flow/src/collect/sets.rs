@@ -4,7 +4,7 @@
 
 use super::ExportProtocol;
 use super::MalformedMessage;
-use super::counts::SKIPPED;
+use super::counts::MAX_SKIPPED_NAMES;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
 use super::meaning::field_label;
 use super::memory::block_bytes;
@@ -14,7 +14,7 @@ use super::received::ReceivedMessage;
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped_fields};
 use super::waiting::WaitingMessage;
-use crate::export::section::VARIABLE;
+use crate::export::section::VARIABLE_LENGTH;
 use packetrig_units::clamp_to_u32;
 
 /// Number of records of a set that were numbered, and whether the set could be read to its end.
@@ -44,12 +44,12 @@ impl ExportSession {
     }
 
     fn name_skipped(&mut self, fields: &[FieldSpecifier]) {
-        if self.counts.skipped.len() >= SKIPPED {
+        if self.counts.skipped.len() >= MAX_SKIPPED_NAMES {
             return;
         }
         for name in skipped_fields(fields).into_iter().map(field_label) {
             let cost = block_bytes(name.len());
-            if self.counts.skipped.len() < SKIPPED && self.counts.skipped.insert(name) {
+            if self.counts.skipped.len() < MAX_SKIPPED_NAMES && self.counts.skipped.insert(name) {
                 self.names += cost;
             }
         }
@@ -76,7 +76,7 @@ impl ExportSession {
             } else if self.protocol == ExportProtocol::Ipfix {
                 // Only IPFIX numbers records: units missing behind that message may be these. NetFlow 9 numbers packets, and
                 // that packet was counted when it came.
-                self.waiting.move_end(of.number, read.units);
+                self.waiting.move_set_end(of.number, read.units);
                 self.sequence.recover_units(of.end, read.units, ready.is_last);
             }
         }
@@ -111,7 +111,7 @@ impl ExportSession {
         self.counts.waited_bytes += bytes.len() as u64;
         self.counts.pending_bytes += bytes.len() as u64;
         let given_up = self.waiting.keep_set(id, bytes, of, self.options.hold_bytes) as u64;
-        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_no_room_bytes);
+        self.counts.count_abandoned_bytes(given_up, |counts| &mut counts.undecoded_no_room_bytes);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl ExportSession {
                 }
                 counts.options_records += 1;
                 if let Some(said) = draft.finish_record(moment.sent_ns, about) {
-                    counts.note_report(&said);
+                    counts.record_loss_report(&said);
                     reported.get_or_insert_default().update_from(&said);
                     out(ReceivedMessage::Statistics(Box::new(said)));
                 }
@@ -207,7 +207,7 @@ fn walk_fields(
     mut take: impl FnMut(TemplateField, &[u8]),
 ) -> bool {
     for field in fields {
-        let value = if field.length == VARIABLE {
+        let value = if field.length == VARIABLE_LENGTH {
             reader.read_variable()
         } else {
             reader.read_bytes(usize::from(field.length))

@@ -71,8 +71,8 @@ impl SflowState {
     }
 
     /// Forgets the counters of one interface, or all samplers. Returns whether there was something.
-    pub(super) fn give_up_counters(&mut self) -> bool {
-        self.interfaces.give_up_one() || self.samplers.give_up_all()
+    pub(super) fn evict_oldest_counters(&mut self) -> bool {
+        self.interfaces.evict_oldest_interface() || self.samplers.give_up_all()
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) fn decode_message(
         fingerprint: message_fingerprint(bytes),
         sent_s: low_u32(header.base_ns / 1_000_000_000),
         // Ledgers are no events; they come alone or between some.
-        empty: header.items <= 1 && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER.kind),
+        empty: header.items <= 1
+            && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER_ITEM_LAYOUT.kind),
         rebooted: false,
     };
     let Some(message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };

@@ -78,7 +78,7 @@ impl ExporterTable {
         self.known.len()
     }
 
-    pub(super) const fn count_by_standing(&self, standing: ExporterStanding) -> usize {
+    pub(super) const fn count_exporters_by_standing(&self, standing: ExporterStanding) -> usize {
         self.counts[standing as usize]
     }
 
@@ -138,7 +138,7 @@ impl ExporterTable {
             memory: 0,
             turn: self.turn,
         };
-        self.insert_turn(&exporter, standing, self.turn);
+        self.insert_eviction_turn(&exporter, standing, self.turn);
         self.counts[standing as usize] += 1;
         let address = sender_network(exporter.source.address);
         self.sizes.insert((address, 0, exporter));
@@ -152,7 +152,7 @@ impl ExporterTable {
 
     pub(super) fn remove_exporter(&mut self, exporter: &ExporterIdentity) -> Option<KnownExporter> {
         let known = self.known.remove(exporter)?;
-        self.remove_turn(exporter, known.standing, known.turn);
+        self.remove_eviction_turn(exporter, known.standing, known.turn);
         self.counts[known.standing as usize] -= 1;
         self.memory[known.standing as usize] -= known.memory;
         let address = sender_network(exporter.source.address);
@@ -180,8 +180,8 @@ impl ExporterTable {
         let before = known.turn;
         self.turn += 1;
         known.turn = self.turn;
-        self.remove_turn(exporter, standing, before);
-        self.insert_turn(exporter, standing, self.turn);
+        self.remove_eviction_turn(exporter, standing, before);
+        self.insert_eviction_turn(exporter, standing, self.turn);
     }
 
     pub(super) fn establish_exporter(&mut self, exporter: &ExporterIdentity) {
@@ -193,8 +193,8 @@ impl ExporterTable {
         // The turn stays: a change of standing is no message.
         let turn = known.turn;
         let memory = known.memory;
-        self.remove_turn(exporter, ExporterStanding::OnTrial, turn);
-        self.insert_turn(exporter, ExporterStanding::Established, turn);
+        self.remove_eviction_turn(exporter, ExporterStanding::OnTrial, turn);
+        self.insert_eviction_turn(exporter, ExporterStanding::Established, turn);
         self.counts[ExporterStanding::OnTrial as usize] -= 1;
         self.counts[ExporterStanding::Established as usize] += 1;
         self.memory[ExporterStanding::OnTrial as usize] -= memory;
@@ -230,12 +230,13 @@ impl ExporterTable {
     }
 
     /// Returns the exporter of an address that holds most memory.
-    pub(super) fn largest_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
+    pub(super) fn largest_exporter_at(&self, address: IpAddr) -> Option<ExporterIdentity> {
         let address = sender_network(address);
         // The greatest of this address: the first exporter of any is below every one with this size.
-        let range = self
-            .sizes
-            .range((address, 0, ExporterIdentity::LEAST)..=(address, usize::MAX, ExporterIdentity::LEAST));
+        let range = self.sizes.range(
+            (address, 0, ExporterIdentity::SMALLEST_IDENTITY)
+                ..=(address, usize::MAX, ExporterIdentity::SMALLEST_IDENTITY),
+        );
         range.last().map(|(_, _, exporter)| *exporter)
     }
 
@@ -255,12 +256,12 @@ impl ExporterTable {
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
-    fn insert_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn insert_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.insert((standing, turn), *exporter);
         self.by_address.insert((sender_network(exporter.source.address), standing, turn), *exporter);
     }
 
-    fn remove_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn remove_eviction_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.remove(&(standing, turn));
         self.by_address.remove(&(sender_network(exporter.source.address), standing, turn));
     }

@@ -5,7 +5,7 @@
 use super::meaning::{FieldMeaning, field_meaning};
 use super::memory::{block_bytes, map_bytes};
 use super::{MalformedMessage, SessionOptions};
-use crate::export::section::{REVERSE, VARIABLE};
+use crate::export::section::{REVERSE_ENTERPRISE, VARIABLE_LENGTH};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Largest number of fields that fits into a message.
@@ -65,7 +65,7 @@ impl ReceivedTemplate {
         let filled = fields.iter().filter(|field| field.length > 0);
         let compiled = filled.map(|field| TemplateField {
             length: field.length,
-            reverse: field.name.enterprise == REVERSE,
+            reverse: field.name.enterprise == REVERSE_ENTERPRISE,
             meaning: field_meaning(field.name),
         });
         let compiled: Box<[TemplateField]> = compiled.collect();
@@ -74,7 +74,7 @@ impl ReceivedTemplate {
         if least == 0 {
             return Err(MalformedMessage::Template { id, why: "describes records of zero bytes" });
         }
-        let is_fixed = compiled.iter().all(|field| field.length != VARIABLE);
+        let is_fixed = compiled.iter().all(|field| field.length != VARIABLE_LENGTH);
         Ok(Self { fields: compiled, options, least, is_fixed, heard_ns: now_ns, turn: 0 })
     }
 
@@ -90,7 +90,7 @@ impl ReceivedTemplate {
 impl TemplateField {
     /// Bytes of a value, at least.
     const fn least_bytes(self) -> usize {
-        if self.length == VARIABLE { 1 } else { self.length as usize }
+        if self.length == VARIABLE_LENGTH { 1 } else { self.length as usize }
     }
 }
 

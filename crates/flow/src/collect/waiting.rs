@@ -147,7 +147,7 @@ impl WaitingSets {
     }
 
     /// Moves the end of a message after one of its sets was read: the sets that still wait lie behind that many units more.
-    pub(super) fn move_end(&mut self, message: u64, units: u32) {
+    pub(super) fn move_set_end(&mut self, message: u64, units: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = of.message.end.wrapping_add(units);
         }
@@ -170,7 +170,7 @@ mod tests {
         }
         let first = waiting.take_ready_set(256).unwrap();
         assert_eq!((&first.bytes[..], first.message.number, first.is_last), (&[1; 3][..], 1, false));
-        waiting.move_end(1, 7);
+        waiting.move_set_end(1, 7);
         let second = waiting.take_ready_set(256).unwrap();
         assert_eq!((&second.bytes[..], second.message.number, second.is_last), (&[3; 3][..], 2, true));
         assert!(waiting.take_ready_set(256).is_none());

@@ -3,12 +3,12 @@
 //! Options records count in IPFIX sequence numbers, templates do not; [`OpenRecordKind`] says which is which.
 
 use super::MessageSink;
-use super::open::{OpenMessage, OpenRecordKind, RecordPlace};
+use super::open::{OpenMessage, OpenRecordKind, RecordToAdd};
 use super::options::{ExportFormat, ExportOptions};
-use super::section::{SectionField, VARIABLE, own};
+use super::section::{SectionField, VARIABLE_LENGTH, own};
 use super::template::ExportTemplate;
 use super::write::ValueWriter;
-use crate::account::{ACCOUNTS, ENTERPRISE, UNKNOWN};
+use crate::account::{ENTERPRISE_NUMBER, LEDGER_ACCOUNTS, UNKNOWN_VALUE};
 use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use crate::narrow::{fitting_u8, fitting_u16};
@@ -23,27 +23,27 @@ pub struct AnnouncedInterface {
     pub description: String,
 }
 
-/// Options templates. The first of their fields is the scope, of `TYPES` and `MEMBERSHIP` the first two.
+/// Options templates. The first of their fields is the scope, of `TYPES_TEMPLATE` and `MEMBERSHIP_TEMPLATE` the first two.
 mod id {
-    pub(super) const INTERFACES: u16 = 280;
-    pub(super) const SAMPLING: u16 = 281;
-    pub(super) const METERING: u16 = 282;
-    pub(super) const RELIABILITY: u16 = 283;
-    pub(super) const EXPORTING: u16 = 284;
-    pub(super) const LEDGER: u16 = 285;
-    pub(super) const TYPES: u16 = 286;
-    pub(super) const MEMBERSHIP: u16 = 287;
+    pub(super) const INTERFACES_TEMPLATE: u16 = 280;
+    pub(super) const SAMPLING_TEMPLATE: u16 = 281;
+    pub(super) const METERING_TEMPLATE: u16 = 282;
+    pub(super) const RELIABILITY_TEMPLATE: u16 = 283;
+    pub(super) const EXPORTING_TEMPLATE: u16 = 284;
+    pub(super) const LEDGER_TEMPLATE: u16 = 285;
+    pub(super) const TYPES_TEMPLATE: u16 = 286;
+    pub(super) const MEMBERSHIP_TEMPLATE: u16 = 287;
 }
 
 /// Number of the only metering and exporting process of this program.
-const PROCESS: u32 = 1;
+const PROCESS_ID: u32 = 1;
 // NetFlow 9 has no fields of variable length, so names are cut or filled up to these lengths there.
-const NAME: u16 = 32;
-const DESCRIPTION: u16 = 64;
-const TEMPLATES: u16 = 2;
-const OPTIONS: u16 = 3;
-const NINE_TEMPLATES: u16 = 0;
-const NINE_OPTIONS: u16 = 1;
+const NAME_FIELD_BYTES: u16 = 32;
+const DESCRIPTION_FIELD_BYTES: u16 = 64;
+const TEMPLATE_SET_ID: u16 = 2;
+const OPTIONS_SET_ID: u16 = 3;
+const NETFLOW9_TEMPLATE_FLOWSET: u16 = 0;
+const NETFLOW9_OPTIONS_FLOWSET: u16 = 1;
 
 struct OptionsTemplate {
     id: u16,
@@ -60,21 +60,21 @@ fn iana_fields(fields: &[(u16, u16)]) -> Vec<SectionField> {
 }
 
 const fn own_field(id: u16, length: u16) -> SectionField {
-    SectionField { id, enterprise: ENTERPRISE, length }
+    SectionField { id, enterprise: ENTERPRISE_NUMBER, length }
 }
 
 fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemplate> {
     let nine = format == ExportFormat::NetFlow9;
-    let name = if nine { NAME } else { VARIABLE };
-    let description = if nine { DESCRIPTION } else { VARIABLE };
+    let name = if nine { NAME_FIELD_BYTES } else { VARIABLE_LENGTH };
+    let description = if nine { DESCRIPTION_FIELD_BYTES } else { VARIABLE_LENGTH };
     // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306). METERING,
     // RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
     let mut templates: Vec<_> = [
-        (id::INTERFACES, iana_fields(&[(10, 4), (82, name), (83, description)])),
-        (id::SAMPLING, iana_fields(&[(149, 4), (34, 4), (35, 1), (304, 2), (305, 4), (306, 4)])),
-        (id::METERING, iana_fields(&[(143, 4), (323, 8), (40, 8), (41, 8), (42, 8)])),
-        (id::RELIABILITY, iana_fields(&[(143, 4), (323, 8), (164, 8), (135, 8)])),
-        (id::EXPORTING, iana_fields(&[(144, 4), (323, 8), (166, 8), (167, 8), (168, 8)])),
+        (id::INTERFACES_TEMPLATE, iana_fields(&[(10, 4), (82, name), (83, description)])),
+        (id::SAMPLING_TEMPLATE, iana_fields(&[(149, 4), (34, 4), (35, 1), (304, 2), (305, 4), (306, 4)])),
+        (id::METERING_TEMPLATE, iana_fields(&[(143, 4), (323, 8), (40, 8), (41, 8), (42, 8)])),
+        (id::RELIABILITY_TEMPLATE, iana_fields(&[(143, 4), (323, 8), (164, 8), (135, 8)])),
+        (id::EXPORTING_TEMPLATE, iana_fields(&[(144, 4), (323, 8), (166, 8), (167, 8), (168, 8)])),
     ]
     .into_iter()
     .map(|(id, fields)| OptionsTemplate { id, scopes: 1, fields })
@@ -82,15 +82,15 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
     if !nine {
         let mut fields = iana_fields(&[(143, 4), (323, 8)]);
-        fields.extend(ACCOUNTS.iter().map(|account| own_field(account.id, 8)));
-        templates.push(OptionsTemplate { id: id::LEDGER, scopes: 1, fields });
-        let fields = iana_fields(&[(346, 4), (303, 2), (339, 1), (344, 1), (341, VARIABLE)]);
-        templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields });
+        fields.extend(LEDGER_ACCOUNTS.iter().map(|account| own_field(account.id, 8)));
+        templates.push(OptionsTemplate { id: id::LEDGER_TEMPLATE, scopes: 1, fields });
+        let fields = iana_fields(&[(346, 4), (303, 2), (339, 1), (344, 1), (341, VARIABLE_LENGTH)]);
+        templates.push(OptionsTemplate { id: id::TYPES_TEMPLATE, scopes: 2, fields });
     }
     if has_history {
-        let mut fields = vec![own_field(own::GROUP, 8), own_field(own::METER, 4)];
-        fields.extend((own::TERM..=own::COPY).map(|id| own_field(id, 8)));
-        templates.push(OptionsTemplate { id: id::MEMBERSHIP, scopes: 2, fields });
+        let mut fields = vec![own_field(own::GROUP_ELEMENT, 8), own_field(own::METER_ELEMENT, 4)];
+        fields.extend((own::TERM_ELEMENT..=own::COPY_PACKETS_ELEMENT).map(|id| own_field(id, 8)));
+        templates.push(OptionsTemplate { id: id::MEMBERSHIP_TEMPLATE, scopes: 2, fields });
     }
     templates
 }
@@ -104,13 +104,13 @@ pub(super) fn write_announcements(
     sink: &mut impl MessageSink,
 ) {
     let nine = options.format == ExportFormat::NetFlow9;
-    let set = if nine { NINE_TEMPLATES } else { TEMPLATES };
-    let options_set = if nine { NINE_OPTIONS } else { OPTIONS };
+    let set = if nine { NETFLOW9_TEMPLATE_FLOWSET } else { TEMPLATE_SET_ID };
+    let options_set = if nine { NETFLOW9_OPTIONS_FLOWSET } else { OPTIONS_SET_ID };
     // Templates before the records that need them: a collector may drop data whose template it does not know yet.
     for template in templates {
         let fields: Vec<SectionField> = template.fields().copied().collect();
         let length = 4 + specifiers_length(&fields);
-        open.add_record(RecordPlace { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
+        open.add_record(RecordToAdd { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
             out.put_u16(template.id);
             out.put_u16(fitting_u16(fields.len()));
             write_specifiers(&fields, out);
@@ -118,7 +118,7 @@ pub(super) fn write_announcements(
     }
     for template in options_templates(options.format, options.has_history) {
         let length = 6 + specifiers_length(&template.fields);
-        let place = RecordPlace { set: options_set, length, kind: OpenRecordKind::Template };
+        let place = RecordToAdd { set: options_set, length, kind: OpenRecordKind::Template };
         open.add_record(place, now_ns, sink, |out| {
             write_options_template(&template, nine, out);
         });
@@ -142,7 +142,7 @@ fn write_options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<
         out.put_u16(fitting_u16(4 * template.scopes));
         out.put_u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
         // The scope takes the place of the first field, which names the same thing in IPFIX.
-        out.put_u16(if template.id == id::INTERFACES { 2 } else { 1 });
+        out.put_u16(if template.id == id::INTERFACES_TEMPLATE { 2 } else { 1 });
         out.put_u16(4);
         write_specifiers(&template.fields[1..], out);
     } else {
@@ -174,12 +174,12 @@ fn specifiers_length(fields: &[SectionField]) -> usize {
 fn write_types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;
-    let ledger = ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
+    let ledger = LEDGER_ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
     for (element, name, kind, semantics) in own::ALL.iter().copied().chain(ledger) {
         let length = 8 + text_length(name, None);
-        let place = RecordPlace { set: id::TYPES, length, kind: OpenRecordKind::Options };
+        let place = RecordToAdd { set: id::TYPES_TEMPLATE, length, kind: OpenRecordKind::Options };
         open.add_record(place, now_ns, sink, |out| {
-            out.put_u32(ENTERPRISE);
+            out.put_u32(ENTERPRISE_NUMBER);
             out.put_u16(element);
             out.put_u8(kind);
             out.put_u8(semantics);
@@ -195,12 +195,12 @@ fn write_interfaces(
     sink: &mut impl MessageSink,
 ) {
     let nine = options.format == ExportFormat::NetFlow9;
-    let name_length = nine.then_some(usize::from(NAME));
-    let description_length = nine.then_some(usize::from(DESCRIPTION));
+    let name_length = nine.then_some(usize::from(NAME_FIELD_BYTES));
+    let description_length = nine.then_some(usize::from(DESCRIPTION_FIELD_BYTES));
     for interface in &options.interfaces {
         let texts = [(&interface.name, name_length), (&interface.description, description_length)];
         let length = 4 + texts.iter().map(|(value, fixed)| text_length(value, *fixed)).sum::<usize>();
-        let place = RecordPlace { set: id::INTERFACES, length, kind: OpenRecordKind::Options };
+        let place = RecordToAdd { set: id::INTERFACES_TEMPLATE, length, kind: OpenRecordKind::Options };
         open.add_record(place, now_ns, sink, |out| {
             out.put_u32(interface.index);
             for (value, fixed) in texts {
@@ -211,7 +211,7 @@ fn write_interfaces(
 }
 
 fn write_sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
-    let place = RecordPlace { set: id::SAMPLING, length: 19, kind: OpenRecordKind::Options };
+    let place = RecordToAdd { set: id::SAMPLING_TEMPLATE, length: 19, kind: OpenRecordKind::Options };
     open.add_record(place, now_ns, sink, |out| {
         out.put_u32(options.domain);
         out.put_u32(options.sampling);
@@ -241,16 +241,16 @@ pub(super) fn write_statistics(
     // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a place in the table.
     let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
     let standard: [(u16, &[u64]); 3] = [
-        (id::METERING, &[export.message_bytes, export.messages, export.sent.records]),
-        (id::RELIABILITY, &[packets.ignored_packets(), dropped]),
-        (id::EXPORTING, &[lost.records, lost.packets, lost.bytes]),
+        (id::METERING_TEMPLATE, &[export.message_bytes, export.messages, export.sent.records]),
+        (id::RELIABILITY_TEMPLATE, &[packets.ignored_packets(), dropped]),
+        (id::EXPORTING_TEMPLATE, &[lost.records, lost.packets, lost.bytes]),
     ];
     for (id, values) in standard {
         write_numbers(open, id, values.iter().copied(), now_ns, sink);
     }
     if format == ExportFormat::Ipfix {
-        let values = ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN));
-        write_numbers(open, id::LEDGER, values, now_ns, sink);
+        let values = LEDGER_ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN_VALUE));
+        write_numbers(open, id::LEDGER_TEMPLATE, values, now_ns, sink);
     }
 }
 
@@ -262,8 +262,11 @@ pub(super) fn write_membership(
     sink: &mut impl MessageSink,
 ) {
     let values = membership.template_values();
-    let place =
-        RecordPlace { set: id::MEMBERSHIP, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
+    let place = RecordToAdd {
+        set: id::MEMBERSHIP_TEMPLATE,
+        length: 12 + 8 * values.len(),
+        kind: OpenRecordKind::Options,
+    };
     open.add_record(place, now_ns, sink, |out| {
         out.put_u64(membership.group);
         out.put_u32(membership.meter);
@@ -280,9 +283,9 @@ fn write_numbers(
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    let place = RecordPlace { set: id, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
+    let place = RecordToAdd { set: id, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
     open.add_record(place, now_ns, sink, |out| {
-        out.put_u32(PROCESS);
+        out.put_u32(PROCESS_ID);
         out.put_millis(now_ns);
         values.for_each(|value| out.put_u64(value));
     });
@@ -291,7 +294,7 @@ fn write_numbers(
 /// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011
 /// asks for.
 fn cut_text(text: &str) -> &str {
-    &text[..text.floor_char_boundary(usize::from(DESCRIPTION))]
+    &text[..text.floor_char_boundary(usize::from(DESCRIPTION_FIELD_BYTES))]
 }
 
 fn text_length(value: &str, fixed: Option<usize>) -> usize {
@@ -310,7 +313,7 @@ fn write_text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
         Some(length) => {
             let value = &value[..value.floor_char_boundary(length)];
             out.put_bytes(value.as_bytes());
-            out.put_bytes(&[0; DESCRIPTION as usize][..length - value.len()]);
+            out.put_bytes(&[0; DESCRIPTION_FIELD_BYTES as usize][..length - value.len()]);
         }
     }
 }

@@ -3,8 +3,8 @@
 //! One exporter serves one transport session: its sequence numbers are of that session.
 
 use super::announce;
-use super::netflow5::FiveMessage;
-use super::open::{OpenMessage, OpenRecordKind, RecordPlace};
+use super::netflow5::NetflowFiveMessage;
+use super::open::{OpenMessage, OpenRecordKind, RecordToAdd};
 use super::options::{ExportFormat, ExportOptions, TemplateRefresh};
 use super::template::{ExportTemplate, RecordShape};
 use super::{MessageSink, announce::write_announcements};
@@ -22,13 +22,13 @@ pub struct MessageExporter {
 
 #[derive(Debug)]
 enum ExporterFormat {
-    Sets(Box<SetFormats>),
-    Five(Box<FiveMessage>),
+    Sets(Box<SetBasedFormats>),
+    Five(Box<NetflowFiveMessage>),
 }
 
 /// The formats that are made of sets.
 #[derive(Debug)]
-struct SetFormats {
+struct SetBasedFormats {
     open: OpenMessage,
     templates: Vec<ExportTemplate>,
     announced: Option<TemplateAnnouncement>,
@@ -45,8 +45,8 @@ impl MessageExporter {
     /// An exporter at the beginning of its session.
     pub fn new(options: ExportOptions) -> Self {
         let inner = match options.format {
-            ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(FiveMessage::new(&options))),
-            format => ExporterFormat::Sets(Box::new(SetFormats {
+            ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(NetflowFiveMessage::new(&options))),
+            format => ExporterFormat::Sets(Box::new(SetBasedFormats {
                 open: OpenMessage::new(&options),
                 templates: ExportTemplate::all_templates(
                     format,
@@ -75,10 +75,10 @@ impl MessageExporter {
         // part in which the source was silent.
         let first = forward.forward.packets > 0 || back.is_none();
         if first {
-            self.encode_record(&forward, carried_one_way(&forward, 1), now_ns, sink);
+            self.encode_record(&forward, count_one_way_record(&forward, 1), now_ns, sink);
         }
         if let Some(back) = back {
-            self.encode_record(&back, carried_one_way(&back, u64::from(!first)), now_ns, sink);
+            self.encode_record(&back, count_one_way_record(&back, u64::from(!first)), now_ns, sink);
         }
     }
 
@@ -98,7 +98,7 @@ impl MessageExporter {
                 let shape = if self.options.has_routes { shape } else { shape.without_routes() };
                 let template = &sets.templates[shape.index()];
                 let kind = OpenRecordKind::Flow(carried);
-                let place = RecordPlace { set: template.id, length: template.length_of(record), kind };
+                let place = RecordToAdd { set: template.id, length: template.length_of(record), kind };
                 sets.open.add_record(place, now_ns, sink, |out| template.encode_record(record, out));
             }
         }
@@ -199,11 +199,11 @@ impl MessageExporter {
 }
 
 /// Returns the counts of a record of one direction. `records` is 0 for the second record that is made of one.
-const fn carried_one_way(record: &FlowRecord, records: u64) -> CarriedRecords {
+const fn count_one_way_record(record: &FlowRecord, records: u64) -> CarriedRecords {
     CarriedRecords { records, packets: record.forward.packets, bytes: record.forward.bytes }
 }
 
-impl SetFormats {
+impl SetBasedFormats {
     fn refresh_templates(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         let due = match (self.announced, options.refresh) {
             (None, _) => true,

@@ -6,7 +6,7 @@
 
 use super::open::low_u32;
 use super::options::ExportOptions;
-use super::section::seen_flags;
+use super::section::direction_flags;
 use super::write::ValueWriter;
 use super::{ExportMessage, MessageSink};
 use crate::ledger::CarriedRecords;
@@ -15,15 +15,15 @@ use crate::record::FlowRecord;
 use packetrig_units::clamp_to_u16;
 
 const HEADER: usize = 24;
-const LINE: usize = 48;
+const RECORD_BYTES: usize = 48;
 const MAX_LINES: usize = 30;
-const MS: u64 = 1_000_000;
+const NANOS_PER_MS: u64 = 1_000_000;
 /// The exporter claims to have begun an hour before its first record, so that older records that come later fit, too.
-const EARLIER_MS: u64 = 3_600_000;
+const CLAIMED_UPTIME_MS: u64 = 3_600_000;
 
 /// The message being filled.
 #[derive(Debug)]
-pub(super) struct FiveMessage {
+pub(super) struct NetflowFiveMessage {
     buffer: Vec<u8>,
     most_lines: usize,
     lines: u16,
@@ -37,13 +37,13 @@ pub(super) struct FiveMessage {
     sampling: u16,
 }
 
-impl FiveMessage {
+impl NetflowFiveMessage {
     pub(super) fn new(options: &ExportOptions) -> Self {
-        let most_lines = (options.message_bytes.saturating_sub(HEADER) / LINE).clamp(1, MAX_LINES);
+        let most_lines = (options.message_bytes.saturating_sub(HEADER) / RECORD_BYTES).clamp(1, MAX_LINES);
         // The upper two bits are the method, 1 for deterministic; fourteen bits are left for the interval.
         let sampling = clamp_to_u16(options.sampling).min(0x3fff);
         let mut five = Self {
-            buffer: Vec::with_capacity(HEADER + LINE * most_lines),
+            buffer: Vec::with_capacity(HEADER + RECORD_BYTES * most_lines),
             most_lines,
             lines: 0,
             carried: CarriedRecords::default(),
@@ -82,11 +82,11 @@ impl FiveMessage {
             self.unfit.add_records(carried);
             return;
         }
-        let first_ms = record.forward.first_ns / MS;
-        if !self.has_times_of(record) {
+        let first_ms = record.forward.first_ns / NANOS_PER_MS;
+        if !self.can_express_times(record) {
             // All lines of a message share its beginning, so the open one must go before that moves.
             self.seal_message(now_ns, sink);
-            self.began_ms = Some(first_ms.saturating_sub(EARLIER_MS));
+            self.began_ms = Some(first_ms.saturating_sub(CLAIMED_UPTIME_MS));
             self.newest_ms = 0;
         }
         let half = record.forward;
@@ -105,9 +105,9 @@ impl FiveMessage {
     }
 
     /// Returns whether the times of a record can be expressed relative to the start time that the message states.
-    fn has_times_of(&self, record: &FlowRecord) -> bool {
-        let first_ms = record.forward.first_ns / MS;
-        let last_ms = record.forward.last_ns / MS;
+    fn can_express_times(&self, record: &FlowRecord) -> bool {
+        let first_ms = record.forward.first_ns / NANOS_PER_MS;
+        let last_ms = record.forward.last_ns / NANOS_PER_MS;
         self.began_ms.is_some_and(|began_ms| {
             // 2^32 milliseconds are 49.7 days.
             first_ms >= began_ms && u32::try_from(last_ms.saturating_sub(began_ms)).is_ok()
@@ -133,8 +133,8 @@ impl FiveMessage {
             self.opened_ns = now_ns;
         }
         let began_ms = self.began_ms.unwrap_or(0);
-        let first_ms = record.forward.first_ns / MS;
-        let last_ms = record.forward.last_ns / MS;
+        let first_ms = record.forward.first_ns / NANOS_PER_MS;
+        let last_ms = record.forward.last_ns / NANOS_PER_MS;
         let key = &record.key;
         let out = &mut self.buffer;
         out.put_ipv4(&key.source);
@@ -151,7 +151,7 @@ impl FiveMessage {
         out.put_u16(key.source_port);
         // ICMP has type and code in the place of the destination port.
         out.put_u16(if key.protocol == ICMP { record.icmp } else { key.destination_port });
-        out.put_bytes(&[0, seen_flags(record.forward.tcp_flags), key.protocol, record.tos]);
+        out.put_bytes(&[0, direction_flags(record.forward.tcp_flags), key.protocol, record.tos]);
         // Autonomous systems and masks are not known.
         out.put_u64(0);
         self.lines += 1;
@@ -181,7 +181,7 @@ impl FiveMessage {
         // Collectors compute the exporter's start as header time minus uptime, and the uptime has 32 bits of milliseconds: 49 days.
         // So the header has the present time, unless the records are older than that, as those of a file. Then it has the time of the
         // newest record.
-        let now_ms = now_ns / MS;
+        let now_ms = now_ns / NANOS_PER_MS;
         let at_ms = if self.uptime_ms(now_ms).is_some() { now_ms } else { self.newest_ms };
         let up_ms = self.uptime_ms(at_ms).unwrap_or(u32::MAX);
         let mut header = [0; HEADER];
@@ -190,7 +190,7 @@ impl FiveMessage {
         header[4..8].copy_from_slice(&up_ms.to_be_bytes());
         header[8..12].copy_from_slice(&low_u32(at_ms / 1000).to_be_bytes());
         // Cut to the millisecond, like the uptime: else every message would give readers another beginning.
-        header[12..16].copy_from_slice(&low_u32(at_ms % 1000 * MS).to_be_bytes());
+        header[12..16].copy_from_slice(&low_u32(at_ms % 1000 * NANOS_PER_MS).to_be_bytes());
         header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
         header[20..22].copy_from_slice(&self.engine.to_be_bytes());
         header[22..24].copy_from_slice(&self.sampling.to_be_bytes());

@@ -24,7 +24,7 @@ pub(super) enum OpenRecordKind {
 
 /// A record to add: its set, its length in bytes, and its kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RecordPlace {
+pub(super) struct RecordToAdd {
     pub(super) set: u16,
     pub(super) length: usize,
     pub(super) kind: OpenRecordKind,
@@ -130,7 +130,7 @@ impl OpenMessage {
     /// Adds a record, in a new message if it does not fit this one. `write` must append as many bytes as `record` says.
     pub(super) fn add_record(
         &mut self,
-        record: RecordPlace,
+        record: RecordToAdd,
         now_ns: u64,
         sink: &mut impl MessageSink,
         write: impl FnOnce(&mut Vec<u8>),

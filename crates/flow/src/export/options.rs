@@ -88,7 +88,8 @@ impl ExportOptions {
     }
 
     /// Usual refresh over UDP.
-    pub const OFTEN: TemplateRefresh = TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
+    pub const DEFAULT_UDP_REFRESH: TemplateRefresh =
+        TemplateRefresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }
 
 impl Default for ExportOptions {
@@ -98,7 +99,7 @@ impl Default for ExportOptions {
             domain: 1,
             message_bytes: Self::DATAGRAM_BYTES,
             biflow: false,
-            refresh: Self::OFTEN,
+            refresh: Self::DEFAULT_UDP_REFRESH,
             statistics_every: Nanos::from_secs(10),
             flush_after: Nanos::from_secs(1),
             sampling: 1,

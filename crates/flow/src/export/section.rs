@@ -4,16 +4,16 @@
 //! of packets is 0.
 
 use super::write::ValueWriter;
-use crate::account::ENTERPRISE;
+use crate::account::ENTERPRISE_NUMBER;
 use crate::foreign::ForeignFields;
-use crate::history::{FlowHistory, GroupMark};
+use crate::history::{FlowHistory, RecordOriginMark};
 use crate::narrow::fitting_u16;
 use crate::packet::TunnelKind;
 use crate::record::{FlowHalf, FlowRecord};
 use std::sync::LazyLock;
 
 /// Enterprise number of reverse elements (RFC 5103).
-pub(crate) const REVERSE: u32 = 29305;
+pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,18 +27,18 @@ pub(crate) struct SectionField {
 }
 
 /// The length of fields whose values state their own length.
-pub(crate) const VARIABLE: u16 = u16::MAX;
+pub(crate) const VARIABLE_LENGTH: u16 = u16::MAX;
 
 /// Numbers of our own elements in flow records; those of the ledger begin at 100.
 pub(crate) mod own {
     use std::ops::RangeInclusive;
 
     /// Number of earlier records of this flow: 16 bits.
-    pub(crate) const PART: u16 = 1;
+    pub(crate) const PART_ELEMENT: u16 = 1;
     /// True if packets were lost before the meter while the flow lived: boolean.
-    pub(crate) const LOSS: u16 = 2;
+    pub(crate) const LOSS_ELEMENT: u16 = 2;
     /// Kind of tunnel that carried the packets, the number of [`TunnelKind`](crate::TunnelKind): 8 bits.
-    pub(crate) const TUNNEL: u16 = 3;
+    pub(crate) const TUNNEL_ELEMENT: u16 = 3;
     /// Number of the tunnel: 32 bits.
     pub(crate) const TUNNEL_ID: u16 = 4;
     /// Source of the outermost IP header, an IPv6 address; IPv4 is mapped.
@@ -48,56 +48,56 @@ pub(crate) mod own {
     pub(crate) const SECOND_TTL: u16 = 7;
     pub(crate) const THIRD_TTL: u16 = 8;
     /// The group of the meter that made the record, a hash of its name: 64 bits.
-    pub(crate) const GROUP: u16 = 9;
+    pub(crate) const GROUP_ELEMENT: u16 = 9;
     /// The number of that meter in its group: 32 bits.
-    pub(crate) const METER: u16 = 10;
+    pub(crate) const METER_ELEMENT: u16 = 10;
     /// Index of the meter's interface, in their order: 16 bits.
-    pub(crate) const LANE: u16 = 11;
+    pub(crate) const INTERFACE_INDEX_ELEMENT: u16 = 11;
     /// The term in which a meter is the active one of its group, or 0: 64 bits.
-    pub(crate) const TERM: u16 = 29;
+    pub(crate) const TERM_ELEMENT: u16 = 29;
     /// Time of the meter's last change of role, nanoseconds since 1970: 64 bits.
-    pub(crate) const SINCE: u16 = 30;
+    pub(crate) const ROLE_SINCE_ELEMENT: u16 = 30;
     /// Time for which the previous active meter had been silent, in nanoseconds: 64 bits.
-    pub(crate) const SILENT: u16 = 31;
+    pub(crate) const SILENCE_TIME_ELEMENT: u16 = 31;
     /// Time from which on it has exported the records it had kept, nanoseconds since 1970: 64 bits.
     pub(crate) const REPLAY_FROM: u16 = 32;
     /// Number of kept records that it exported then: 64 bits.
-    pub(crate) const REPLAYED: u16 = 33;
+    pub(crate) const REPLAYED_RECORDS_ELEMENT: u16 = 33;
     /// Packets of its copy of the link: 64 bits.
-    pub(crate) const COPY: u16 = 34;
+    pub(crate) const COPY_PACKETS_ELEMENT: u16 = 34;
     /// History of the flow by its meter, see [`FlowHistory`](crate::FlowHistory): bytes.
-    pub(crate) const TRACK: u16 = 41;
+    pub(crate) const HISTORY_ELEMENT: u16 = 41;
     /// True if packets were merged before the meter and counted as one: boolean.
-    pub(crate) const MERGED: u16 = 60;
+    pub(crate) const MERGED_ELEMENT: u16 = 60;
     /// Autonomous systems on the way to the destination, as an agent of sFlow reports them: text.
     pub(crate) const AS_PATH: u16 = 61;
     /// Local preference of the route: 32 bits.
     pub(crate) const LOCAL_PREFERENCE: u16 = 62;
     /// All numbers of groups of meters.
-    pub(crate) const OF_GROUP: RangeInclusive<u16> = GROUP..=COPY;
+    pub(crate) const GROUP_ELEMENT_RANGE: RangeInclusive<u16> = GROUP_ELEMENT..=COPY_PACKETS_ELEMENT;
 
     /// Each with its name, its data type (RFC 5610: 0 bytes, 1 to 4 unsigned, 11 boolean, 13 text, 19 IPv6 address) and its semantics (0 default,
     /// 3 counter that only grows, 4 identifier).
     pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
-        (PART, "flowPart", 2, 0),
-        (LOSS, "observedLoss", 11, 0),
-        (TUNNEL, "tunnelKind", 1, 4),
+        (PART_ELEMENT, "flowPart", 2, 0),
+        (LOSS_ELEMENT, "observedLoss", 11, 0),
+        (TUNNEL_ELEMENT, "tunnelKind", 1, 4),
         (TUNNEL_ID, "tunnelId", 3, 4),
         (OUTER_SOURCE, "outerSourceIPv6Address", 19, 0),
         (OUTER_DESTINATION, "outerDestinationIPv6Address", 19, 0),
         (SECOND_TTL, "mplsSecondLabelTTL", 1, 0),
         (THIRD_TTL, "mplsThirdLabelTTL", 1, 0),
-        (GROUP, "meterGroup", 4, 4),
-        (METER, "meterNumber", 3, 4),
-        (LANE, "meterLane", 2, 4),
-        (TERM, "groupTerm", 4, 4),
-        (SINCE, "groupRoleSinceNanoseconds", 4, 0),
-        (SILENT, "groupSilenceNanoseconds", 4, 0),
+        (GROUP_ELEMENT, "meterGroup", 4, 4),
+        (METER_ELEMENT, "meterNumber", 3, 4),
+        (INTERFACE_INDEX_ELEMENT, "meterLane", 2, 4),
+        (TERM_ELEMENT, "groupTerm", 4, 4),
+        (ROLE_SINCE_ELEMENT, "groupRoleSinceNanoseconds", 4, 0),
+        (SILENCE_TIME_ELEMENT, "groupSilenceNanoseconds", 4, 0),
         (REPLAY_FROM, "groupReplayFromNanoseconds", 4, 0),
-        (REPLAYED, "groupReplayedRecords", 4, 3),
-        (COPY, "groupCopyPackets", 4, 3),
-        (TRACK, "flowTrack", 0, 0),
-        (MERGED, "observedMerge", 11, 0),
+        (REPLAYED_RECORDS_ELEMENT, "groupReplayedRecords", 4, 3),
+        (COPY_PACKETS_ELEMENT, "groupCopyPackets", 4, 3),
+        (HISTORY_ELEMENT, "flowTrack", 0, 0),
+        (MERGED_ELEMENT, "observedMerge", 11, 0),
         (AS_PATH, "bgpAsPath", 13, 0),
         (LOCAL_PREFERENCE, "bgpLocalPreference", 3, 0),
     ];
@@ -116,13 +116,13 @@ impl TemplateSection {
         self.fields
             .iter()
             .map(|field| field.length)
-            .filter(|length| *length != VARIABLE)
+            .filter(|length| *length != VARIABLE_LENGTH)
             .map(usize::from)
             .sum()
     }
 
     pub(crate) fn has_variable(&self) -> bool {
-        self.fields.iter().any(|field| field.length == VARIABLE)
+        self.fields.iter().any(|field| field.length == VARIABLE_LENGTH)
     }
 }
 
@@ -145,7 +145,7 @@ section!(TIMES, "Start and end of the forward direction, in milliseconds for all
 });
 
 /// Returns the flags as one byte: our meter sees only eight, and RFC 9565 lets them be sent in one byte then.
-pub(super) const fn seen_flags(flags: u16) -> u8 {
+pub(super) const fn direction_flags(flags: u16) -> u8 {
     flags.to_le_bytes()[0]
 }
 
@@ -167,7 +167,7 @@ section!(COMMON, "What every record has.", |record, out| {
     7 2: out.put_u16(record.key.source_port);
     11 2: out.put_u16(record.key.destination_port);
     4 1: out.put_u8(record.key.protocol);
-    6 1: out.put_u8(seen_flags(record.forward.tcp_flags));
+    6 1: out.put_u8(direction_flags(record.forward.tcp_flags));
     5 1: out.put_u8(record.tos);
     136 1: out.put_u8(record.end as u8);
     2 8: out.put_u64(record.forward.packets);
@@ -183,18 +183,18 @@ section!(COMMON, "What every record has.", |record, out| {
 });
 
 section!(OWN, "What IANA has no element for.", |record, out| {
-    0 @ENTERPRISE #PART 2: out.put_u16(record.part);
-    0 @ENTERPRISE #LOSS 1: out.put_u8(if record.loss { 1 } else { 2 });
-    0 @ENTERPRISE #MERGED 1: out.put_u8(if record.merged { 1 } else { 2 });
+    0 @ENTERPRISE_NUMBER #PART_ELEMENT 2: out.put_u16(record.part);
+    0 @ENTERPRISE_NUMBER #LOSS_ELEMENT 1: out.put_u8(if record.loss { 1 } else { 2 });
+    0 @ENTERPRISE_NUMBER #MERGED_ELEMENT 1: out.put_u8(if record.merged { 1 } else { 2 });
 });
 
 /// Returns the bytes that the history of a record takes, its length bytes included.
 pub(super) fn track_length(record: &FlowRecord) -> usize {
-    LONG_LENGTH + record_history(record).encode_track().len()
+    LONG_LENGTH_FIELD_BYTES + record_history(record).encode_track().len()
 }
 
 /// RFC 7011 section 7: a first byte of 255 announces a length of two bytes.
-const LONG_LENGTH: usize = 3;
+const LONG_LENGTH_FIELD_BYTES: usize = 3;
 
 fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
     // A history has 100 to 200 bytes, around the limit of the short form. The
@@ -207,15 +207,15 @@ fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
 
 /// Fields that identify which packets of the flow the record has, for a meter of a group. They are not made by the macro,
 /// because the last field states its own length.
-pub(crate) const HISTORY: TemplateSection = TemplateSection {
+pub(crate) const HISTORY_SECTION: TemplateSection = TemplateSection {
     fields: &[
-        own_field(own::GROUP, 8),
-        own_field(own::METER, 4),
-        own_field(own::LANE, 2),
-        own_field(own::TRACK, VARIABLE),
+        own_field(own::GROUP_ELEMENT, 8),
+        own_field(own::METER_ELEMENT, 4),
+        own_field(own::INTERFACE_INDEX_ELEMENT, 2),
+        own_field(own::HISTORY_ELEMENT, VARIABLE_LENGTH),
     ],
     write: |record, out| {
-        let GroupMark { group, meter, lane } = record_history(record).mark;
+        let RecordOriginMark { group, meter, lane } = record_history(record).mark;
         out.put_u64(group);
         out.put_u32(meter);
         out.put_u16(lane);
@@ -224,18 +224,18 @@ pub(crate) const HISTORY: TemplateSection = TemplateSection {
 };
 
 const fn own_field(id: u16, length: u16) -> SectionField {
-    SectionField { id, enterprise: ENTERPRISE, length }
+    SectionField { id, enterprise: ENTERPRISE_NUMBER, length }
 }
 
 section!(BACK, "The reverse direction (RFC 5103).", |record, out| {
-    152 @REVERSE 8: out.put_millis(reverse_or_forward(record).first_ns);
-    153 @REVERSE 8: out.put_millis(reverse_or_forward(record).last_ns);
-    156 @REVERSE 8: out.put_ntp(reverse_or_forward(record).first_ns);
-    157 @REVERSE 8: out.put_ntp(reverse_or_forward(record).last_ns);
-    2 @REVERSE 8: out.put_u64(record.reverse.packets);
-    1 @REVERSE 8: out.put_u64(record.reverse.bytes);
-    352 @REVERSE 8: out.put_u64(record.reverse.frame_bytes);
-    6 @REVERSE 1: out.put_u8(seen_flags(record.reverse.tcp_flags));
+    152 @REVERSE_ENTERPRISE 8: out.put_millis(reverse_or_forward(record).first_ns);
+    153 @REVERSE_ENTERPRISE 8: out.put_millis(reverse_or_forward(record).last_ns);
+    156 @REVERSE_ENTERPRISE 8: out.put_ntp(reverse_or_forward(record).first_ns);
+    157 @REVERSE_ENTERPRISE 8: out.put_ntp(reverse_or_forward(record).last_ns);
+    2 @REVERSE_ENTERPRISE 8: out.put_u64(record.reverse.packets);
+    1 @REVERSE_ENTERPRISE 8: out.put_u64(record.reverse.bytes);
+    352 @REVERSE_ENTERPRISE 8: out.put_u64(record.reverse.frame_bytes);
+    6 @REVERSE_ENTERPRISE 1: out.put_u8(direction_flags(record.reverse.tcp_flags));
 });
 
 section!(TAGS, "VLANs; the outer one twice, because older readers know only the first of its elements.", |record, out| {
@@ -275,15 +275,15 @@ section!(ROUTES, "What only other exporters know: routes, and what is behind NAT
 });
 
 section!(TUNNEL, "What the packets were carried in.", |record, out| {
-    0 @ENTERPRISE #TUNNEL 1: out.put_u8(record.key.tunnel as u8);
-    0 @ENTERPRISE #TUNNEL_ID 4: out.put_u32(record.key.tunnel_id);
-    0 @ENTERPRISE #OUTER_SOURCE 16: out.put_bytes(&record.outer_source);
-    0 @ENTERPRISE #OUTER_DESTINATION 16: out.put_bytes(&record.outer_destination);
+    0 @ENTERPRISE_NUMBER #TUNNEL_ELEMENT 1: out.put_u8(record.key.tunnel as u8);
+    0 @ENTERPRISE_NUMBER #TUNNEL_ID 4: out.put_u32(record.key.tunnel_id);
+    0 @ENTERPRISE_NUMBER #OUTER_SOURCE 16: out.put_bytes(&record.outer_source);
+    0 @ENTERPRISE_NUMBER #OUTER_DESTINATION 16: out.put_bytes(&record.outer_destination);
 });
 
 section!(LOWER_TTLS, "Times to live of the labels below the top, which IANA has no elements for.", |record, out| {
-    0 @ENTERPRISE #SECOND_TTL 1: out.put_u8(record.mpls[1].to_be_bytes()[3]);
-    0 @ENTERPRISE #THIRD_TTL 1: out.put_u8(record.mpls[2].to_be_bytes()[3]);
+    0 @ENTERPRISE_NUMBER #SECOND_TTL 1: out.put_u8(record.mpls[1].to_be_bytes()[3]);
+    0 @ENTERPRISE_NUMBER #THIRD_TTL 1: out.put_u8(record.mpls[2].to_be_bytes()[3]);
 });
 
 section!(ICMP_V4, "ICMP type and code.", |record, out| {

@@ -17,7 +17,7 @@ use crate::packet::TunnelKind;
 use crate::record::FlowRecord;
 
 /// Numbers of templates of flow records: this and the following.
-pub const FIRST: u16 = 256;
+pub const FIRST_TEMPLATE_ID: u16 = 256;
 
 /// Properties of a record that decide its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl RecordShape {
         }
         sections.push(section::OWN);
         if has_history && biflow {
-            sections.push(section::HISTORY);
+            sections.push(section::HISTORY_SECTION);
         }
         if format == ExportFormat::NetFlow9 {
             // NetFlow 9 has 16 bits for the type of a field and no enterprise number (RFC 3954 section 5.2).
@@ -130,7 +130,7 @@ impl ExportTemplate {
         has_routes: bool,
     ) -> Vec<Self> {
         let shapes = RecordShape::all_shapes().filter(|shape| has_routes || !shape.routed);
-        let made = (FIRST..).zip(shapes).map(|(id, shape)| {
+        let made = (FIRST_TEMPLATE_ID..).zip(shapes).map(|(id, shape)| {
             let sections = shape.template_sections(format, biflow && format.has_biflow(), has_history);
             let fixed_length = sections.iter().map(TemplateSection::fixed_length).sum();
             Self { id, fixed_length, has_track: sections.iter().any(TemplateSection::has_variable), sections }

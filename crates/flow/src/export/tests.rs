@@ -4,7 +4,7 @@
 use super::*;
 use crate::key::FlowKey;
 use crate::ledger::MeterLedger;
-use crate::packet::MAPPED;
+use crate::packet::IPV4_MAPPED_PREFIX;
 use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
 
@@ -59,7 +59,7 @@ impl ExportWire {
 
 fn v4() -> [u8; 16] {
     let mut address = [1; 16];
-    address[..12].copy_from_slice(&MAPPED);
+    address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     address
 }
 
@@ -101,7 +101,7 @@ fn ipfix_sequence_counts_data_and_options_not_templates() {
         expected += step;
     }
     // The records are two directions of 1000 flows, four records of the ledger each time, and the names of our own elements.
-    let types = section::own::ALL.len() + crate::account::ACCOUNTS.len();
+    let types = section::own::ALL.len() + crate::account::LEDGER_ACCOUNTS.len();
     assert_eq!(expected as usize, 2000 + 4 * 10 + types);
     assert_eq!((wire.carried.records, wire.carried.packets), (1000, 5000));
     assert!(wire.messages.iter().all(|message| message.len() <= ExportOptions::DATAGRAM_BYTES));

@@ -37,7 +37,7 @@ impl ValueWriter for Vec<u8> {
 }
 
 /// Seconds from 1900, where NTP begins, to 1970.
-pub(crate) const EPOCH: u64 = 2_208_988_800;
+pub(crate) const NTP_EPOCH_OFFSET_S: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 /// Seconds since 1900 and a fraction of 2^-32. Seconds count modulo 2^32, as they do in NTP from 2036 on.
@@ -45,7 +45,7 @@ pub(crate) const fn encode_ntp(ns: u64) -> u64 {
     // Rounded up: a unit is 0.23 ns, so readers that cut to whole nanoseconds get the same ones back. Rounded down, they would
     // mostly get one less.
     let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
-    (ns / SECOND + EPOCH) << 32 | fraction
+    (ns / SECOND + NTP_EPOCH_OFFSET_S) << 32 | fraction
 }
 
 #[cfg(test)]
@@ -56,7 +56,7 @@ mod tests {
     fn nanoseconds_come_back_from_ntp_time() {
         for ns in [0, 1, 2, 3, 499_999_999, 500_000_000, 999_999_999, 1_700_000_000_123_456_789] {
             let time = encode_ntp(ns);
-            let back = ((time >> 32) - EPOCH) * SECOND + (((time & 0xffff_ffff) * SECOND) >> 32);
+            let back = ((time >> 32) - NTP_EPOCH_OFFSET_S) * SECOND + (((time & 0xffff_ffff) * SECOND) >> 32);
             assert_eq!(back, ns);
         }
         assert_eq!(encode_ntp(500_000_000) & 0xffff_ffff, 0x8000_0000);

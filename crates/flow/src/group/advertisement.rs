@@ -67,7 +67,7 @@ impl Advertisement {
         // Without this bound, a member could advertise the greatest number, and no
         // later term would be left for a takeover.
         is_own_term
-            && self.term.count <= GroupTerm::LAST_COUNT
+            && self.term.count <= GroupTerm::MAX_VALID_COUNT
             && ElectionOptions::is_valid_interval(self.interval)
     }
 

@@ -15,17 +15,17 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Longest delay between the copies of one packet.
-const COPY_DELAY: Nanos = Nanos::from_millis(20);
+const MAX_COPY_DELAY: Nanos = Nanos::from_millis(20);
 /// Longest delay of an advertisement in the network.
-const NETWORK_DELAY: Nanos = Nanos::from_millis(50);
-/// A few packets may be of one copy only, such as those of the machine at its end: up to `PACKETS`, plus one in `SHARE`.
-const PACKETS: i64 = 8;
-const SHARE: u64 = 512;
+const MAX_NETWORK_DELAY: Nanos = Nanos::from_millis(50);
+/// A few packets may be of one copy only, such as those of the machine at its end: up to `PACKET_TOLERANCE`, plus one in `TOLERATED_SHARE_DIVISOR`.
+const PACKET_TOLERANCE: i64 = 8;
+const TOLERATED_SHARE_DIVISOR: u64 = 512;
 /// Counts of a member that are remembered, and the shortest time between two of them.
-const COUNTS: usize = 128;
-const COUNT_EVERY: Nanos = Nanos::from_millis(10);
+const MAX_REMEMBERED_COUNTS: usize = 128;
+const MIN_COUNT_INTERVAL: Nanos = Nanos::from_millis(10);
 /// Time after which a bound of the difference is replaced: packets of one copy only add up.
-const WINDOW: Nanos = Nanos::from_secs(5);
+const BOUND_LIFETIME: Nanos = Nanos::from_secs(5);
 
 /// Number of packets of a copy of the link since the start, and when it was read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct PacketCount {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct CopyWatch {
+pub(super) struct CopyDifferenceWatch {
     own: PacketCount,
     /// Own counts, oldest first.
     earlier: VecDeque<PacketCount>,
@@ -61,20 +61,20 @@ struct PeerCopy {
     /// Counts that wait for an own one after them, oldest first.
     waiting: VecDeque<PacketCount>,
     /// Upper bounds of the difference, of the present window and the one before it.
-    most: [Option<MostApart>; 2],
+    most: [Option<CopyDifferenceBound>; 2],
 }
 
 /// Upper bound of the difference to another member's count.
 #[derive(Clone, Copy, Debug)]
-struct MostApart {
+struct CopyDifferenceBound {
     since: MonoTime,
     /// Own packets when it was first known.
     own_packets: u64,
     packets: i64,
 }
 
-impl CopyWatch {
-    pub(super) const fn own_count(&self) -> PacketCount {
+impl CopyDifferenceWatch {
+    pub(super) const fn own_packet_count(&self) -> PacketCount {
         self.own
     }
 
@@ -120,7 +120,7 @@ impl CopyWatch {
     pub(super) fn on_advertisement(&mut self, other: &Advertisement, now: MonoTime) {
         let count = PacketCount {
             packets: other.seen_packets,
-            all_until: now - (other.seen_all_ago + NETWORK_DELAY),
+            all_until: now - (other.seen_all_ago + MAX_NETWORK_DELAY),
             none_after: now - other.seen_none_ago,
         };
         let peer = self.peers.entry(other.meter).or_insert_with(|| PeerCopy::new(other.boot));
@@ -128,9 +128,9 @@ impl CopyWatch {
         if peer.boot != other.boot {
             *peer = PeerCopy::new(other.boot);
         }
-        let before = self.earlier.partition_point(|own| own.none_after + COPY_DELAY <= count.all_until);
+        let before = self.earlier.partition_point(|own| own.none_after + MAX_COPY_DELAY <= count.all_until);
         if let Some(own) = before.checked_sub(1).and_then(|latest| self.earlier.get(latest)) {
-            peer.note_most(difference(&count, own), self.own.packets, now);
+            peer.update_copy_bound(difference(&count, own), self.own.packets, now);
         }
         remember_count(&mut peer.waiting, count);
     }
@@ -138,10 +138,10 @@ impl CopyWatch {
 
 /// Adds a count, unless it is hardly later than the last one.
 fn remember_count(counts: &mut VecDeque<PacketCount>, count: PacketCount) {
-    if counts.back().is_some_and(|last| count.none_after < last.none_after + COUNT_EVERY) {
+    if counts.back().is_some_and(|last| count.none_after < last.none_after + MIN_COUNT_INTERVAL) {
         return;
     }
-    if counts.len() == COUNTS {
+    if counts.len() == MAX_REMEMBERED_COUNTS {
         counts.pop_front();
     }
     counts.push_back(count);
@@ -159,19 +159,19 @@ impl PeerCopy {
 
     /// Returns whether this own count lacks packets that the other member had counted before.
     fn shows_loss(&mut self, own: &PacketCount) -> bool {
-        let before = self.waiting.partition_point(|count| count.none_after + COPY_DELAY <= own.all_until);
+        let before = self.waiting.partition_point(|count| count.none_after + MAX_COPY_DELAY <= own.all_until);
         // The latest of them has the most packets. Earlier ones would show less.
         let Some(latest) = self.waiting.drain(..before).next_back() else { return false };
         let least = difference(&latest, own);
         self.most.iter().flatten().any(|most| most.is_exceeded(least, own))
     }
 
-    fn note_most(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
-        let begun = MostApart { since: now, own_packets, packets };
+    fn update_copy_bound(&mut self, packets: i64, own_packets: u64, now: MonoTime) {
+        let begun = CopyDifferenceBound { since: now, own_packets, packets };
         let [present, _] = &mut self.most;
         // While nothing arrives here, the bound from before is the one that shows a cut.
         let is_over =
-            present.is_some_and(|most| now >= most.since + WINDOW && most.own_packets != own_packets);
+            present.is_some_and(|most| now >= most.since + BOUND_LIFETIME && most.own_packets != own_packets);
         if is_over {
             self.most = [Some(begun), *present];
         } else {
@@ -181,9 +181,9 @@ impl PeerCopy {
     }
 }
 
-impl MostApart {
+impl CopyDifferenceBound {
     fn is_exceeded(&self, least: i64, own: &PacketCount) -> bool {
-        let share = own.packets.saturating_sub(self.own_packets) / SHARE;
-        least.saturating_sub(self.packets) >= PACKETS.saturating_add_unsigned(share)
+        let share = own.packets.saturating_sub(self.own_packets) / TOLERATED_SHARE_DIVISOR;
+        least.saturating_sub(self.packets) >= PACKET_TOLERANCE.saturating_add_unsigned(share)
     }
 }

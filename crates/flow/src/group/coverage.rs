@@ -22,13 +22,13 @@ impl MeterCoverage {
 /// A watermark and the span it vouches for: all records that left a table between the two times have been exported whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ExportedSpan {
-    /// [`NEVER_WHOLE`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
+    /// [`NO_WHOLE_RECORD`]: the records before the watermark have been exported, but they may lack the beginnings of flows.
     pub(super) whole_from_ns: u64,
     pub(super) watermark_ns: u64,
 }
 
 /// Marks exported records of which none is known to be whole.
-pub const NEVER_WHOLE: u64 = u64::MAX;
+pub const NO_WHOLE_RECORD: u64 = u64::MAX;
 
 impl ExportedSpan {
     /// Returns the span of a member that takes over at `mark`, the span of its predecessor.
@@ -37,11 +37,11 @@ impl ExportedSpan {
         let whole_from_ns = match (coverage.complete_from_ns, mark) {
             // Flows may run that began before this member saw the traffic, so its
             // records may lack their beginnings.
-            (None, _) => NEVER_WHOLE,
+            (None, _) => NO_WHOLE_RECORD,
             // The span continues without a gap. A predecessor that was not complete had seen as much as this member, or it
             // would not have been trusted.
             (Some(complete), Some(mark))
-                if complete <= mark.watermark_ns && mark.whole_from_ns != NEVER_WHOLE =>
+                if complete <= mark.watermark_ns && mark.whole_from_ns != NO_WHOLE_RECORD =>
             {
                 mark.whole_from_ns
             }
@@ -53,7 +53,7 @@ impl ExportedSpan {
     /// Returns the known span after `latest` of a trusted member was received. Its watermark may be lower than that of its
     /// predecessor, and then the lower one is safe.
     pub(super) fn join_latest(mark: Option<Self>, latest: Self) -> Option<Self> {
-        let is_whole = latest.whole_from_ns != NEVER_WHOLE;
+        let is_whole = latest.whole_from_ns != NO_WHOLE_RECORD;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {
             // The member still exports records from before it was complete.
             return mark;

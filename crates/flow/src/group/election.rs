@@ -3,12 +3,12 @@
 //! `heard`, `ordered` and the setters only record their arguments. All decisions are made in [`GroupElection::tick`], which the
 //! owner calls after each of them and at each deadline.
 
-use super::copies::{CopyWatch, PacketCount};
-use super::coverage::{ExportedSpan, NEVER_WHOLE};
+use super::copies::{CopyDifferenceWatch, PacketCount};
+use super::coverage::{ExportedSpan, NO_WHOLE_RECORD};
 use super::peers::PeerTable;
 use super::rank::{is_trusted, takeover_skew, yields_to};
 use super::{
-    AdvertisedRole, Advertisement, ElectionOptions, GroupPeer, GroupRole, GroupTerm, HeardOutcome,
+    AdvertisedRole, Advertisement, AdvertisementOutcome, ElectionOptions, GroupPeer, GroupRole, GroupTerm,
     MeterCoverage, OrderedRole, RoleChange, RoleSource,
 };
 use packetrig_units::{MonoTime, Nanos};
@@ -16,7 +16,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// Actions that the owner must take after a tick.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct GroupStep {
+pub struct ElectionActions {
     pub change: Option<RoleChange>,
     /// Send this to all peers.
     pub advertisement: Option<Advertisement>,
@@ -31,7 +31,7 @@ pub struct GroupElection {
     ordered: OrderedRole,
     is_ending: bool,
     coverage: MeterCoverage,
-    copies: CopyWatch,
+    copies: CopyDifferenceWatch,
     can_export: bool,
     peers: PeerTable,
     /// The latest term that this member was in or knows of.
@@ -63,11 +63,11 @@ impl GroupElection {
             ordered: OrderedRole::Standby,
             is_ending: false,
             coverage,
-            copies: CopyWatch::default(),
+            copies: CopyDifferenceWatch::default(),
             can_export: true,
             peers: PeerTable::default(),
             latest_term: GroupTerm::default(),
-            exported: ExportedSpan { whole_from_ns: NEVER_WHOLE, watermark_ns: 0 },
+            exported: ExportedSpan { whole_from_ns: NO_WHOLE_RECORD, watermark_ns: 0 },
             mark: None,
             listening_until: match options.role_source {
                 RoleSource::Election => now + options.detection_time(),
@@ -109,7 +109,7 @@ impl GroupElection {
 
     fn is_whole(&self) -> bool {
         if self.role.is_active() {
-            return self.exported.whole_from_ns != NEVER_WHOLE;
+            return self.exported.whole_from_ns != NO_WHOLE_RECORD;
         }
         let mark_ns = self.mark.map_or(u64::MAX, |mark| mark.watermark_ns);
         self.coverage.complete_from_ns.is_some_and(|complete| complete <= mark_ns)
@@ -160,9 +160,9 @@ impl GroupElection {
         // changes say nothing about exported records.
         if self.role.is_active()
             && self.coverage != coverage
-            && (has_lost || self.exported.whole_from_ns == NEVER_WHOLE)
+            && (has_lost || self.exported.whole_from_ns == NO_WHOLE_RECORD)
         {
-            self.exported.whole_from_ns = coverage.complete_from_ns.unwrap_or(NEVER_WHOLE);
+            self.exported.whole_from_ns = coverage.complete_from_ns.unwrap_or(NO_WHOLE_RECORD);
         }
         self.coverage = coverage;
     }
@@ -203,18 +203,18 @@ impl GroupElection {
     }
 
     /// Takes an advertisement of another member.
-    pub fn on_advertisement(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
+    pub fn on_advertisement(&mut self, advertisement: &Advertisement, now: MonoTime) -> AdvertisementOutcome {
         if advertisement.meter == self.options.meter {
             let is_own = advertisement.boot == self.boot;
-            return if is_own { HeardOutcome::OwnEcho } else { HeardOutcome::SameMeter };
+            return if is_own { AdvertisementOutcome::OwnEcho } else { AdvertisementOutcome::SameMeter };
         }
         if !advertisement.is_valid() {
-            return HeardOutcome::Invalid;
+            return AdvertisementOutcome::Invalid;
         }
         // Read first, because the table replaces it.
         let before = self.peers.latest_advertisement(advertisement.meter);
         let outcome = self.peers.on_advertisement(advertisement, &self.options, now);
-        if outcome == HeardOutcome::Accepted {
+        if outcome == AdvertisementOutcome::Accepted {
             self.copies.on_advertisement(advertisement, now);
             self.learn_from(before, advertisement, now);
         }
@@ -258,14 +258,14 @@ impl GroupElection {
     }
 
     /// Decides and advertises. Call it after each input, and when [`Self::next_deadline`] has come.
-    pub fn tick(&mut self, now: MonoTime) -> GroupStep {
+    pub fn tick(&mut self, now: MonoTime) -> ElectionActions {
         let change = self.decide_role(now);
         if change.is_some() {
             // A change of role is advertised at once: the others need not wait for the interval.
             self.next_advertisement = now;
         }
         let advertisement = (now >= self.next_advertisement).then(|| self.make_advertisement(now));
-        GroupStep { change, advertisement }
+        ElectionActions { change, advertisement }
     }
 
     /// Returns the time of the next [`Self::tick`] if no advertisement comes.
@@ -293,7 +293,7 @@ impl GroupElection {
             return self.role.is_active().then(|| self.step_down(now));
         }
         match self.role {
-            GroupRole::Active { .. } => self.must_step_down(now).then(|| self.step_down(now)),
+            GroupRole::Active { .. } => self.must_become_standby(now).then(|| self.step_down(now)),
             GroupRole::Standby => self.takeover_at(now).is_some_and(|at| now >= at).then(|| self.take_over()),
         }
     }
@@ -302,7 +302,7 @@ impl GroupElection {
         self.advertised_at.is_some_and(|at| now >= at + self.options.detection_time())
     }
 
-    fn must_step_down(&self, now: MonoTime) -> bool {
+    fn must_become_standby(&self, now: MonoTime) -> bool {
         if let Some(order) = self.binding_order() {
             return order == OrderedRole::Standby;
         }
@@ -320,7 +320,7 @@ impl GroupElection {
             let advertisement = &peer.advertisement;
             // Only a member to which this one defers holds it back. It takes over from any other at once.
             if advertisement.role.is_active() && self.defers_to(advertisement) {
-                vacant_at = vacant_at.max(peer.lapses_at(&self.options));
+                vacant_at = vacant_at.max(peer.advertisement_lapse_time(&self.options));
             }
         }
         let is_ready = self.is_ready();
@@ -337,7 +337,7 @@ impl GroupElection {
 
     fn take_over(&mut self) -> RoleChange {
         // The other members refuse an advertisement with a greater count.
-        let count = self.latest_term.count.saturating_add(1).min(GroupTerm::LAST_COUNT);
+        let count = self.latest_term.count.saturating_add(1).min(GroupTerm::MAX_VALID_COUNT);
         let term = GroupTerm { count, meter: self.options.meter };
         self.latest_term = self.latest_term.max(term);
         // Its watermark is the predecessor's: nothing later has been exported in this term yet.
@@ -350,7 +350,7 @@ impl GroupElection {
         self.role = GroupRole::Standby;
         self.contested_at = now;
         // If no other member is active, the next takeover goes on where this one stopped.
-        if self.exported.whole_from_ns != NEVER_WHOLE {
+        if self.exported.whole_from_ns != NO_WHOLE_RECORD {
             self.mark = ExportedSpan::join_latest(self.mark, self.exported);
         }
         if let Some(lowest) = self.lowest_trusted(now) {
@@ -379,7 +379,7 @@ impl GroupElection {
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);
         self.sequence += 1;
-        let count = self.copies.own_count();
+        let count = self.copies.own_packet_count();
         Advertisement {
             seen_all_ago: now.since(count.all_until),
             seen_none_ago: now.since(count.none_after),
@@ -403,7 +403,7 @@ impl GroupElection {
             priority: self.options.priority,
             preempts: self.options.preempt,
             is_ready: self.is_ready(),
-            seen_packets: self.copies.own_count().packets,
+            seen_packets: self.copies.own_packet_count().packets,
             seen_all_ago: Nanos::ZERO,
             seen_none_ago: Nanos::ZERO,
             seen_since_ns: self.coverage.seen_since_ns,

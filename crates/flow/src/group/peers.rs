@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, VecDeque};
 /// Maximum number of peers that are remembered. Further ones are refused, so that a wrong key holder cannot fill the memory.
 pub const MAX_PEERS: usize = 64;
 /// Earlier boots of one peer that are remembered.
-const EARLIER_BOOTS: usize = 16;
+const MAX_EARLIER_BOOTS: usize = 16;
 
 /// Outcome of a received advertisement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeardOutcome {
+pub enum AdvertisementOutcome {
     Accepted,
     /// The advertisement was sent by this member itself.
     OwnEcho,
@@ -60,34 +60,34 @@ impl PeerTable {
         advertisement: &Advertisement,
         options: &ElectionOptions,
         now: MonoTime,
-    ) -> HeardOutcome {
+    ) -> AdvertisementOutcome {
         let Some(peer) = self.0.get_mut(&advertisement.meter) else {
             if self.0.len() >= MAX_PEERS {
-                return HeardOutcome::TooManyPeers;
+                return AdvertisementOutcome::TooManyPeers;
             }
             let peer = GroupPeer { advertisement: *advertisement, heard_at: now, earlier: VecDeque::new() };
             self.0.insert(advertisement.meter, peer);
-            return HeardOutcome::Accepted;
+            return AdvertisementOutcome::Accepted;
         };
         if peer.has_received(advertisement, peer.is_alive(options, now)) {
-            return HeardOutcome::Repeated;
+            return AdvertisementOutcome::Repeated;
         }
         if peer.advertisement.boot != advertisement.boot {
             peer.end_boot();
         }
         peer.advertisement = *advertisement;
         peer.heard_at = now;
-        HeardOutcome::Accepted
+        AdvertisementOutcome::Accepted
     }
 }
 
 impl GroupPeer {
-    pub(super) fn lapses_at(&self, options: &ElectionOptions) -> MonoTime {
+    pub(super) fn advertisement_lapse_time(&self, options: &ElectionOptions) -> MonoTime {
         self.heard_at + options.hold_time(self.advertisement.interval)
     }
 
     pub(super) fn is_alive(&self, options: &ElectionOptions, now: MonoTime) -> bool {
-        !self.advertisement.role.is_leaving() && now < self.lapses_at(options)
+        !self.advertisement.role.is_leaving() && now < self.advertisement_lapse_time(options)
     }
 
     fn has_received(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
@@ -105,7 +105,7 @@ impl GroupPeer {
         let Advertisement { boot, sequence, .. } = self.advertisement;
         // Each boot is listed once: `has_received` may have accepted an earlier one again.
         self.earlier.retain(|earlier| earlier.boot != boot);
-        if self.earlier.len() == EARLIER_BOOTS {
+        if self.earlier.len() == MAX_EARLIER_BOOTS {
             self.earlier.pop_front();
         }
         self.earlier.push_back(EarlierBoot { boot, sequence });

@@ -1,6 +1,6 @@
 //! Rules that compare two members. Both members of a pair must reach the same answer from their advertisements.
 
-use super::coverage::{ExportedSpan, MeterCoverage, NEVER_WHOLE};
+use super::coverage::{ExportedSpan, MeterCoverage, NO_WHOLE_RECORD};
 use super::{Advertisement, ElectionOptions};
 use packetrig_units::Nanos;
 
@@ -9,7 +9,7 @@ use packetrig_units::Nanos;
 /// whole either.
 const fn covers_records(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
     other.seen_since_ns <= own_seen_ns
-        || other.whole_from_ns != NEVER_WHOLE && other.whole_from_ns <= whole_until_ns
+        || other.whole_from_ns != NO_WHOLE_RECORD && other.whole_from_ns <= whole_until_ns
 }
 
 /// Returns whether a standby may forget the records that `active` reports as exported.
@@ -19,7 +19,7 @@ pub(super) fn is_trusted(
     mark: Option<ExportedSpan>,
 ) -> bool {
     let exported_ns = mark.map_or(0, |mark| mark.watermark_ns);
-    let whole_until_ns = exported_ns.max(coverage.complete_from_ns.unwrap_or(NEVER_WHOLE));
+    let whole_until_ns = exported_ns.max(coverage.complete_from_ns.unwrap_or(NO_WHOLE_RECORD));
     covers_records(active, coverage.seen_since_ns, whole_until_ns)
 }
 

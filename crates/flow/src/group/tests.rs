@@ -71,7 +71,10 @@ fn a_member_alone_listens_and_then_takes_over() {
 fn standby_takes_over_at_silent_peers_watermark() {
     let mut member = member(options(1));
     for n in 0..20 {
-        assert_eq!(member.on_advertisement(&active(2, 5, n, 100 + n), at(n * 10)), HeardOutcome::Accepted);
+        assert_eq!(
+            member.on_advertisement(&active(2, 5, n, 100 + n), at(n * 10)),
+            AdvertisementOutcome::Accepted
+        );
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
     assert_eq!((member.watermark(), member.active_peer(at(199))), (Some(119), Some(2)));
@@ -203,7 +206,7 @@ fn unready_member_waits_longer_and_yields() {
     let unready = Advertisement {
         is_ready: false,
         seen_since_ns: 200,
-        whole_from_ns: NEVER_WHOLE,
+        whole_from_ns: NO_WHOLE_RECORD,
         ..active(1, 6, 1, 999)
     };
     for ms in 1..30 {
@@ -337,16 +340,16 @@ fn replayed_advertisements_change_nothing() {
     let mut member = member(options(1));
     let old: Vec<_> = (0..5).map(|n| active(2, 5, n, 100 + n)).collect();
     for advertisement in &old {
-        assert_eq!(member.on_advertisement(advertisement, at(0)), HeardOutcome::Accepted);
+        assert_eq!(member.on_advertisement(advertisement, at(0)), AdvertisementOutcome::Accepted);
     }
     for advertisement in &old {
-        assert_eq!(member.on_advertisement(advertisement, at(20)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(20)), AdvertisementOutcome::Repeated);
     }
     // A restart begins at sequence 0 again, with another boot.
     let restarted = Advertisement { boot: 77, ..standby(2, 0) };
-    assert_eq!(member.on_advertisement(&restarted, at(20)), HeardOutcome::Accepted);
+    assert_eq!(member.on_advertisement(&restarted, at(20)), AdvertisementOutcome::Accepted);
     for advertisement in old.iter().chain([&active(2, 5, 1000, 999)]) {
-        assert_eq!(member.on_advertisement(advertisement, at(20)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(20)), AdvertisementOutcome::Repeated);
     }
     assert_eq!(member.watermark(), Some(104));
     // The active member is gone with its former boot, so the standby does not wait for it.
@@ -354,7 +357,7 @@ fn replayed_advertisements_change_nothing() {
     assert!(ms <= 40, "{ms}");
     // Once the new boot is silent as well, the old advertisements still change nothing.
     for advertisement in &old {
-        assert_eq!(member.on_advertisement(advertisement, at(500)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(500)), AdvertisementOutcome::Repeated);
     }
 }
 
@@ -363,34 +366,35 @@ fn replayed_advertisements_change_nothing() {
 fn reordered_restart_advertisements_are_accepted() {
     let mut member = member(options(1));
     let [first, second] = [61, 62].map(|boot| Advertisement { boot, ..standby(2, 1) });
-    assert_eq!(member.on_advertisement(&second, at(0)), HeardOutcome::Accepted);
-    assert_eq!(member.on_advertisement(&first, at(1)), HeardOutcome::Accepted);
+    assert_eq!(member.on_advertisement(&second, at(0)), AdvertisementOutcome::Accepted);
+    assert_eq!(member.on_advertisement(&first, at(1)), AdvertisementOutcome::Accepted);
     assert_eq!(
         member.on_advertisement(&Advertisement { sequence: 2, ..second }, at(10)),
-        HeardOutcome::Repeated
+        AdvertisementOutcome::Repeated
     );
     assert_eq!(
         member.on_advertisement(&Advertisement { sequence: 5, ..second }, at(40)),
-        HeardOutcome::Accepted
+        AdvertisementOutcome::Accepted
     );
-    assert_eq!(member.on_advertisement(&first, at(41)), HeardOutcome::Repeated);
+    assert_eq!(member.on_advertisement(&first, at(41)), AdvertisementOutcome::Repeated);
 }
 
 #[test]
 fn advertisements_that_cannot_be_are_refused() {
     let mut member = member(options(1));
     let own = Advertisement { boot: 1001, ..active(1, 1, 1, 0) };
-    assert_eq!(member.on_advertisement(&own, at(0)), HeardOutcome::OwnEcho);
-    assert_eq!(member.on_advertisement(&active(1, 1, 1, 0), at(0)), HeardOutcome::SameMeter);
+    assert_eq!(member.on_advertisement(&own, at(0)), AdvertisementOutcome::OwnEcho);
+    assert_eq!(member.on_advertisement(&active(1, 1, 1, 0), at(0)), AdvertisementOutcome::SameMeter);
     let foreign_term = Advertisement { meter: 8, ..active(2, 5, 1, 0) };
     let no_interval = Advertisement { interval: Nanos::ZERO, ..active(2, 5, 1, 0) };
-    let beyond = active(2, GroupTerm::LAST_COUNT + 1, 1, 0);
+    let beyond = active(2, GroupTerm::MAX_VALID_COUNT + 1, 1, 0);
     for advertisement in [foreign_term, no_interval, beyond] {
-        assert_eq!(member.on_advertisement(&advertisement, at(0)), HeardOutcome::Invalid);
+        assert_eq!(member.on_advertisement(&advertisement, at(0)), AdvertisementOutcome::Invalid);
     }
     for meter in 2..100 {
         let is_room = meter < 2 + u32::try_from(MAX_PEERS).unwrap();
-        let expected = if is_room { HeardOutcome::Accepted } else { HeardOutcome::TooManyPeers };
+        let expected =
+            if is_room { AdvertisementOutcome::Accepted } else { AdvertisementOutcome::TooManyPeers };
         assert_eq!(member.on_advertisement(&standby(meter, 1), at(0)), expected);
     }
 }

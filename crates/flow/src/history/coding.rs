@@ -1,16 +1,21 @@
 //! A history in bytes: numbers of seven bits per byte, as most of them are small.
 
-use super::{CountTotals, DirectionHistory, FlowHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
+use super::{
+    CountTotals, DirectionHistory, FlowHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS,
+    RecordOriginMark,
+};
 
-const FLIPPED: u8 = 1;
-const STRANGE: u8 = 2;
+const FLIPPED_FLAG: u8 = 1;
+const STRANGE_FLAG: u8 = 2;
 
 impl FlowHistory {
     /// Encodes everything but the mark.
     pub(crate) fn encode_track(&self) -> Vec<u8> {
         // Records carry 100 to 200 bytes of history (docs/decisions/0037-landmarks.md).
         let mut out = Vec::with_capacity(160);
-        out.push(if self.flipped { FLIPPED } else { 0 } | if self.is_strange { STRANGE } else { 0 });
+        out.push(
+            if self.flipped { FLIPPED_FLAG } else { 0 } | if self.is_strange { STRANGE_FLAG } else { 0 },
+        );
         write_number(self.since_ns, &mut out);
         for direction in [&self.forward, &self.reverse] {
             write_counts(direction.followed, &mut out);
@@ -29,14 +34,14 @@ impl FlowHistory {
     }
 
     /// Decodes a history; `None` if the bytes are none, or not whole.
-    pub(crate) fn decode_track(mark: GroupMark, mut bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode_track(mark: RecordOriginMark, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let flags = *from.split_off_first()?;
         let since_ns = take_number(from)?;
         let mut history = Self {
             mark,
-            flipped: flags & FLIPPED != 0,
-            is_strange: flags & STRANGE != 0,
+            flipped: flags & FLIPPED_FLAG != 0,
+            is_strange: flags & STRANGE_FLAG != 0,
             since_ns,
             ..Self::default()
         };
@@ -124,7 +129,7 @@ fn take_signed(from: &mut &[u8]) -> Option<u64> {
     Some(value >> 1 ^ 0_u64.wrapping_sub(value & 1))
 }
 
-const _: () = assert!(LANDMARKS < 256, "their number is one byte");
+const _: () = assert!(MAX_RECORD_LANDMARKS < 256, "their number is one byte");
 
 #[cfg(test)]
 mod tests {
@@ -168,21 +173,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn flow_history_track_round_trips(numbers: [u64; 10], flags: [bool; 3], there in 0..=LANDMARKS) {
+        fn flow_history_track_round_trips(numbers: [u64; 10], flags: [bool; 3], there in 0..=MAX_RECORD_LANDMARKS) {
             let history = history(&numbers, flags, there);
             prop_assert_eq!(FlowHistory::decode_track(history.mark, &history.encode_track()), Some(history));
         }
 
         #[test]
         fn bytes_of_strangers_do_no_harm(bytes: Vec<u8>) {
-            let _ = FlowHistory::decode_track(GroupMark::default(), &bytes);
+            let _ = FlowHistory::decode_track(RecordOriginMark::default(), &bytes);
         }
 
         #[test]
         fn truncated_track_is_not_decoded(numbers: [u64; 10], at in 0_usize..100) {
-            let whole = history(&numbers, [true; 3], LANDMARKS).encode_track();
+            let whole = history(&numbers, [true; 3], MAX_RECORD_LANDMARKS).encode_track();
             let cut = &whole[..at.min(whole.len() - 1)];
-            prop_assert_eq!(FlowHistory::decode_track(GroupMark::default(), cut), None);
+            prop_assert_eq!(FlowHistory::decode_track(RecordOriginMark::default(), cut), None);
         }
     }
 }

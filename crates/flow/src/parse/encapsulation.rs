@@ -8,7 +8,7 @@ use super::link::ppp_type;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 /// Headers in front of headers that are followed. Real files have two at most.
-const MOST: u32 = 4;
+const MAX_ENCAPSULATIONS: u32 = 4;
 
 /// Type of a frame's payload, and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum NextLayer {
 pub(super) fn find_payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
     let mut link = link;
     let mut start = 0;
-    for _ in 0..MOST {
+    for _ in 0..MAX_ENCAPSULATIONS {
         match next_layer(link, frame.get(start..)?)? {
             NextLayer::Link(next, bytes) => {
                 link = next;
@@ -174,7 +174,7 @@ fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
 }
 
 /// Names of link types that captures have and that are not read.
-const UNREAD: [(u16, &str); 16] = [
+const UNREAD_LINK_TYPES: [(u16, &str); 16] = [
     (3, "AX.25"),
     (7, "ARCNET"),
     (10, "FDDI"),
@@ -195,7 +195,7 @@ const UNREAD: [(u16, &str); 16] = [
 
 /// Returns the name of a link type that is not read: its number, and its name if it is in the list.
 pub fn name_of_unread(number: u16) -> String {
-    match UNREAD.iter().find(|(known, _)| *known == number) {
+    match UNREAD_LINK_TYPES.iter().find(|(known, _)| *known == number) {
         Some((_, name)) => format!("{number} ({name})"),
         None => number.to_string(),
     }

@@ -12,10 +12,10 @@ use crate::{PacketInfo, flags};
 /// UDP ports of tunnels.
 pub(super) const VXLAN: u16 = 4789;
 pub(super) const GENEVE: u16 = 6081;
-pub(super) const GTP: u16 = 2152;
+pub(super) const GTP_PORT: u16 = 2152;
 
 /// Bytes of a transport header that are needed: up to TCP's flags. Shorter packets of UDP and ICMP take the general parser.
-const NEEDED: usize = 14;
+const NEEDED_TRANSPORT_BYTES: usize = 14;
 
 /// Reads a frame if it is of that kind. Returns whether it was.
 #[inline]
@@ -67,14 +67,14 @@ fn read_ipv4(
     packet: &mut PacketInfo,
 ) -> bool {
     let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
-    let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
+    let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
     let total = u16::from_be_bytes([ip[2], ip[3]]);
     // The mask has the offset and "more fragments", but not "don't fragment", which most packets have.
     let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
     let Some(part) = transport_of(ip[9], transport, tunnels) else { return false };
     // 0x45: version 4 and a header of 20 bytes. A packet shorter than the bytes that were read has padding there, and a
     // length of zero has a meaning of its own: both are for the general parser.
-    if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED {
+    if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED_TRANSPORT_BYTES {
         return false;
     }
     *packet = PacketInfo {
@@ -114,12 +114,12 @@ fn read_ipv6(
     packet: &mut PacketInfo,
 ) -> bool {
     let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
-    let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
+    let Some(transport) = behind.first_chunk::<NEEDED_TRANSPORT_BYTES>() else { return false };
     let payload = u16::from_be_bytes([ip[4], ip[5]]);
     let Some(part) = transport_of(ip[6], transport, tunnels) else { return false };
     // A length of zero has a meaning of its own, and behind a short payload there may be padding: both are for the general
     // parser.
-    if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED {
+    if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED_TRANSPORT_BYTES {
         return false;
     }
     let Some(source) = ip[8..].first_chunk() else { return false };
@@ -139,7 +139,7 @@ fn read_ipv6(
         tcp_flags: part.flags,
         ttl: ip[7],
         tos: ip[0] << 4 | ip[1] >> 4,
-        flags: flags::IPV6 | cut_flag(total, bytes.len()),
+        flags: flags::IPV6_FLAG | cut_flag(total, bytes.len()),
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
@@ -163,7 +163,7 @@ struct FastTransport {
 
 /// The ports of TCP or UDP, unless a tunnel may be behind them; type and code of ICMP.
 #[inline]
-fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<FastTransport> {
+fn transport_of(protocol: u8, head: &[u8; NEEDED_TRANSPORT_BYTES], tunnels: bool) -> Option<FastTransport> {
     let destination = u16::from_be_bytes([head[2], head[3]]);
     let flags = match protocol {
         TCP => head[13],
@@ -173,7 +173,7 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Fast
         }
         // The general parser knows tunnels by the destination port alone, so a
         // packet from such a port is plain UDP.
-        UDP if !(tunnels && matches!(destination, VXLAN | GENEVE | GTP)) => 0,
+        UDP if !(tunnels && matches!(destination, VXLAN | GENEVE | GTP_PORT)) => 0,
         _ => return None,
     };
     Some(FastTransport { source: u16::from_be_bytes([head[0], head[1]]), destination, flags })
@@ -181,5 +181,5 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Fast
 
 #[inline]
 fn cut_flag(total: usize, here: usize) -> u8 {
-    if total > here { flags::CUT } else { 0 }
+    if total > here { flags::CUT_FLAG } else { 0 }
 }

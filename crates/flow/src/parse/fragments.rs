@@ -8,7 +8,7 @@ use super::ip::FragmentId;
 use crate::PacketInfo;
 use crate::hash::WordHasher;
 
-const WAYS: usize = 4;
+const FRAGMENT_CACHE_WAYS: usize = 4;
 
 /// Counts of fragments by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct FragmentCounts {
 
 #[derive(Debug)]
 pub(super) struct FragmentTable {
-    sets: Vec<[FragmentEntry; WAYS]>,
+    sets: Vec<[FragmentEntry; FRAGMENT_CACHE_WAYS]>,
     keep_ns: u64,
     hasher: WordHasher,
     counts: FragmentCounts,
@@ -89,17 +89,17 @@ impl FragmentEntry {
     }
 }
 
-fn oldest_of(set: &[FragmentEntry; WAYS]) -> usize {
-    (0..WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0)
+fn oldest_of(set: &[FragmentEntry; FRAGMENT_CACHE_WAYS]) -> usize {
+    (0..FRAGMENT_CACHE_WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0)
 }
 
 impl FragmentTable {
     pub(super) fn new(options: ParseOptions) -> Self {
         let sets =
             // A power of two, because `set_for_key` finds the set by a mask.
-            if options.fragments == 0 { 0 } else { options.fragments.div_ceil(WAYS).next_power_of_two() };
+            if options.fragments == 0 { 0 } else { options.fragments.div_ceil(FRAGMENT_CACHE_WAYS).next_power_of_two() };
         Self {
-            sets: vec![[FragmentEntry::default(); WAYS]; sets],
+            sets: vec![[FragmentEntry::default(); FRAGMENT_CACHE_WAYS]; sets],
             keep_ns: options.fragment_ns,
             hasher: WordHasher::new(options.hash_key),
             counts: FragmentCounts::default(),
@@ -154,7 +154,7 @@ impl FragmentTable {
         }
     }
 
-    fn set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
+    fn set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; FRAGMENT_CACHE_WAYS]> {
         // Without sets the mask is all ones, so no index is in range and no ports are kept.
         let mask = self.sets.len().wrapping_sub(1);
         let hash = key.hash_with(&self.hasher);

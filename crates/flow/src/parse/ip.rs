@@ -8,17 +8,17 @@ use super::{clamp_length, ipv4_mapped};
 use crate::{IgnoredReason, PacketInfo, flags};
 
 /// Headers between IP and transport; more is nonsense.
-const MOST: u32 = 12;
+const MAX_EXTENSION_HEADERS: u32 = 12;
 
 const HOP_BY_HOP: u8 = 0;
-const ROUTING: u8 = 43;
-const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
-const NOTHING: u8 = 59;
-const DESTINATION: u8 = 60;
-const MOBILITY: u8 = 135;
-const HIP: u8 = 139;
-const SHIM6: u8 = 140;
+const ROUTING_HEADER: u8 = 43;
+const FRAGMENT_HEADER: u8 = 44;
+const AUTHENTICATION_HEADER: u8 = 51;
+const NO_NEXT_HEADER: u8 = 59;
+const DESTINATION_OPTIONS_HEADER: u8 = 60;
+const MOBILITY_HEADER: u8 = 135;
+const HIP_HEADER: u8 = 139;
+const SHIM6_HEADER: u8 = 140;
 
 /// Identity of a fragment, besides its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub(super) fn read_ipv4<'a>(
     packet.tos = head[1];
     packet.ttl = head[8];
     packet.protocol = head[9];
-    packet.flags = if packet_bytes.missing > 0 { flags::CUT } else { 0 };
-    packet.flags |= if stated == 0 { flags::UNSPLIT } else { 0 };
+    packet.flags = if packet_bytes.missing > 0 { flags::CUT_FLAG } else { 0 };
+    packet.flags |= if stated == 0 { flags::UNSPLIT_FLAG } else { 0 };
     let identification = be_u16(head, 4);
     let id = FragmentId { id: identification.into(), protocol: head[9] };
     let offset = be_u16(head, 6);
@@ -79,16 +79,16 @@ pub(super) fn read_ipv4<'a>(
     let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.without_bytes());
     // The offset counts units of eight bytes (RFC 791 section 3.1). Only its being zero matters here.
     if offset & 0x1fff != 0 {
-        packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
+        packet.flags |= flags::FRAGMENT_FLAG | flags::LATER_FRAGMENT_FLAG;
         return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id), identification });
     }
     // Offset zero and "more fragments": the first of several, which is the one with the transport header.
     let part = if offset & 0x2000 == 0 { PacketPart::Whole } else { PacketPart::First(id) };
     if matches!(part, PacketPart::First(_)) {
-        packet.flags |= flags::FRAGMENT;
+        packet.flags |= flags::FRAGMENT_FLAG;
     }
     // Only the authentication header, of those that `extensions` knows, exists behind IPv4 (RFC 4302).
-    if packet.protocol == AUTHENTICATION {
+    if packet.protocol == AUTHENTICATION_HEADER {
         let IpPayload { bytes, .. } = read_extensions(rest, packet)?;
         return Ok(IpPayload { bytes, part, identification });
     }
@@ -108,7 +108,7 @@ pub(super) fn read_ipv6<'a>(
     }
     let stated = usize::from(be_u16(head, 4));
     // "No next header" is the one case in which a payload of zero bytes is really empty.
-    let states_none = stated == 0 && head[6] != NOTHING;
+    let states_none = stated == 0 && head[6] != NO_NEXT_HEADER;
     let payload = if states_none { rest.wire_len() } else { stated };
     let rest = rest.limit_to(payload);
     packet.source.copy_from_slice(&head[8..24]);
@@ -117,8 +117,8 @@ pub(super) fn read_ipv6<'a>(
     packet.tos = head[0] << 4 | head[1] >> 4;
     packet.ttl = head[7];
     packet.protocol = head[6];
-    packet.flags = flags::IPV6 | if rest.missing > 0 { flags::CUT } else { 0 };
-    packet.flags |= if states_none { flags::UNSPLIT } else { 0 };
+    packet.flags = flags::IPV6_FLAG | if rest.missing > 0 { flags::CUT_FLAG } else { 0 };
+    packet.flags |= if states_none { flags::UNSPLIT_FLAG } else { 0 };
     read_extensions(rest, packet)
 }
 
@@ -131,12 +131,17 @@ fn read_extensions<'a>(
     let mut bytes = bytes;
     let mut part = PacketPart::Whole;
     // The loop runs once more than headers are allowed: the last turn finds the transport.
-    for _ in 0..=MOST {
+    for _ in 0..=MAX_EXTENSION_HEADERS {
         let next = match packet.protocol {
-            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => read_option(bytes, 8, 1),
+            HOP_BY_HOP
+            | ROUTING_HEADER
+            | DESTINATION_OPTIONS_HEADER
+            | MOBILITY_HEADER
+            | HIP_HEADER
+            | SHIM6_HEADER => read_option(bytes, 8, 1),
             // RFC 4302 section 2.2: its length is in words of four bytes, less two. All others count eight bytes, less one.
-            AUTHENTICATION => read_option(bytes, 4, 2),
-            FRAGMENT if packet.flags & flags::IPV6 != 0 => {
+            AUTHENTICATION_HEADER => read_option(bytes, 4, 2),
+            FRAGMENT_HEADER if packet.flags & flags::IPV6_FLAG != 0 => {
                 let found = read_fragment(bytes, packet);
                 part = found.map_or(part, |found| found.part);
                 found.map(|found| found.next)
@@ -146,7 +151,7 @@ fn read_extensions<'a>(
         // A header that was cut ends the chain. The packet still counts for its
         // addresses and the last known protocol.
         let Some(next) = next else {
-            packet.flags |= flags::CUT;
+            packet.flags |= flags::CUT_FLAG;
             return Ok(IpPayload { bytes: bytes.without_bytes(), part, identification: 0 });
         };
         packet.protocol = next.protocol;
@@ -190,9 +195,9 @@ fn read_fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<Fr
         (0, _) => PacketPart::First(id),
         _ => PacketPart::Later(id),
     };
-    packet.flags |= flags::FRAGMENT;
+    packet.flags |= flags::FRAGMENT_FLAG;
     if matches!(part, PacketPart::Later(_)) {
-        packet.flags |= flags::LATER_FRAGMENT;
+        packet.flags |= flags::LATER_FRAGMENT_FLAG;
     }
     Some(FragmentHeader { next, part })
 }

@@ -8,16 +8,16 @@ use super::tunnel::TunnelPayload;
 use crate::{IgnoredReason, PacketInfo};
 
 /// Headers below IP that are followed. Real frames have far fewer.
-const MOST: u32 = 24;
+const MAX_LINK_HEADERS: u32 = 24;
 /// Labels of one stack.
 const MAX_LABELS: usize = 16;
 
 const IPV4: u16 = 0x0800;
 const ARP: u16 = 0x0806;
 const IPV6: u16 = 0x86dd;
-const PPPOE: u16 = 0x8864;
+const PPPOE_ETHERTYPE: u16 = 0x8864;
 /// LLC and SNAP headers (RFC 1042) in front of an EtherType.
-const SNAP: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
+const SNAP_HEADER: [u8; 6] = [0xaa, 0xaa, 3, 0, 0, 0];
 
 /// An IP packet, by the type in the header below it.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub(super) fn walk_headers<'a>(
     let mut bytes = bytes;
     let mut tags = 0;
     // The loop runs once more than headers are allowed: the last turn finds IP.
-    for _ in 0..=MOST {
+    for _ in 0..=MAX_LINK_HEADERS {
         next = match next {
             LinkNext::Ethernet => {
                 // A pseudowire: the tags of the inner frame count, not those of the outer one.
@@ -93,7 +93,7 @@ pub(super) fn walk_headers<'a>(
                 read_vlan(&mut bytes, tags, packet)?
             }
             LinkNext::Type(kind) if is_mpls(kind) => read_mpls(&mut bytes, packet)?,
-            LinkNext::Type(PPPOE) => read_pppoe(&mut bytes)?,
+            LinkNext::Type(PPPOE_ETHERTYPE) => read_pppoe(&mut bytes)?,
             LinkNext::Type(ARP) => return Err(IgnoredReason::Arp),
             LinkNext::Type(kind) => read_llc(kind, &mut bytes)?,
             LinkNext::Ppp => read_ppp(&mut bytes)?,
@@ -147,7 +147,11 @@ fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     // IEEE 802.3 pads short frames, and only this length says where the padding begins.
     *bytes = bytes.limit_to(kind.into());
     let [snap @ .., a, b] = *bytes.take_array::<8>().ok_or(IgnoredReason::NotIp)?;
-    if snap == SNAP { Ok(LinkNext::Type(u16::from_be_bytes([a, b]))) } else { Err(IgnoredReason::NotIp) }
+    if snap == SNAP_HEADER {
+        Ok(LinkNext::Type(u16::from_be_bytes([a, b])))
+    } else {
+        Err(IgnoredReason::NotIp)
+    }
 }
 
 fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
@@ -246,6 +250,6 @@ fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
     match be_u16(head, 12) {
         IPV4 => head[14] >> 4 == 4,
         IPV6 => head[14] >> 4 == 6,
-        kind => is_vlan(kind) || is_mpls(kind) || kind == ARP || kind == PPPOE,
+        kind => is_vlan(kind) || is_mpls(kind) || kind == ARP || kind == PPPOE_ETHERTYPE,
     }
 }

@@ -15,11 +15,11 @@ use crate::{PacketInfo, flags};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
 /// IP headers inside each other that are looked at.
-const DEPTH: usize = 8;
+const MAX_IP_DEPTH: usize = 8;
 /// A table adds a merged packet to a counter of 16 bits that holds one packet already.
-const MOST: usize = u16::MAX as usize - 1;
+const MAX_MERGED_PACKETS: usize = u16::MAX as usize - 1;
 /// The hop-by-hop header that a packet of more than 64 KiB has in the kernel and not on the wire (RFC 2675).
-const JUMBO_OPTION: usize = 8;
+const JUMBO_OPTION_BYTES: usize = 8;
 
 /// Kernel metadata about a merged packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,12 @@ pub struct PacketSegments {
     headers: usize,
     full_len: usize,
     /// Offsets of the IP headers that each segment has; unused places are beyond the frame.
-    ip_at: [usize; DEPTH],
+    ip_at: [usize; MAX_IP_DEPTH],
 }
 
 /// Some of the packets that a merged one stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChosenSegments {
+pub struct SelectedSegments {
     pub count: u16,
     /// True if the last one, which may be shorter, is among them.
     pub has_last: bool,
@@ -65,7 +65,7 @@ impl PacketSegments {
     /// Computes the segments of an Ethernet frame; `None` if its headers cannot be followed to those that each segment has.
     pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
         let full_len = full_len.max(frame.len());
-        let mut nested = [None; DEPTH];
+        let mut nested = [None; MAX_IP_DEPTH];
         find_nested_ips(frame, full_len, &mut nested);
         let is_repeated = |ip: &NestedIp| match note.transport_at {
             Some(at) => ip.transport_at == at,
@@ -82,18 +82,25 @@ impl PacketSegments {
             _ => return None,
         };
         // The segments on the wire are ordinary packets, so they lack the option.
-        let surplus = if is_jumbogram(frame, ip_at) { JUMBO_OPTION } else { 0 };
+        let surplus = if is_jumbogram(frame, ip_at) { JUMBO_OPTION_BYTES } else { 0 };
         let payload = full_len.checked_sub(transport_at + own)?;
         let headers = (transport_at + own).checked_sub(surplus)?;
         // A note of zero bytes would divide by zero, and a payload of none would
         // give no packet: both end in `None`.
         let longer = usize::from(note.segment_bytes);
         let count = payload.checked_add(longer)?.checked_sub(1)?.checked_div(longer)?;
-        let mut ip_at = [usize::MAX; DEPTH];
+        let mut ip_at = [usize::MAX; MAX_IP_DEPTH];
         for (at, ip) in ip_at.iter_mut().zip(nested.iter().take(repeated + 1).flatten()) {
             *at = ip.ip_at;
         }
-        ((1..=MOST).contains(&count)).then_some(Self { count, longer, payload, headers, full_len, ip_at })
+        ((1..=MAX_MERGED_PACKETS).contains(&count)).then_some(Self {
+            count,
+            longer,
+            payload,
+            headers,
+            full_len,
+            ip_at,
+        })
     }
 
     /// Returns the number of segments.
@@ -106,31 +113,31 @@ impl PacketSegments {
         self.payload + self.count * self.headers
     }
 
-    pub fn all_segments(&self) -> ChosenSegments {
-        ChosenSegments { count: clamp_to_u16(self.count), has_last: true }
+    pub fn all_segments(&self) -> SelectedSegments {
+        SelectedSegments { count: clamp_to_u16(self.count), has_last: true }
     }
 
     /// Makes a packet, which was read from the merged frame, stand for the chosen segments.
-    pub fn apply_segments(&self, chosen: ChosenSegments, packet: &mut PacketInfo) {
-        packet.flags |= flags::MERGED;
+    pub fn apply_segments(&self, chosen: SelectedSegments, packet: &mut PacketInfo) {
+        packet.flags |= flags::MERGED_FLAG;
         packet.segments = chosen.count;
         packet.frame_bytes = clamp_to_u32(self.bytes_of(chosen, self.headers));
         // A merged frame has no padding, so a packet that each segment has reaches to its end.
         let at = self.full_len.checked_sub(packet.bytes as usize).filter(|at| self.ip_at.contains(at));
         let ip_headers = at.and_then(|at| self.headers.checked_sub(at));
         if let Some(ip_headers) = ip_headers {
-            packet.flags &= !flags::UNSPLIT;
+            packet.flags &= !flags::UNSPLIT_FLAG;
             packet.bytes = clamp_to_u32(self.bytes_of(chosen, ip_headers));
             packet.segment_bytes = clamp_to_u16(self.longer + ip_headers);
         } else {
             // Each segment has its own packet in the tunnel, but only the first one can be read.
-            packet.flags |= flags::UNSPLIT;
+            packet.flags |= flags::UNSPLIT_FLAG;
             packet.segment_bytes = clamp_to_u16(packet.bytes);
             packet.bytes = packet.bytes.saturating_mul(chosen.count.into());
         }
     }
 
-    fn bytes_of(&self, chosen: ChosenSegments, headers: usize) -> usize {
+    fn bytes_of(&self, chosen: SelectedSegments, headers: usize) -> usize {
         // Only the last segment may be shorter, so the difference is taken off once.
         let shorter = if chosen.has_last { self.count * self.longer - self.payload } else { 0 };
         usize::from(chosen.count) * (headers + self.longer) - shorter
@@ -138,7 +145,11 @@ impl PacketSegments {
 }
 
 /// Lists the IP headers of a frame, from the outermost one inwards.
-fn find_nested_ips(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH]) -> Option<()> {
+fn find_nested_ips(
+    frame: &[u8],
+    full_len: usize,
+    nested: &mut [Option<NestedIp>; MAX_IP_DEPTH],
+) -> Option<()> {
     let mut packet = PacketInfo::default();
     let span = FrameSpan { bytes: frame, missing: full_len - frame.len() };
     let mut layer3 = LinkKind::Ethernet.find_ip(span, &mut packet).ok()?;
@@ -249,7 +260,7 @@ mod tests {
                 assert_eq!(segments.frame_bytes(), packet.frame_bytes as usize);
                 let each: Vec<u32> = packet.packet_lengths().collect();
                 assert_eq!(each, [1000, 1000, 1000, 500].map(|payload| payload + headers));
-                assert_eq!(packet.flags & flags::UNSPLIT, 0);
+                assert_eq!(packet.flags & flags::UNSPLIT_FLAG, 0);
             }
         }
     }
@@ -269,7 +280,7 @@ mod tests {
         for (count, has_last, bytes) in [(2, false, 2056), (2, true, 1028 + 528), (1, true, 528)] {
             let mut packet = PacketInfo::default();
             parser.parse_frame(&frame, frame.len(), 1, 0, &mut packet).unwrap();
-            segments.apply_segments(ChosenSegments { count, has_last }, &mut packet);
+            segments.apply_segments(SelectedSegments { count, has_last }, &mut packet);
             assert_eq!((packet.packet_count(), packet.bytes), (count, bytes));
             assert_eq!(packet.packet_lengths().sum::<u32>(), bytes);
         }
@@ -307,7 +318,7 @@ mod tests {
             let (packet, segments) = metered(&frame, 128, 2, note);
             assert_eq!((segments.count(), packet.packet_count(), packet.bytes), (3, 3, 3 * 970));
             assert_eq!(packet.frame_bytes, 3 * (14 + 20 + 8 + u32::from(length)));
-            assert_ne!(packet.flags & flags::UNSPLIT, 0);
+            assert_ne!(packet.flags & flags::UNSPLIT_FLAG, 0);
         }
     }
 

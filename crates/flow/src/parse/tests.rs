@@ -25,7 +25,7 @@ fn parsed_by(
     parser.parse_frame(frame, full_len, at_ns, 3, &mut packet)?;
     let mut general = PacketInfo::default();
     let arrival = FrameArrival { at_ns, input: 3, frame_bytes: clamp_length(full_len) };
-    if packet.flags & flags::FRAGMENT == 0 {
+    if packet.flags & flags::FRAGMENT_FLAG == 0 {
         assert_eq!(parser.read_frame(LinkKind::Ethernet, frame, arrival, &mut general), Ok(()));
         assert_eq!(packet, general, "both ways read alike");
     }

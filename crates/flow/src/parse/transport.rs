@@ -3,7 +3,7 @@
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{PacketInfo, flags};
 
-const DCCP: u8 = 33;
+const DCCP_PROTOCOL: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;
 
@@ -12,12 +12,12 @@ pub(super) fn read_header(bytes: &[u8], packet: &mut PacketInfo) {
     // Missing bytes leave zeros and a flag: a packet that is cut behind its IP header still counts for its flow.
     let whole = match packet.protocol {
         TCP => read_ports(bytes, packet) && read_tcp_flags(bytes, packet),
-        UDP | DCCP | SCTP | UDP_LITE => read_ports(bytes, packet),
+        UDP | DCCP_PROTOCOL | SCTP | UDP_LITE => read_ports(bytes, packet),
         ICMP | ICMPV6 => read_type_and_code(bytes, packet),
         _ => true,
     };
     if !whole {
-        packet.flags |= flags::CUT;
+        packet.flags |= flags::CUT_FLAG;
     }
 }
 

@@ -1,12 +1,12 @@
 //! Tunnels: GRE, VXLAN, Geneve, GTP-U, IP in IP.
 
-use super::fast::{GENEVE, GTP, VXLAN};
+use super::fast::{GENEVE, GTP_PORT, VXLAN};
 use super::span::{FrameSpan, be_u16};
 use crate::packet::protocol::UDP;
 use crate::{PacketInfo, TunnelKind};
 
-const IPIP: u8 = 4;
-const SIX_IN: u8 = 41;
+const IPIP_PROTOCOL: u8 = 4;
+const IPV6_IN_IP_PROTOCOL: u8 = 41;
 const GRE: u8 = 47;
 
 /// First header of a tunnel's payload.
@@ -58,13 +58,13 @@ impl TunnelContent<'_> {
 /// Reads the tunnel header of a whole packet, if it has one.
 pub(super) fn read_tunnel<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
     match packet.protocol {
-        IPIP => Some(ip_in_ip(0x0800, bytes)),
-        SIX_IN => Some(ip_in_ip(0x86dd, bytes)),
+        IPIP_PROTOCOL => Some(ip_in_ip(0x0800, bytes)),
+        IPV6_IN_IP_PROTOCOL => Some(ip_in_ip(0x86dd, bytes)),
         GRE => read_gre(bytes),
         // Any program may use these ports. If the payload is no tunnel, the packet is metered as UDP.
         UDP if packet.destination_port == VXLAN => read_vxlan(bytes.skip(8)?),
         UDP if packet.destination_port == GENEVE => read_geneve(bytes.skip(8)?),
-        UDP if packet.destination_port == GTP => read_gtp(bytes.skip(8)?),
+        UDP if packet.destination_port == GTP_PORT => read_gtp(bytes.skip(8)?),
         _ => None,
     }
 }
@@ -135,7 +135,7 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const MAX_EXTENSIONS: u32 = 8;
     const EXTENDED: u8 = 4;
     const NUMBERED: u8 = 2;
-    const N_PDU: u8 = 1;
+    const N_PDU_FLAG: u8 = 1;
     let mut rest = bytes;
     let [bits, message, _, _, teid @ ..] = *rest.take_array::<8>()?;
     // Version 1, protocol type GTP. Only message 255, a G-PDU, carries a packet of a user.
@@ -145,7 +145,7 @@ fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     // Any of the three bits makes the header four bytes longer, with fields for all of them: sequence number, N-PDU number,
     // type of the first extension.
     let mut next = 0;
-    if bits & (EXTENDED | NUMBERED | N_PDU) != 0 {
+    if bits & (EXTENDED | NUMBERED | N_PDU_FLAG) != 0 {
         let [_, _, _, first] = *rest.take_array()?;
         next = if bits & EXTENDED == 0 { 0 } else { first };
     }

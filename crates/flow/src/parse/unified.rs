@@ -10,15 +10,15 @@ use super::{clamp_length, ipv4_mapped};
 use crate::{PacketInfo, flags};
 
 /// Bytes of a record of IPv4; of one of IPv6.
-pub const LENGTHS: [usize; 2] = [40, 64];
+pub const RECORD_LENGTHS: [usize; 2] = [40, 64];
 
 /// Bytes in front of the addresses. Numbers are in the machine's own order.
-const HEAD: usize = 32;
+const RECORD_HEAD_BYTES: usize = 32;
 
 /// Reads the packet of a record. `full_len` and `at_ns` stand beside it in the ring. Returns false if it is no record.
 #[inline]
 pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
-    let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };
+    let Some((head, addresses)) = record.split_first_chunk::<RECORD_HEAD_BYTES>() else { return false };
     // Version and length must agree: anything else is the beginning of a frame, for the parser.
     let (source, destination, version) = match (head[0], addresses.len()) {
         (4, 8) => {
@@ -29,7 +29,7 @@ pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packe
         (6, 32) => {
             let Some(source) = addresses.first_chunk() else { return false };
             let Some(destination) = addresses.last_chunk() else { return false };
-            (*source, *destination, flags::IPV6)
+            (*source, *destination, flags::IPV6_FLAG)
         }
         _ => return false,
     };
@@ -59,7 +59,7 @@ pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packe
 
 /// 16 bits in the machine's own order, as the program wrote them.
 #[inline]
-const fn native_16(head: &[u8; HEAD], at: usize) -> u16 {
+const fn native_16(head: &[u8; RECORD_HEAD_BYTES], at: usize) -> u16 {
     u16::from_ne_bytes([head[at], head[at + 1]])
 }
 
@@ -91,9 +91,9 @@ mod tests {
     #[test]
     fn unified_record_fields_match_program_layout() {
         let at = layout();
-        assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], LENGTHS);
-        assert_eq!(at["addresses"], HEAD);
-        for (version, length) in [(4, LENGTHS[0]), (6, LENGTHS[1])] {
+        assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], RECORD_LENGTHS);
+        assert_eq!(at["addresses"], RECORD_HEAD_BYTES);
+        for (version, length) in [(4, RECORD_LENGTHS[0]), (6, RECORD_LENGTHS[1])] {
             let record = record(version, length, &at);
             let mut packet = PacketInfo::default();
             assert!(read_record(&record, 60, 1, 2, &mut packet));
@@ -118,7 +118,9 @@ mod tests {
     fn malformed_unified_record_is_refused() {
         let at = layout();
         let mut packet = PacketInfo::default();
-        for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 31), (4, 41)] {
+        for (version, length) in
+            [(6, RECORD_LENGTHS[0]), (4, RECORD_LENGTHS[1]), (5, RECORD_LENGTHS[0]), (4, 31), (4, 41)]
+        {
             assert!(!read_record(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
         }
     }

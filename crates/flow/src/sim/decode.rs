@@ -2,8 +2,8 @@
 //!
 //! Sequence numbers are returned, not judged: the receiver of many datagrams finds out which one is missing.
 
-use super::{HEADER, MAGIC, SimEvent, VERSION, item};
-use crate::account::{ACCOUNTS, UNKNOWN};
+use super::{HEADER, SIM_DATAGRAM_MAGIC, SimEvent, VERSION, item};
+use crate::account::{LEDGER_ACCOUNTS, UNKNOWN_VALUE};
 use crate::key::FlowKey;
 use crate::ledger::MeterLedger;
 use crate::packet::{TunnelKind, ipv4_mapped};
@@ -72,12 +72,12 @@ impl SimDecoder {
         let Some(header) = bytes.first_chunk::<HEADER>() else {
             // On a stream, a header may be here in part. Bytes that can still become SIM
             // are reported as cut, all others as wrong.
-            if !bytes.starts_with(&MAGIC[..bytes.len().min(3)]) {
+            if !bytes.starts_with(&SIM_DATAGRAM_MAGIC[..bytes.len().min(3)]) {
                 return Err(SimError::Magic);
             }
             return Err(SimError::Cut { have: bytes.len(), want: HEADER });
         };
-        if header[..3] != MAGIC {
+        if header[..3] != SIM_DATAGRAM_MAGIC {
             return Err(SimError::Magic);
         }
         if header[3] != VERSION {
@@ -118,19 +118,21 @@ fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimE
     let bytes = *rest;
     let kind = bytes.first().copied().ok_or(SimError::Cut { have: 0, want: 1 })?;
     let length = match kind {
-        kind if kind == item::PACKET.kind => item::PACKET.length,
-        kind if kind == item::LONG_PACKET.kind => item::LONG_PACKET.length,
-        kind if kind == item::FLOW_V4.kind => item::FLOW_V4.length,
-        kind if kind == item::FLOW_V6.kind => item::FLOW_V6.length,
-        kind if kind == item::LEDGER.kind => item::LEDGER.length + 8 * ledger_values(bytes),
+        kind if kind == item::PACKET_ITEM_LAYOUT.kind => item::PACKET_ITEM_LAYOUT.length,
+        kind if kind == item::LONG_PACKET_ITEM_LAYOUT.kind => item::LONG_PACKET_ITEM_LAYOUT.length,
+        kind if kind == item::FLOW_V4_ITEM_LAYOUT.kind => item::FLOW_V4_ITEM_LAYOUT.length,
+        kind if kind == item::FLOW_V6_ITEM_LAYOUT.kind => item::FLOW_V6_ITEM_LAYOUT.length,
+        kind if kind == item::LEDGER_ITEM_LAYOUT.kind => {
+            item::LEDGER_ITEM_LAYOUT.length + 8 * ledger_values(bytes)
+        }
         kind => return Err(SimError::Kind { index, kind }),
     };
     // The whole item is here before any of it is read, so `take` below never finds too little.
     let whole = rest.split_off(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
     Ok(match kind {
-        kind if kind == item::PACKET.kind => SimItem::Event(decode_packet(whole, base_ns)),
-        kind if kind == item::LONG_PACKET.kind => SimItem::Event(decode_long_packet(whole)),
-        kind if kind == item::LEDGER.kind => decode_ledger(whole),
+        kind if kind == item::PACKET_ITEM_LAYOUT.kind => SimItem::Event(decode_packet(whole, base_ns)),
+        kind if kind == item::LONG_PACKET_ITEM_LAYOUT.kind => SimItem::Event(decode_long_packet(whole)),
+        kind if kind == item::LEDGER_ITEM_LAYOUT.kind => decode_ledger(whole),
         _ => SimItem::Event(decode_flow(whole)),
     })
 }
@@ -177,7 +179,7 @@ fn decode_flow(whole: &[u8]) -> SimEvent {
     let destination_port = u16::from_be_bytes(take_array(&mut rest));
     let flow_id = u64::from_be_bytes(take_array(&mut rest));
     let at_ns = u64::from_be_bytes(take_array(&mut rest));
-    let is_ipv4 = kind == item::FLOW_V4.kind;
+    let is_ipv4 = kind == item::FLOW_V4_ITEM_LAYOUT.kind;
     let source = take_address(&mut rest, is_ipv4);
     let destination = take_address(&mut rest, is_ipv4);
     let tunnel = TunnelKind::from_number(tunnel).unwrap_or_default();
@@ -204,9 +206,9 @@ fn decode_ledger(whole: &[u8]) -> SimItem {
     let mut rest = &whole[8..];
     let at_ns = u64::from_be_bytes(take_array(&mut rest));
     let mut ledger = MeterLedger::default();
-    for (account, value) in ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
-        let value = value.try_into().map_or(UNKNOWN, u64::from_be_bytes);
-        (account.set)(&mut ledger, (value != UNKNOWN).then_some(value));
+    for (account, value) in LEDGER_ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
+        let value = value.try_into().map_or(UNKNOWN_VALUE, u64::from_be_bytes);
+        (account.set)(&mut ledger, (value != UNKNOWN_VALUE).then_some(value));
     }
     SimItem::Ledger { at_ns, ledger }
 }

@@ -2,8 +2,8 @@
 //!
 //! A datagram takes items until the next one does not fit. It is handed out then, after a time, or when the caller asks.
 
-use super::{HEADER, MAGIC, PAYLOAD_V4, SimEvent, VERSION, item};
-use crate::account::{ACCOUNTS, UNKNOWN};
+use super::{HEADER, MAX_PAYLOAD_V4, SIM_DATAGRAM_MAGIC, SimEvent, VERSION, item};
+use crate::account::{LEDGER_ACCOUNTS, UNKNOWN_VALUE};
 use crate::export::{ExportMessage, MessageSink};
 use crate::key::FlowKey;
 use crate::ledger::{CarriedRecords, MeterLedger};
@@ -22,7 +22,7 @@ pub struct SimOptions {
 
 impl Default for SimOptions {
     fn default() -> Self {
-        Self { exporter: 1, datagram_bytes: PAYLOAD_V4, flush_after: Nanos::from_millis(200) }
+        Self { exporter: 1, datagram_bytes: MAX_PAYLOAD_V4, flush_after: Nanos::from_millis(200) }
     }
 }
 
@@ -44,7 +44,7 @@ impl SimEncoder {
     /// An encoder whose first datagram has the numbers 0.
     pub fn new(options: SimOptions) -> Self {
         // A ledger is the longest item, and no item is split.
-        let least = HEADER + item::LEDGER.length + 8 * ACCOUNTS.len();
+        let least = HEADER + item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len();
         let options = SimOptions {
             datagram_bytes: options.datagram_bytes.clamp(least, usize::from(u16::MAX)),
             ..options
@@ -73,13 +73,13 @@ impl SimEncoder {
     }
 
     pub fn add_ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
-        self.make_room(item::LEDGER.length + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
-        self.buffer.extend([item::LEDGER.kind, 0]);
-        self.buffer.extend(fitting_u16(ACCOUNTS.len()).to_be_bytes());
+        self.make_room(item::LEDGER_ITEM_LAYOUT.length + 8 * LEDGER_ACCOUNTS.len(), now_ns, now_ns, sink);
+        self.buffer.extend([item::LEDGER_ITEM_LAYOUT.kind, 0]);
+        self.buffer.extend(fitting_u16(LEDGER_ACCOUNTS.len()).to_be_bytes());
         self.buffer.extend([0; 4]);
         self.buffer.extend(now_ns.to_be_bytes());
-        for account in ACCOUNTS {
-            self.buffer.extend((account.get)(ledger).unwrap_or(UNKNOWN).to_be_bytes());
+        for account in LEDGER_ACCOUNTS {
+            self.buffer.extend((account.get)(ledger).unwrap_or(UNKNOWN_VALUE).to_be_bytes());
         }
         self.items += 1;
         self.own += 1;
@@ -119,15 +119,15 @@ impl SimEncoder {
     }
 
     fn add_packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
-        self.make_room(item::PACKET.length, at_ns, now_ns, sink);
+        self.make_room(item::PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
         // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. Values
         // that do not fit take the long form, in this datagram if it has room for it.
         if let (Some(delta), 0) = (self.time_delta(at_ns), bytes >> 24) {
-            self.buffer.extend((u32::from(item::PACKET.kind) << 24 | bytes).to_be_bytes());
+            self.buffer.extend((u32::from(item::PACKET_ITEM_LAYOUT.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());
         } else {
-            self.make_room(item::LONG_PACKET.length, at_ns, now_ns, sink);
-            self.buffer.extend([item::LONG_PACKET.kind, 0, 0, 0]);
+            self.make_room(item::LONG_PACKET_ITEM_LAYOUT.length, at_ns, now_ns, sink);
+            self.buffer.extend([item::LONG_PACKET_ITEM_LAYOUT.kind, 0, 0, 0]);
             self.buffer.extend(bytes.to_be_bytes());
             self.buffer.extend(at_ns.to_be_bytes());
         }
@@ -145,7 +145,7 @@ impl SimEncoder {
         sink: &mut impl MessageSink,
     ) {
         // An IPv6 packet may have a mapped address at one end. The short form needs two of them.
-        let layout = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
+        let layout = if key.is_ipv4() { item::FLOW_V4_ITEM_LAYOUT } else { item::FLOW_V6_ITEM_LAYOUT };
         self.make_room(layout.length, at_ns, now_ns, sink);
         self.buffer.extend([layout.kind, key.protocol, key.tunnel as u8, 0]);
         self.buffer.extend(key.vlan.to_be_bytes());
@@ -191,7 +191,7 @@ impl SimEncoder {
         // `datagram_bytes` is at most 65 535, and no item is longer than the least that it can be.
         let length = fitting_u16(self.buffer.len());
         let header = &mut self.buffer[..HEADER];
-        header[..3].copy_from_slice(&MAGIC);
+        header[..3].copy_from_slice(&SIM_DATAGRAM_MAGIC);
         header[3] = VERSION;
         header[4..6].copy_from_slice(&length.to_be_bytes());
         header[6..8].copy_from_slice(&self.items.to_be_bytes());

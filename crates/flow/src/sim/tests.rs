@@ -1,8 +1,8 @@
 use super::*;
-use crate::account::ACCOUNTS;
+use crate::account::LEDGER_ACCOUNTS;
 use crate::export::{ExportMessage, MessageSink};
 use crate::ledger::{CarriedRecords, MeterLedger};
-use crate::packet::{MAPPED, TunnelKind};
+use crate::packet::{IPV4_MAPPED_PREFIX, TunnelKind};
 use packetrig_units::Nanos;
 use proptest::prelude::*;
 
@@ -57,8 +57,8 @@ fn flow(v4: bool, n: u64) -> SimEvent {
     let mut source = [0x20; 16];
     let mut destination = [0x21; 16];
     if v4 {
-        source[..12].copy_from_slice(&MAPPED);
-        destination[..12].copy_from_slice(&MAPPED);
+        source[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
+        destination[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     }
     let key = FlowKey {
         source,
@@ -88,7 +88,7 @@ fn encoded(events: &[SimEvent], options: SimOptions) -> SimulatedWireTest {
 /// The first release of R1's meter closed a full datagram with the packet that no longer fitted, and lost it: of 98, one.
 #[test]
 fn overflowing_packet_starts_next_sim_datagram() {
-    let per_datagram = (PAYLOAD_V4 - HEADER) / item::PACKET.length;
+    let per_datagram = (MAX_PAYLOAD_V4 - HEADER) / item::PACKET_ITEM_LAYOUT.length;
     let events: Vec<_> = (0..10_000).map(packet).collect();
     let wire = encoded(&events, SimOptions::default());
     assert_eq!(wire.events(), events);
@@ -135,7 +135,7 @@ fn large_sim_times_and_lengths_use_long_form() {
     ];
     let wire = encoded(&events, SimOptions::default());
     assert_eq!(wire.events(), events);
-    let length = HEADER + 3 * item::PACKET.length + 5 * item::LONG_PACKET.length;
+    let length = HEADER + 3 * item::PACKET_ITEM_LAYOUT.length + 5 * item::LONG_PACKET_ITEM_LAYOUT.length;
     assert_eq!(wire.datagrams[0].len(), length);
 }
 
@@ -174,7 +174,7 @@ fn truncated_or_foreign_sim_datagram_is_refused() {
     };
     assert_eq!(changed(0, 0), SimError::Magic);
     assert_eq!(changed(3, 2), SimError::Version(2));
-    assert_eq!(changed(7, 2), SimError::Left { left: item::FLOW_V6.length });
+    assert_eq!(changed(7, 2), SimError::Left { left: item::FLOW_V6_ITEM_LAYOUT.length });
     assert_eq!(changed(HEADER, 99), SimError::Kind { index: 0, kind: 99 });
 }
 
@@ -196,7 +196,7 @@ proptest! {
         let wire = encoded(&events, SimOptions { datagram_bytes, flush_after: Nanos::ZERO, ..SimOptions::default() });
         prop_assert_eq!(wire.carried.records, events.len() as u64);
         prop_assert_eq!(wire.events(), events);
-        prop_assert!(wire.datagrams.iter().all(|datagram| datagram.len() <= datagram_bytes.max(HEADER + 16 + 8 * ACCOUNTS.len())));
+        prop_assert!(wire.datagrams.iter().all(|datagram| datagram.len() <= datagram_bytes.max(HEADER + 16 + 8 * LEDGER_ACCOUNTS.len())));
     }
 
     #[test]

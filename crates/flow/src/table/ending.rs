@@ -4,17 +4,17 @@
 
 use super::history::FlowHistories;
 use super::index::NONE;
-use super::slot::{self, ENDED, HAS_RARE, HotSlot};
+use super::slot::{self, ENDED_STATE, HAS_RARE_STATE, HotSlot};
 use super::wheel::TimerReason;
 use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;
 
 /// Flows with expired timers that are looked at together.
-const RUNG: usize = 16;
+const EXPIRED_FLOWS_PER_BATCH: usize = 16;
 
 /// The first `count` slots have an expired timer.
 struct ExpiredSlots {
-    slots: [u32; RUNG],
+    slots: [u32; EXPIRED_FLOWS_PER_BATCH],
     count: usize,
 }
 
@@ -44,18 +44,18 @@ impl<H: MemoryHints> FlowTable<H> {
                 self.on_timer(slot as usize, now_ns, outlet);
             }
             // The wheel had no more: a full batch may hide further ones.
-            if expired.count < RUNG {
+            if expired.count < EXPIRED_FLOWS_PER_BATCH {
                 return true;
             }
-            left = left.saturating_sub(RUNG);
+            left = left.saturating_sub(EXPIRED_FLOWS_PER_BATCH);
         }
         false
     }
 
     /// Takes some slots whose timers have expired, and prefetches everything that will be touched of them.
     fn take_expired(&mut self, now_ns: u64) -> ExpiredSlots {
-        let mut expired = ExpiredSlots { slots: [NONE; RUNG], count: 0 };
-        while expired.count < RUNG
+        let mut expired = ExpiredSlots { slots: [NONE; EXPIRED_FLOWS_PER_BATCH], count: 0 };
+        while expired.count < EXPIRED_FLOWS_PER_BATCH
             && let Some(slot) = self.wheel.take_due(wheel::tick_at(now_ns))
         {
             H::prefetch(&self.hot[slot as usize]);
@@ -79,7 +79,8 @@ impl<H: MemoryHints> FlowTable<H> {
         self.report_end(slot, outlet);
         // A meter of a group keeps an ended flow a little longer: a packet in that time may
         // have come before the end at another meter.
-        let until_ns = self.limits.end_ns(&self.hot[slot]).saturating_add(FlowHistories::LINGER_NS);
+        let until_ns =
+            self.limits.end_ns(&self.hot[slot]).saturating_add(FlowHistories::ENDED_FLOW_KEEP_TIME_NS);
         if self.histories.is_some() && now_ns < until_ns {
             self.wheel.set_timer(slot_number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
         } else {
@@ -93,7 +94,7 @@ impl<H: MemoryHints> FlowTable<H> {
         let hot = &self.hot[slot];
         let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
         if is_untold && hot.is_empty() {
-            let end = if hot.has_state(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+            let end = if hot.has_state(ENDED_STATE) { EndReason::EndOfFlow } else { EndReason::Idle };
             self.emit_record(slot, end, outlet);
         }
     }
@@ -109,7 +110,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
     fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
-        let rare = if hot.has_state(HAS_RARE) { self.rare.get_mut(slot) } else { None };
+        let rare = if hot.has_state(HAS_RARE_STATE) { self.rare.get_mut(slot) } else { None };
         let mut record = slot::build_record(
             hot,
             &self.cold[slot],
@@ -150,7 +151,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if let Some(histories) = &mut self.histories {
             histories.end_flow(slot);
         }
-        self.hot[slot] = HotSlot::FREE;
+        self.hot[slot] = HotSlot::FREE_SLOT;
         self.free.push(slot_number(slot));
     }
 }

@@ -19,14 +19,14 @@ mod direction;
 use super::TableOptions;
 use super::hints::MemoryHints;
 use super::memory;
-use super::slot::{FLIPPED, HotSlot};
-use crate::history::{CountTotals, FlowHistory, GroupMark};
+use super::slot::{FLIPPED_STATE, HotSlot};
+use crate::history::{CountTotals, FlowHistory, RecordOriginMark};
 use crate::packet::PacketInfo;
 use crate::record::{EndReason, FlowHalf, FlowRecord};
-use direction::{LANDMARKS, SeenDirection};
+use direction::{MAX_KEPT_LANDMARKS, SeenDirection};
 
 /// Tolerance of the idle timeout: another meter may have ended a flow after a silence that is shorter by this.
-const APART_NS: u64 = 500_000_000;
+const IDLE_TIMEOUT_TOLERANCE_NS: u64 = 500_000_000;
 
 /// Meters whose clocks differ may choose different landmarks in one part, so two parts are needed.
 const STRANGE_PARTS: u8 = 2;
@@ -50,7 +50,7 @@ struct SlotHistory {
 
 #[derive(Debug)]
 pub(super) struct FlowHistories {
-    mark: GroupMark,
+    mark: RecordOriginMark,
     active: u64,
     idle: u64,
     /// See [`TableOptions`].
@@ -65,7 +65,7 @@ pub(super) struct FlowHistories {
 }
 
 impl FlowHistories {
-    pub(super) fn new<H: MemoryHints>(mark: GroupMark, options: &TableOptions, slots: usize) -> Self {
+    pub(super) fn new<H: MemoryHints>(mark: RecordOriginMark, options: &TableOptions, slots: usize) -> Self {
         Self {
             mark,
             // Never zero: `part_start` divides by it.
@@ -101,12 +101,12 @@ impl FlowHistories {
     pub(super) const fn shortest_pause(idle: u64) -> u64 {
         // A user may set an idle timeout below the tolerance. Then half of the timeout is used.
         let least = idle / 2;
-        let most = idle.saturating_sub(APART_NS);
+        let most = idle.saturating_sub(IDLE_TIMEOUT_TOLERANCE_NS);
         if most > least { most } else { least }
     }
 
     /// Time for which a flow is kept after its end.
-    pub(super) const LINGER_NS: u64 = 1_000_000_000;
+    pub(super) const ENDED_FLOW_KEEP_TIME_NS: u64 = 1_000_000_000;
 
     /// The memory it takes for a slot.
     pub(super) const SLOT_BYTES: usize = size_of::<SlotHistory>();
@@ -118,7 +118,7 @@ impl FlowHistories {
     }
 
     /// Records the number of the flow in a slot.
-    pub(super) fn note_flow_id(&mut self, slot: usize, flow_id: u64) {
+    pub(super) fn record_flow_id(&mut self, slot: usize, flow_id: u64) {
         self.slots[slot].phase = flow_id;
     }
 
@@ -138,7 +138,7 @@ impl FlowHistories {
     }
 
     /// Records that the flow was silent before its next packet, so that other meters may begin with it.
-    pub(super) fn note_silence(&mut self, slot: usize) {
+    pub(super) fn record_silence(&mut self, slot: usize) {
         self.slots[slot].awaits_first = [true; 2];
     }
 
@@ -197,7 +197,7 @@ impl FlowHistories {
             && !is_alike
             && !history.awaits_first[usize::from(flipped)];
         if !is_usual {
-            self.note_landmark(slot, flipped, packet, part);
+            self.record_landmark(slot, flipped, packet, part);
         }
         let direction = &mut self.slots[slot].directions[usize::from(flipped)];
         direction.recent.rotate_right(1);
@@ -207,7 +207,7 @@ impl FlowHistories {
 
     #[cold]
     #[inline(never)]
-    fn note_landmark(
+    fn record_landmark(
         &mut self,
         slot: usize,
         flipped: bool,
@@ -220,12 +220,12 @@ impl FlowHistories {
         let direction = &mut history.directions[usize::from(flipped)];
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
         if is_in_part && !is_first && !direction.is_smaller(packet) {
-            return direction.note_alike(packet, part);
+            return direction.record_similar_packet(packet, part);
         }
         let seen = direction.reported.plus(part());
         let landmark = direction.new_landmark(packet, seen, is_first);
         if !is_in_part || is_first {
-            direction.landmarks.copy_within(..LANDMARKS - 1, 1);
+            direction.landmarks.copy_within(..MAX_KEPT_LANDMARKS - 1, 1);
             // After the first packet, one landmark is chosen as in any part.
             direction.until_ns = if is_first { 0 } else { part_start.saturating_add(self.active) };
         }
@@ -233,13 +233,13 @@ impl FlowHistories {
     }
 
     /// Records that the clock was set back, for flows that begin then.
-    pub(super) const fn set_table_back(&mut self, before_ns: u64, now_ns: u64) {
+    pub(super) const fn record_table_clock_set_back(&mut self, before_ns: u64, now_ns: u64) {
         let is_unsure = self.unsure_ns > 0 && before_ns < self.unsure_ns.saturating_add(self.idle);
         self.unsure_ns = if is_unsure { now_ns } else { 0 };
     }
 
     /// Records that the clock was set back, for one flow. Nobody knows how long it was silent meanwhile.
-    pub(super) fn set_flow_back(&mut self, slot: usize, now_ns: u64) {
+    pub(super) fn record_flow_clock_set_back(&mut self, slot: usize, now_ns: u64) {
         for direction in &mut self.slots[slot].directions {
             direction.last_ns = direction.last_ns.min(now_ns);
         }
@@ -277,7 +277,7 @@ impl FlowHistories {
         record: &FlowRecord,
         cut_ns: Option<u64>,
     ) -> FlowHistory {
-        let flipped = hot.has_state(FLIPPED);
+        let flipped = hot.has_state(FLIPPED_STATE);
         let history = &mut self.slots[slot];
         for (half, direction) in
             [(&record.forward, usize::from(flipped)), (&record.reverse, usize::from(!flipped))]

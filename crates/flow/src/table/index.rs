@@ -11,11 +11,11 @@ use super::memory;
 
 pub(super) const NONE: u32 = u32::MAX;
 /// Places in a bucket.
-const WIDTH: usize = 8;
+const PLACES_PER_BUCKET: usize = 8;
 /// A bucket is full this often, in thirds: two.
-const LOAD: (u64, u64) = (2, 3);
+const MAX_BUCKET_LOAD: (u64, u64) = (2, 3);
 /// Limit of the counter of flows sent away; at the limit it no longer counts.
-const STUCK: u16 = u16::MAX;
+const SATURATED_COUNT: u16 = u16::MAX;
 
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))]
@@ -24,7 +24,7 @@ struct IndexBucket {
     tags: [u64; 2],
     /// Flows of this bucket that are in their second.
     sent_away: u16,
-    slots: [u32; WIDTH],
+    slots: [u32; PLACES_PER_BUCKET],
 }
 
 const _: () = assert!(size_of::<IndexBucket>() == 64, "one line of cache");
@@ -37,7 +37,7 @@ pub(super) struct FlowIndex {
 
 /// A place in the index.
 #[derive(Clone, Copy, Debug)]
-struct IndexPlace {
+struct IndexPosition {
     bucket: usize,
     lane: usize,
 }
@@ -49,8 +49,10 @@ impl FlowIndex {
         reason = "there are fewer buckets than slots, whose numbers have 32 bits"
     )]
     pub(super) fn new<H: MemoryHints>(capacity: u32) -> Self {
-        let count = (u64::from(capacity) * LOAD.1).div_ceil(WIDTH as u64 * LOAD.0).max(2);
-        let empty = IndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; WIDTH] };
+        let count = (u64::from(capacity) * MAX_BUCKET_LOAD.1)
+            .div_ceil(PLACES_PER_BUCKET as u64 * MAX_BUCKET_LOAD.0)
+            .max(2);
+        let empty = IndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; PLACES_PER_BUCKET] };
         Self { buckets: memory::fill_values::<H, _>(count as usize, empty), count }
     }
 
@@ -119,31 +121,31 @@ impl FlowIndex {
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
     }
 
-    fn place_of(&self, hash: u64, slot: u32) -> Option<IndexPlace> {
+    fn place_of(&self, hash: u64, slot: u32) -> Option<IndexPosition> {
         [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
-            Some(IndexPlace { bucket, lane })
+            Some(IndexPosition { bucket, lane })
         })
     }
 
-    fn free_place(&self, hash: u64) -> Option<IndexPlace> {
+    fn free_place(&self, hash: u64) -> Option<IndexPosition> {
         [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = lowest_lane(self.buckets[bucket].matching_lanes(0))?;
-            Some(IndexPlace { bucket, lane })
+            Some(IndexPosition { bucket, lane })
         })
     }
 
     /// Moves one flow of a full pair to its other bucket.
     #[cold]
-    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPlace> {
+    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPosition> {
         // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came
         // at 92 %. The tags do not hold the whole hash, so that of the other flow is computed from its key.
         for bucket in [self.first_bucket(hash), self.second_bucket(hash)] {
-            for lane in 0..WIDTH {
+            for lane in 0..PLACES_PER_BUCKET {
                 let slot = self.buckets[bucket].slots[lane];
                 let theirs = hash_of(slot);
                 if let Some(free) = self.free_place(theirs) {
-                    let place = IndexPlace { bucket, lane };
+                    let place = IndexPosition { bucket, lane };
                     self.clear_place(place, theirs);
                     self.put_slot(free, theirs, slot);
                     return Some(place);
@@ -153,7 +155,7 @@ impl FlowIndex {
         None
     }
 
-    fn put_slot(&mut self, place: IndexPlace, hash: u64, slot: u32) {
+    fn put_slot(&mut self, place: IndexPosition, hash: u64, slot: u32) {
         let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
@@ -164,13 +166,13 @@ impl FlowIndex {
         bucket.set_tag(place.lane, hash_tag(hash));
     }
 
-    fn clear_place(&mut self, place: IndexPlace, hash: u64) {
+    fn clear_place(&mut self, place: IndexPosition, hash: u64) {
         let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
             // A counter that reached its end no longer knows how many there are. It stays, and searches go on to the second
             // bucket.
-            *sent_away -= u16::from(*sent_away != STUCK);
+            *sent_away -= u16::from(*sent_away != SATURATED_COUNT);
         }
         let bucket = &mut self.buckets[place.bucket];
         bucket.slots[place.lane] = NONE;

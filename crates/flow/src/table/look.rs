@@ -8,16 +8,16 @@ use super::index::NONE;
 use crate::canonical::{CanonicalKey, is_icmp, question_type_code};
 use crate::hash::WordHasher;
 use crate::key::FlowKey;
-use crate::packet::{MAPPED, PacketInfo, TunnelKind};
+use crate::packet::{IPV4_MAPPED_PREFIX, PacketInfo, TunnelKind};
 
 /// The part of the second word that is not key: the flow's state.
-pub(super) const STATE: u64 = 0xff;
+pub(super) const STATE_BITS: u64 = 0xff;
 /// Kind of the words, in the second word. Neither bit: no flow.
-pub(super) const SHORT: u64 = 1 << 8;
-pub(super) const LONG: u64 = 2 << 8;
-pub(super) const KIND: u64 = SHORT | LONG;
+pub(super) const SHORT_KEY_KIND: u64 = 1 << 8;
+pub(super) const LONG_KEY_KIND: u64 = 2 << 8;
+pub(super) const KEY_KIND_BITS: u64 = SHORT_KEY_KIND | LONG_KEY_KIND;
 /// Bits of a digest: all but those of state and kind.
-const DIGEST: u64 = !0xfff;
+const DIGEST_BITS: u64 = !0xfff;
 /// VLAN identifiers have twelve bits.
 const VLAN_BITS: u16 = 0xfff;
 
@@ -34,10 +34,10 @@ pub(super) struct KeyLookup {
 }
 
 impl KeyLookup {
-    pub(super) const NOTHING: Self = Self { words: [0; 2], hash: 0, slot: NONE, flipped: false };
+    pub(super) const EMPTY_LOOKUP: Self = Self { words: [0; 2], hash: 0, slot: NONE, flipped: false };
 
     pub(super) const fn is_long(&self) -> bool {
-        self.words[1] & LONG != 0
+        self.words[1] & LONG_KEY_KIND != 0
     }
 }
 
@@ -143,7 +143,7 @@ impl KeyMaker {
         let vlan = if self.vlan { u64::from(packet.vlan) } else { 0 };
         let ports = ports | (low & 0xffff) << 16 | high & 0xffff;
         // The fields from the top: ports 32 bits, protocol 8, VLAN 12, kind of key 4 (SHORT is one of them), state 8.
-        let rest = ports << 32 | u64::from(packet.protocol) << 24 | vlan << 12 | SHORT;
+        let rest = ports << 32 | u64::from(packet.protocol) << 24 | vlan << 12 | SHORT_KEY_KIND;
         Some(KeyWords { words: [(low >> 16) << 32 | high >> 16, rest], flipped })
     }
 
@@ -157,7 +157,7 @@ impl KeyMaker {
     fn long_words(&self, packet: &PacketInfo) -> KeyWords {
         let canonical = self.canonical_key(packet);
         let [first, second] = self.hasher.hash_six(&canonical.words);
-        KeyWords { words: [first, second & DIGEST | LONG], flipped: canonical.flipped }
+        KeyWords { words: [first, second & DIGEST_BITS | LONG_KEY_KIND], flipped: canonical.flipped }
     }
 }
 
@@ -165,5 +165,5 @@ impl KeyMaker {
 #[inline]
 fn ipv4_address(address: &[u8; 16]) -> Option<u32> {
     let [prefix @ .., a, b, c, d] = address;
-    (*prefix == MAPPED).then(|| u32::from_be_bytes([*a, *b, *c, *d]))
+    (*prefix == IPV4_MAPPED_PREFIX).then(|| u32::from_be_bytes([*a, *b, *c, *d]))
 }

@@ -3,14 +3,14 @@
 //! Invariant: a flow that is ended to make room is reported first, and counted.
 
 use super::look::{KeyLookup, KeyMaker};
-use super::slot::{self, ColdSlot, HAS_RARE, HotSlot};
+use super::slot::{self, ColdSlot, HAS_RARE_STATE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, MADE, MemoryHints, WhenFull, slot_number};
+use super::{FlowOutlet, FlowTable, MemoryHints, SLOTS_PER_ALLOCATION, WhenFull, slot_number};
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
 /// Flows looked at for the one that has been silent longest.
-const LOOKS: usize = 32;
+const MAX_FLOWS_EXAMINED: usize = 32;
 
 /// The hash of the flow in a slot, which the index asks for when it moves that flow.
 fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
@@ -29,14 +29,14 @@ impl<H: MemoryHints> FlowTable<H> {
             self.forget_until(packet.at_ns);
             return;
         };
-        self.hot[slot] = HotSlot::FREE;
+        self.hot[slot] = HotSlot::FREE_SLOT;
         if let Some(histories) = &mut self.histories {
             histories.begin_flow(slot, packet.at_ns);
         }
         self.begin_flow(slot, look, packet, outlet);
         self.count_packet(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
-        hot.note_end_flags(0, packet, self.limits.biflow);
+        hot.record_end_flags(0, packet, self.limits.biflow);
         let timer = self.limits.timer_setting(hot);
         self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
     }
@@ -79,8 +79,8 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Adds some slots within the memory reserved for them. Returns whether there were any left.
     fn make_slots(&mut self) -> bool {
         let before = self.hot.len();
-        let after = self.capacity.min(before + MADE);
-        self.hot.resize(after, HotSlot::FREE);
+        let after = self.capacity.min(before + SLOTS_PER_ALLOCATION);
+        self.hot.resize(after, HotSlot::FREE_SLOT);
         self.cold.resize(after, ColdSlot::default());
         self.wheel.resize_slots(after);
         self.histories.iter_mut().for_each(|histories| histories.resize_slots(after));
@@ -95,7 +95,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if self.limits.when_full == WhenFull::Refuse {
             return;
         }
-        if let Some(slot) = self.most_silent().or_else(|| self.most_silent_of_a_part()) {
+        if let Some(slot) = self.most_silent().or_else(|| self.longest_silent_of_part()) {
             self.evict_flow(slot as usize, outlet);
         }
     }
@@ -103,7 +103,7 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Returns the flow that has been silent longest, among those whose timers wait for silence and expire first.
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_FLOWS_EXAMINED {
             let Some(due) = self.wheel.earliest_timer(TimerReason::Silence) else { break };
             let slot = due.slot;
             self.prefetch_next(slot);
@@ -121,10 +121,10 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Returns the most silent flow when no timer waits for silence: among the flows whose parts end next.
-    fn most_silent_of_a_part(&self) -> Option<u32> {
+    fn longest_silent_of_part(&self) -> Option<u32> {
         let first = self.wheel.earliest_timer(TimerReason::Part)?.slot;
         let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.next_slot(slot)));
-        ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
+        ring.take(MAX_FLOWS_EXAMINED).reduce(|one, other| self.more_silent(one, other))
     }
 
     /// Returns the one of two that has been silent longer.
@@ -162,14 +162,14 @@ impl<H: MemoryHints> FlowTable<H> {
         self.hot[slot] = HotSlot::from_first_packet(look, packet);
         self.cold[slot] = ColdSlot::from_first_packet(canonical.words, packet, self.losses);
         if let Some(outer) = slot::outer_addresses(packet) {
-            self.hot[slot].set_state(HAS_RARE);
+            self.hot[slot].set_state(HAS_RARE_STATE);
             self.rare[slot] = outer;
         }
         self.counts.flows += 1;
         let key = self.keys.flow_key(packet);
         let flow_id = self.ids.flow_id(&key);
         if let Some(histories) = &mut self.histories {
-            histories.note_flow_id(slot, flow_id);
+            histories.record_flow_id(slot, flow_id);
             self.hot[slot].start = histories.part_start(slot, packet.at_ns);
         }
         outlet.on_flow_opened(flow_id, &key, packet.at_ns);

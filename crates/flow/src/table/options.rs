@@ -1,6 +1,6 @@
 //! Options of the flow table: the parts of a key, the timeouts, and the behaviour of a full table.
 
-use crate::history::GroupMark;
+use crate::history::RecordOriginMark;
 use packetrig_units::Nanos;
 
 /// Options of a flow table.
@@ -33,7 +33,7 @@ pub struct TableOptions {
     pub when_full: WhenFull,
     /// Mark of the meter if it is one of a group; then records contain the history of their flows. Needs
     /// [biflow](Self::biflow).
-    pub group: Option<GroupMark>,
+    pub group: Option<RecordOriginMark>,
     /// True if no packet came before the first one, as in a file: flows begin with their first packets.
     pub begins_with_all: bool,
 }

@@ -1,12 +1,12 @@
 //! The memory of a flow, in three parts by how often they are touched.
 //!
 //! [`HotSlot`] is one cache line, and a packet of a known flow touches nothing else. [`ColdSlot`] is written when a flow opens
-//! and read when it is reported. [`RareCounts`] holds values that most flows lack: addresses around a tunnel, and counts too
+//! and read when it is reported. [`RarelyUsedCounts`] holds values that most flows lack: addresses around a tunnel, and counts too
 //! large for the narrow counters of [`HotSlot`], which are moved there before they overflow.
 //!
-//! Invariant: a count is the narrow counter and, if [`HAS_RARE`] is set, the wide one, added.
+//! Invariant: a count is the narrow counter and, if [`HAS_RARE_STATE`] is set, the wide one, added.
 
-use super::look::{KIND, KeyLookup, STATE};
+use super::look::{KEY_KIND_BITS, KeyLookup, STATE_BITS};
 use crate::canonical::CanonicalKey;
 use crate::history::CountTotals;
 use crate::key::FlowKey;
@@ -15,22 +15,22 @@ use crate::packet::{PacketInfo, flags};
 use crate::record::{EndReason, FlowHalf, FlowRecord};
 
 /// Bits of the state, in the lowest byte of [`HotSlot::words`].
-pub(super) const FLIPPED: u64 = 1;
+pub(super) const FLIPPED_STATE: u64 = 1;
 /// TCP ended the flow.
-pub(super) const ENDED: u64 = 2;
-/// [`RareCounts`] holds something of this flow.
-pub(super) const HAS_RARE: u64 = 4;
+pub(super) const ENDED_STATE: u64 = 2;
+/// [`RarelyUsedCounts`] holds something of this flow.
+pub(super) const HAS_RARE_STATE: u64 = 4;
 /// FIN was seen from the source; the next bit: from the destination.
 const FIN: u64 = 8;
-const FINS: u64 = FIN | FIN << 1;
+const BOTH_FIN_BITS: u64 = FIN | FIN << 1;
 /// A packet of this part may have been several on the wire.
-const UNSPLIT: u64 = 32;
+const UNSPLIT_STATE: u64 = 32;
 
 const TCP_FIN: u8 = 1;
 const TCP_SYN: u8 = 2;
 const TCP_RST: u8 = 4;
 /// TCP flags that may change a flow's state.
-pub(super) const CLOSING: u8 = TCP_FIN | TCP_RST;
+pub(super) const TCP_CLOSING_FLAGS: u8 = TCP_FIN | TCP_RST;
 
 /// The frequently used part of a flow; see the module documentation. Arrays are by direction: from the source of the first
 /// packet, and to it.
@@ -70,14 +70,14 @@ pub(super) struct ColdSlot {
 
 /// The rarely used part of a flow; see the module documentation. Packets, bytes, bytes of frames by direction; then the outer
 /// addresses.
-pub(super) type RareCounts = [u64; 10];
+pub(super) type RarelyUsedCounts = [u64; 10];
 const WIDE_COUNTS: usize = 6;
 
 const _: () =
     assert!(size_of::<HotSlot>() == 64 && size_of::<ColdSlot>() == 128, "one line of cache, and two");
 
 impl HotSlot {
-    pub(super) const FREE: Self = Self {
+    pub(super) const FREE_SLOT: Self = Self {
         words: [0; 2],
         start: 0,
         last: [0; 2],
@@ -91,31 +91,31 @@ impl HotSlot {
 
     /// Creates the slot of a new flow, before its first packet is added.
     pub(super) fn from_first_packet(look: &KeyLookup, packet: &PacketInfo) -> Self {
-        let flipped = if look.flipped { FLIPPED } else { 0 };
+        let flipped = if look.flipped { FLIPPED_STATE } else { 0 };
         let at_ns = packet.at_ns;
         Self {
             words: [look.words[0], look.words[1] | flipped],
             start: at_ns,
             // The other direction has none yet; `last` takes the greater of the two.
             last: [at_ns, 0],
-            ..Self::FREE
+            ..Self::FREE_SLOT
         }
     }
 
     pub(super) const fn is_free(&self) -> bool {
-        self.words[1] & KIND == 0
+        self.words[1] & KEY_KIND_BITS == 0
     }
 
     /// Returns whether the slot has these two words.
     #[inline]
     pub(super) const fn matches_words(&self, words: [u64; 2]) -> bool {
         // State is the lowest byte, so words that differ there only have a difference of at most 0xff.
-        self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE
+        self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE_BITS
     }
 
     /// The words without state.
     pub(super) const fn key_words(&self) -> [u64; 2] {
-        [self.words[0], self.words[1] & !STATE]
+        [self.words[0], self.words[1] & !STATE_BITS]
     }
 
     #[inline]
@@ -148,7 +148,7 @@ impl HotSlot {
     /// Returns the index of a direction. 0: as the first packet went; 1: the other way.
     #[inline]
     pub(super) const fn direction_index(&self, flipped: bool) -> usize {
-        (self.words[1] & FLIPPED != flipped as u64) as usize
+        (self.words[1] & FLIPPED_STATE != flipped as u64) as usize
     }
 
     /// Returns whether the next packet of this direction is its first in this part.
@@ -187,11 +187,11 @@ impl HotSlot {
     }
 
     /// Moves the counts to the wide counters, except one packet: a direction with no packet has not begun.
-    pub(super) fn widen_counts(&mut self, direction: usize, rare: &mut RareCounts) {
-        if !self.has_state(HAS_RARE) {
+    pub(super) fn widen_counts(&mut self, direction: usize, rare: &mut RarelyUsedCounts) {
+        if !self.has_state(HAS_RARE_STATE) {
             // The slot still holds values of an earlier flow.
-            *rare = RareCounts::default();
-            self.set_state(HAS_RARE);
+            *rare = RarelyUsedCounts::default();
+            self.set_state(HAS_RARE_STATE);
         }
         rare[direction] += u64::from(self.packets[direction]) - 1;
         rare[2 + direction] += u64::from(self.bytes[direction]);
@@ -202,60 +202,61 @@ impl HotSlot {
     }
 
     /// Notes FIN and RST. A uniflow ends with its own FIN.
-    pub(super) const fn note_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
+    pub(super) const fn record_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
         // The end is noted once: packets in the grace time must not change how the flow ended.
-        if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.has_state(ENDED) {
+        if packet.protocol != TCP || packet.tcp_flags & TCP_CLOSING_FLAGS == 0 || self.has_state(ENDED_STATE)
+        {
             return;
         }
         // A FIN closes its own direction only (RFC 9293 section 3.6): a connection ends with both, or with a reset.
         if packet.tcp_flags & TCP_FIN != 0 {
             self.set_state(FIN << direction);
         }
-        let fins = self.words[1] & FINS;
-        if packet.tcp_flags & TCP_RST != 0 || fins == FINS || (fins != 0 && !biflow) {
-            self.set_state(ENDED);
+        let fins = self.words[1] & BOTH_FIN_BITS;
+        if packet.tcp_flags & TCP_RST != 0 || fins == BOTH_FIN_BITS || (fins != 0 && !biflow) {
+            self.set_state(ENDED_STATE);
         }
     }
 
     /// Records that a packet may have been several on the wire.
     #[inline]
-    pub(super) const fn note_merge(&mut self, packet: &PacketInfo) {
-        if packet.flags & flags::UNSPLIT != 0 {
-            self.set_state(UNSPLIT);
+    pub(super) const fn record_possible_merge(&mut self, packet: &PacketInfo) {
+        if packet.flags & flags::UNSPLIT_FLAG != 0 {
+            self.set_state(UNSPLIT_STATE);
         }
     }
 
     /// Clears the counts that were reported.
-    pub(super) fn begin_part(&mut self, rare: Option<&mut RareCounts>) {
+    pub(super) fn begin_part(&mut self, rare: Option<&mut RarelyUsedCounts>) {
         // The mark is of one part; direction, FIN and end are of the whole flow.
-        let words = [self.words[0], self.words[1] & !UNSPLIT];
-        *self = Self { words, start: self.start, last: self.last, ..Self::FREE };
+        let words = [self.words[0], self.words[1] & !UNSPLIT_STATE];
+        *self = Self { words, start: self.start, last: self.last, ..Self::FREE_SLOT };
         if let Some(rare) = rare {
             rare[..WIDE_COUNTS].fill(0);
         }
     }
 
     /// Returns the totals of a direction that are not reported yet.
-    pub(super) fn unreported_totals(&self, direction: usize, rare: &RareCounts) -> CountTotals {
+    pub(super) fn unreported_totals(&self, direction: usize, rare: &RarelyUsedCounts) -> CountTotals {
         if self.is_direction_empty(direction) {
             return CountTotals::default();
         }
-        let rare = self.has_state(HAS_RARE).then_some(rare);
+        let rare = self.has_state(HAS_RARE_STATE).then_some(rare);
         CountTotals {
-            packets: u64::from(self.packets[direction]) + rare_word(rare, direction),
-            bytes: u64::from(self.bytes[direction]) + rare_word(rare, 2 + direction),
-            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_word(rare, 4 + direction),
+            packets: u64::from(self.packets[direction]) + rare_count_at(rare, direction),
+            bytes: u64::from(self.bytes[direction]) + rare_count_at(rare, 2 + direction),
+            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_count_at(rare, 4 + direction),
         }
     }
 
-    fn to_half(self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
+    fn to_half(self, direction: usize, cold: &ColdSlot, rare: Option<&RarelyUsedCounts>) -> FlowHalf {
         if self.is_direction_empty(direction) {
             return FlowHalf::default();
         }
         FlowHalf {
-            packets: u64::from(self.packets[direction]) + rare_word(rare, direction),
-            bytes: u64::from(self.bytes[direction]) + rare_word(rare, 2 + direction),
-            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_word(rare, 4 + direction),
+            packets: u64::from(self.packets[direction]) + rare_count_at(rare, direction),
+            bytes: u64::from(self.bytes[direction]) + rare_count_at(rare, 2 + direction),
+            frame_bytes: u64::from(self.frame_bytes[direction]) + rare_count_at(rare, 4 + direction),
             first_ns: cold.first[direction],
             last_ns: self.last[direction],
             tcp_flags: self.tcp_flags[direction].into(),
@@ -302,10 +303,10 @@ impl ColdSlot {
 }
 
 /// Returns the outer addresses of a new flow, if it is in a tunnel.
-pub(super) fn outer_addresses(packet: &PacketInfo) -> Option<RareCounts> {
+pub(super) fn outer_addresses(packet: &PacketInfo) -> Option<RarelyUsedCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
-        let mut rare = RareCounts::default();
+        let mut rare = RarelyUsedCounts::default();
         let words =
             packet.outer_source.as_chunks::<8>().0.iter().chain(packet.outer_destination.as_chunks::<8>().0);
         for (to, word) in rare[WIDE_COUNTS..].iter_mut().zip(words) {
@@ -315,17 +316,17 @@ pub(super) fn outer_addresses(packet: &PacketInfo) -> Option<RareCounts> {
     })
 }
 
-fn rare_word(rare: Option<&RareCounts>, at: usize) -> u64 {
+fn rare_count_at(rare: Option<&RarelyUsedCounts>, at: usize) -> u64 {
     rare.map_or(0, |rare| rare[at])
 }
 
-fn rare_address(rare: Option<&RareCounts>, at: usize) -> [u8; 16] {
-    (u128::from(rare_word(rare, at)) << 64 | u128::from(rare_word(rare, at + 1))).to_be_bytes()
+fn rare_address(rare: Option<&RarelyUsedCounts>, at: usize) -> [u8; 16] {
+    (u128::from(rare_count_at(rare, at)) << 64 | u128::from(rare_count_at(rare, at + 1))).to_be_bytes()
 }
 
 /// Returns the key of a flow, as its first packet had it.
 pub(super) fn flow_key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
-    let canonical = CanonicalKey { words: cold.words, flipped: hot.has_state(FLIPPED) };
+    let canonical = CanonicalKey { words: cold.words, flipped: hot.has_state(FLIPPED_STATE) };
     canonical.to_flow_key(if icmp { cold.icmp } else { 0 })
 }
 
@@ -333,7 +334,7 @@ pub(super) fn flow_key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
 pub(super) fn build_record(
     hot: &HotSlot,
     cold: &ColdSlot,
-    rare: Option<&RareCounts>,
+    rare: Option<&RarelyUsedCounts>,
     icmp: bool,
     end: EndReason,
     losses: u32,
@@ -355,7 +356,7 @@ pub(super) fn build_record(
         outer_destination: rare_address(rare, WIDE_COUNTS + 2),
         input: u32::from(cold.input),
         loss: cold.losses != losses,
-        merged: hot.has_state(UNSPLIT),
+        merged: hot.has_state(UNSPLIT_STATE),
         ..FlowRecord::default()
     }
 }

@@ -14,7 +14,7 @@ impl<H: MemoryHints> FlowTable<H> {
     #[cold]
     pub(super) fn set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
-            histories.set_table_back(before_ns, now_ns);
+            histories.record_table_clock_set_back(before_ns, now_ns);
         }
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
         // Timers of the old time must be gone before the wheel turns back: their
@@ -26,7 +26,7 @@ impl<H: MemoryHints> FlowTable<H> {
         for slot in held {
             // A flow without recent packets may be older than the step: its times are still right.
             if self.limits.is_set_back(&self.hot[slot], now_ns) {
-                self.set_flow_back(slot, now_ns, outlet);
+                self.record_flow_clock_set_back(slot, now_ns, outlet);
             }
             let timer = self.limits.timer_setting(&self.hot[slot]);
             self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
@@ -34,9 +34,14 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Reports what a flow had before the clock was set back to this time. It goes on from there.
-    pub(super) fn set_flow_back(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub(super) fn record_flow_clock_set_back(
+        &mut self,
+        slot: usize,
+        now_ns: u64,
+        outlet: &mut impl FlowOutlet,
+    ) {
         self.report_part(slot, EndReason::Active, outlet);
         self.hot[slot].set_back(now_ns);
-        self.histories.iter_mut().for_each(|histories| histories.set_flow_back(slot, now_ns));
+        self.histories.iter_mut().for_each(|histories| histories.record_flow_clock_set_back(slot, now_ns));
     }
 }

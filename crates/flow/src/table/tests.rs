@@ -1,7 +1,7 @@
-use super::slot::HAS_RARE;
+use super::slot::HAS_RARE_STATE;
 use super::*;
-use crate::history::GroupMark;
-use crate::packet::{MAPPED, TunnelKind, protocol};
+use crate::history::RecordOriginMark;
+use crate::packet::{IPV4_MAPPED_PREFIX, TunnelKind, protocol};
 use crate::record::{FlowHalf, FlowRecord};
 use packetrig_units::Nanos;
 
@@ -19,7 +19,7 @@ const RST: u8 = 4;
 
 fn v4(last: u8) -> [u8; 16] {
     let mut address = [0; 16];
-    address[..12].copy_from_slice(&MAPPED);
+    address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
     address[12..].copy_from_slice(&[198, 18, 0, last]);
     address
 }
@@ -87,7 +87,7 @@ impl<H: MemoryHints> FlowTable<H> {
             let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
             let hash = self.keys.hash_words(hot.key_words());
             assert_eq!(self.index.find_slot(hash, |there| there == slot), Some(slot), "not in the index");
-            let rare = hot.has_state(HAS_RARE).then(|| &self.rare[slot as usize]);
+            let rare = hot.has_state(HAS_RARE_STATE).then(|| &self.rare[slot as usize]);
             live += slot::build_record(hot, cold, rare, true, EndReason::Idle, 0).packets();
         }
         assert_eq!(live, self.counts.live, "packets in the table");
@@ -138,7 +138,7 @@ fn flow_table_without_time_starts_at_first_packet() {
     table.meter_packets(&[packet(1, 2, 1000 * SECOND)], 1000 * SECOND, &mut records);
     // Each look is at few timers: a wheel that is far behind would need more than there are.
     for _ in 0..4 {
-        table.advance_some(1100 * SECOND, 16, &mut records);
+        table.advance_up_to(1100 * SECOND, 16, &mut records);
     }
     assert_eq!((records.len(), table.flow_count()), (1, 0));
 }
@@ -406,7 +406,7 @@ fn many_ends_at_once_are_all_reported() {
     let mut records = Vec::new();
     table.meter_packets(&packets, 0, &mut records);
     table.meter_packets(&[packet(3, 4, 20 * SECOND)], 20 * SECOND, &mut records);
-    assert!((RINGS..200).contains(&records.len()), "{}", records.len());
+    assert!((TIMERS_PER_BATCH..200).contains(&records.len()), "{}", records.len());
     table.advance_to(20 * SECOND, &mut records);
     assert_eq!(records.len(), 4000);
     table.audit();
@@ -414,8 +414,11 @@ fn many_ends_at_once_are_all_reported() {
 
 #[test]
 fn flow_slots_are_touched_on_demand_without_moving() {
-    let mut table =
-        FlowTable::<()>::new(&TableOptions { capacity: 1000, group: Some(GroupMark::default()), ..small() });
+    let mut table = FlowTable::<()>::new(&TableOptions {
+        capacity: 1000,
+        group: Some(RecordOriginMark::default()),
+        ..small()
+    });
     let places = |table: &FlowTable<()>| {
         let histories = table.histories.as_ref().map(FlowHistories::slots_address);
         (table.hot.as_ptr(), table.cold.as_ptr(), table.free.as_ptr(), histories)
@@ -427,7 +430,7 @@ fn flow_slots_are_touched_on_demand_without_moving() {
     for n in 0..3000 {
         table.meter_packets(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
         let flows = usize::from(n) + 1;
-        let most = flows.next_multiple_of(MADE).min(1000);
+        let most = flows.next_multiple_of(SLOTS_PER_ALLOCATION).min(1000);
         assert!(held(&table).into_iter().all(|held| held <= most), "{flows} flows");
     }
     assert_eq!((table.hot.len(), table.flow_count(), records.len()), (1000, 1000, 2000));
@@ -443,7 +446,7 @@ fn due_timers_can_be_processed_in_parts() {
         table.meter_packets(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
     }
     let (now_ns, mut parts) = (100 * SECOND, 0);
-    while !table.advance_some(now_ns, 64, &mut records) {
+    while !table.advance_up_to(now_ns, 64, &mut records) {
         parts += 1;
         assert_eq!(records.len(), parts * 64);
         table.audit();

@@ -16,7 +16,7 @@ use super::memory;
 /// A tick is 2^26 ns, 67 ms: a flow ends at most that long after its time.
 const TICK_BITS: u32 = 26;
 /// The longest wheel, 73 minutes.
-const LONGEST: u64 = 1 << 16;
+const MAX_WHEEL_TICKS: u64 = 1 << 16;
 
 /// Event that a timer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +42,11 @@ pub(super) struct TimerSetting {
 }
 
 /// Bit in a timer's tick: it waits for [`TimerReason::Part`].
-const PART: u64 = 1 << 63;
+const PART_TIMER_BIT: u64 = 1 << 63;
 
 #[derive(Clone, Copy, Debug)]
 struct FlowTimer {
-    /// The tick, with [`PART`] if the timer waits for that.
+    /// The tick, with [`PART_TIMER_BIT`] if the timer waits for that.
     tick: u64,
     next: u32,
     previous: u32,
@@ -81,7 +81,7 @@ impl TimerWheel {
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
         // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy` holds rings of one
         // kind only.
-        let ticks = (tick_at(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
+        let ticks = (tick_at(furthest_ns) + 3).clamp(64, MAX_WHEEL_TICKS).next_power_of_two();
         let size = 2 * ticks as usize;
         Self {
             timers: memory::reserve_values::<H, _>(capacity),
@@ -117,7 +117,7 @@ impl TimerWheel {
         // A tick that has been passed must not be used: its ring is looked at again only after a whole turn of the wheel. Nor a
         // tick a whole turn ahead: its ring is that of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
-        let tick = if wait == TimerReason::Part { tick | PART } else { tick };
+        let tick = if wait == TimerReason::Part { tick | PART_TIMER_BIT } else { tick };
         let ring = self.ring_index(tick);
         let first = self.rings[ring];
         let mut timer = FlowTimer { tick, next: slot, previous: slot };
@@ -137,7 +137,7 @@ impl TimerWheel {
 
     /// Lets a slot's timer expire at a tick if it was set to a later one.
     pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
-        if tick < self.timers[slot as usize].tick & !PART {
+        if tick < self.timers[slot as usize].tick & !PART_TIMER_BIT {
             // The ring depends on the tick, so a timer cannot move without leaving its ring first.
             self.clear_timer(slot);
             self.set_timer(slot, tick, wait);
@@ -166,7 +166,7 @@ impl TimerWheel {
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
             .into_iter()
-            .filter_map(|wait| self.earliest_of(wait, words));
+            .filter_map(|wait| self.earliest_timer_of(wait, words));
         match both.min_by_key(|due| due.tick) {
             Some(due) if due.tick <= tick => {
                 // The tick itself is not passed yet: others of it may follow.
@@ -184,18 +184,18 @@ impl TimerWheel {
 
     /// Returns the timer of this kind that expires first.
     pub(super) fn earliest_timer(&self, wait: TimerReason) -> Option<DueTimer> {
-        self.earliest_of(wait, usize::MAX)
+        self.earliest_timer_of(wait, usize::MAX)
     }
 
     /// Searches `most_words` times 64 ticks; somewhat later timers may be found, too.
-    fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
+    fn earliest_timer_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
         let start = self.ring_index(self.passed + 1);
         let words = self.busy.len() / 2;
         let first = if wait == TimerReason::Part { words } else { 0 };
         let ring =
             (0..=words.min(most_words)).find_map(|word| self.busy_ring(&self.busy[first..], start, word))?;
         let slot = self.rings[first * 64 + ring];
-        Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART })
+        Some(DueTimer { slot, tick: self.timers[slot as usize].tick & !PART_TIMER_BIT })
     }
 
     /// Returns the first ring that is not empty in the `word`th word from the one of ring `start` on.
@@ -222,7 +222,7 @@ impl TimerWheel {
     /// Returns the ring of a timer's tick.
     #[expect(clippy::cast_possible_truncation, reason = "below the number of rings")]
     const fn ring_index(&self, tick: u64) -> usize {
-        let behind = if tick & PART == 0 { 0 } else { self.ticks };
+        let behind = if tick & PART_TIMER_BIT == 0 { 0 } else { self.ticks };
         (behind + (tick & (self.ticks - 1))) as usize
     }
 }

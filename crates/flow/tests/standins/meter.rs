@@ -2,7 +2,7 @@
 
 use super::traffic::SECOND;
 use packetrig_flow::table::{FlowTable, TableOptions};
-use packetrig_flow::{FlowRecord, GroupMark, PacketInfo};
+use packetrig_flow::{FlowRecord, PacketInfo, RecordOriginMark};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ impl Meter {
             capacity: 64,
             active: Nanos::new(ACTIVE),
             idle: Nanos::new(IDLE),
-            group: Some(GroupMark { group: 9, meter: number, lane: 0 }),
+            group: Some(RecordOriginMark { group: 9, meter: number, lane: 0 }),
             ..TableOptions::default()
         };
         let mut meter = Self {

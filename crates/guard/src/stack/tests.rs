@@ -42,7 +42,7 @@ fn namespace(links: &[StackLink], known: &[(i32, usize)]) -> StackNamespace {
 /// Numbers of those that count, in one namespace.
 fn stack(links: &[StackLink], index: u32) -> Vec<u32> {
     let found = find_stacked(&[namespace(links, &[])], index);
-    found.into_iter().filter(|(_, reach)| *reach != StackReach::CableEnd).map(|((_, of), _)| of).collect()
+    found.into_iter().filter(|(_, reach)| *reach != InterfaceReach::CableEnd).map(|((_, of), _)| of).collect()
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn cable_ends_stack_unless_far_end_is_bridged() {
     let found = find_stacked(&[namespace(&bridged, &[])], 1);
     assert_eq!(
         (found[&(0, 1)], found[&(0, 3)], found[&(0, 8)]),
-        (StackReach::Stacked, StackReach::BeyondCable, StackReach::BeyondCable)
+        (InterfaceReach::Stacked, InterfaceReach::BeyondCable, InterfaceReach::BeyondCable)
     );
 }
 
@@ -104,8 +104,8 @@ fn other_namespaces_are_looked_into_both_ways() {
         &[(5, 0)],
     );
     let all = [here, there];
-    assert_eq!(find_stacked(&all, 1)[&(1, 3)], StackReach::BeyondCable);
-    assert_eq!(find_stacked(&all, 2)[&(1, 4)], StackReach::Stacked);
+    assert_eq!(find_stacked(&all, 1)[&(1, 3)], InterfaceReach::BeyondCable);
+    assert_eq!(find_stacked(&all, 2)[&(1, 4)], InterfaceReach::Stacked);
     // One that cannot be looked into ends the stack.
     let alone = [namespace(&[far(link(1, "veth", None, Some(1)), 9)], &[])];
     assert_eq!(find_stacked(&alone, 1).len(), 1);
@@ -115,8 +115,8 @@ fn other_namespaces_are_looked_into_both_ways() {
 fn stack_spans_switch_but_not_vrf_members() {
     let switch = [
         link(1, "", Some(2), None),
-        link(2, SWITCH, None, None),
-        link(3, SWITCH, None, None),
+        link(2, SWITCH_KIND, None, None),
+        link(3, SWITCH_KIND, None, None),
         link(4, "", Some(2), None),
     ];
     assert_eq!(stack(&switch, 1), [1, 2, 3, 4]);

@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use packetrig_link::{DIRECTIONS, FrameDeeds, FramePosition, FrameWitness};
+use packetrig_link::{DIRECTION_NAMES, FrameActions, FramePosition, FrameWitness};
 use packetrig_sys::clock::RealtimeOffset;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 /// Queue slots between forwarding and the file.
-const QUEUE: usize = 1 << 16;
+const TRUTH_QUEUE_SLOTS: usize = 1 << 16;
 
 /// Counts of the impairer's actions so far, in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -46,15 +46,15 @@ pub struct ImpairCounts {
 }
 
 #[derive(Debug)]
-pub struct ImpairChronicle {
+pub struct ImpairmentLog {
     direction: usize,
     counts: ImpairCounts,
-    file: Option<Sender<ChronicleEntry>>,
+    file: Option<Sender<TruthLogEntry>>,
     untold: u64,
 }
 
-impl ImpairChronicle {
-    /// Creates the witness for frames of one of the [`DIRECTIONS`].
+impl ImpairmentLog {
+    /// Creates the witness for frames of one of the [`DIRECTION_NAMES`].
     pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
         let file = file.and_then(|file| file.entries.clone());
         Self { direction, counts: ImpairCounts::default(), file, untold: 0 }
@@ -71,8 +71,8 @@ impl ImpairChronicle {
     }
 }
 
-impl FrameWitness for ImpairChronicle {
-    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]) {
+impl FrameWitness for ImpairmentLog {
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameActions, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
         counts.arrived_bytes += bytes.len() as u64;
@@ -84,12 +84,12 @@ impl FrameWitness for ImpairChronicle {
         counts.corrupted += u64::from(deeds.corrupted.is_some());
         // Most frames pass untouched; with a line for each of them the file would grow as fast as the traffic.
         let is_untouched =
-            *deeds == FrameDeeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameDeeds::default() };
+            *deeds == FrameActions { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..FrameActions::default() };
         if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
             // Computed only for frames that get a line: it reads every byte.
             let fcs = u32::from_le_bytes(checksum::fcs(bytes));
             let entry =
-                ChronicleEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
+                TruthLogEntry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
             // Never waits: a delay added here would be one that the plan did not order.
             self.untold += u64::from(file.try_send(entry).is_err());
         }
@@ -102,17 +102,17 @@ impl FrameWitness for ImpairChronicle {
 
 /// A frame that the impairer changed, dropped, copied or delayed.
 #[derive(Debug)]
-struct ChronicleEntry {
+struct TruthLogEntry {
     direction: usize,
     place: FramePosition,
-    deeds: FrameDeeds,
+    deeds: FrameActions,
     len: usize,
     fcs: u32,
 }
 
 /// An entry as one JSON line of the truth log.
 #[derive(Serialize)]
-struct ChronicleLine {
+struct TruthLogLine {
     direction: &'static str,
     /// Frames of this direction that arrived before this one.
     frame: u64,
@@ -152,12 +152,12 @@ fn is_zero(value: &u32) -> bool {
     *value == 0
 }
 
-impl ChronicleEntry {
-    fn to_line(&self, offset: RealtimeOffset) -> ChronicleLine {
+impl TruthLogEntry {
+    fn to_line(&self, offset: RealtimeOffset) -> TruthLogLine {
         let deeds = &self.deeds;
         let delay = deeds.due_ns.saturating_sub(deeds.at_ns);
-        ChronicleLine {
-            direction: DIRECTIONS[self.direction],
+        TruthLogLine {
+            direction: DIRECTION_NAMES[self.direction],
             frame: self.place.position,
             // Captures have the wall clock, and a line must be comparable with them.
             at_ns: deeds.at_ns.saturating_add_signed(offset.offset_ns),
@@ -177,7 +177,7 @@ impl ChronicleEntry {
 #[derive(Debug)]
 pub struct TruthFile {
     path: PathBuf,
-    entries: Option<Sender<ChronicleEntry>>,
+    entries: Option<Sender<TruthLogEntry>>,
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
@@ -188,7 +188,7 @@ impl TruthFile {
         let mut file =
             create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
         // Bounded: a slow disk costs lines of the file, and no memory.
-        let (entries, taken) = bounded(QUEUE);
+        let (entries, taken) = bounded(TRUTH_QUEUE_SLOTS);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
             .spawn(move || write_entries(&mut file, &taken, offset))
@@ -196,7 +196,7 @@ impl TruthFile {
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 
-    /// Waits until all entries are written. Call it after the last [`ImpairChronicle`] of this file has been dropped.
+    /// Waits until all entries are written. Call it after the last [`ImpairmentLog`] of this file has been dropped.
     pub fn finish_file(mut self) -> Result<(), Error> {
         // Closes the queue: the thread ends when it has written the entries that are still in it.
         self.entries = None;
@@ -215,7 +215,7 @@ fn create_log_file(path: &Path, header: &str) -> io::Result<BufWriter<File>> {
 
 fn write_entries(
     file: &mut impl Write,
-    entries: &Receiver<ChronicleEntry>,
+    entries: &Receiver<TruthLogEntry>,
     offset: RealtimeOffset,
 ) -> io::Result<()> {
     loop {
@@ -249,7 +249,7 @@ mod tests {
         .unwrap();
         let plan: FaultPlan =
             ImpairSpecs::same_both_ways(&spec.parse::<DirectionSpec>().unwrap()).to_plans(seed)[0].clone();
-        let mut impairer = FrameImpairer::new(plan, 0, ImpairChronicle::new(0, Some(&file)));
+        let mut impairer = FrameImpairer::new(plan, 0, ImpairmentLog::new(0, Some(&file)));
         for n in 0..2000u64 {
             impairer.release_due(n * 1000, &mut |_, _| {});
             impairer.accept_frame(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});

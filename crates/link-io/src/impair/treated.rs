@@ -4,7 +4,7 @@
 //! frame is no part of them, unless it notices the frame after its due time. All lateness, in the ring before the tap and in
 //! the one behind it, is in the lateness that the lane measures.
 
-use super::chronicle::{ImpairChronicle, ImpairCounts, TruthFile};
+use super::chronicle::{ImpairCounts, ImpairmentLog, TruthFile};
 use packetrig_link::{DepartureLateness, FaultPlan, FrameImpairer, FrameTreatment};
 use packetrig_sys::clock;
 use serde::Serialize;
@@ -33,16 +33,16 @@ impl ImpairAccount {
     }
 }
 
-const NUMBERS: usize = 13;
+const PUBLISHED_NUMBERS: usize = 13;
 
 /// Published counters of a direction: one thread writes them, any thread reads them.
 #[derive(Debug, Default)]
-struct AccountCell([AtomicU64; NUMBERS]);
+struct AccountCell([AtomicU64; PUBLISHED_NUMBERS]);
 
 impl AccountCell {
     fn publish_account(&self, account: &ImpairAccount) {
         let ImpairAccount { counts: c, inside, untold } = account;
-        let numbers: [u64; NUMBERS] = [
+        let numbers: [u64; PUBLISHED_NUMBERS] = [
             c.arrived,
             c.arrived_bytes,
             c.copies,
@@ -64,7 +64,7 @@ impl AccountCell {
     }
 
     fn read_account(&self) -> ImpairAccount {
-        let n: [u64; NUMBERS] = std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed));
+        let n: [u64; PUBLISHED_NUMBERS] = std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed));
         let counts = ImpairCounts {
             arrived: n[0],
             arrived_bytes: n[1],
@@ -95,7 +95,7 @@ impl ImpairWatch {
 
 #[derive(Debug)]
 pub struct ImpairTreatment {
-    impairer: FrameImpairer<ImpairChronicle>,
+    impairer: FrameImpairer<ImpairmentLog>,
     lateness: DepartureLateness,
     published: Arc<AccountCell>,
 }
@@ -109,7 +109,7 @@ impl ImpairTreatment {
         let watch = ImpairWatch(Default::default());
         let mut direction = 0;
         let treated = plans.map(|plan| -> Box<dyn FrameTreatment> {
-            let chronicle = ImpairChronicle::new(direction, truth);
+            let chronicle = ImpairmentLog::new(direction, truth);
             let published = Arc::clone(&watch.0[direction]);
             let impairer = FrameImpairer::new(plan, direction, chronicle);
             direction += 1;

@@ -3,7 +3,7 @@
 //! Each line ends with a checksum of the text before it. Lines are only ever added. When a log begins, it writes the whole
 //! file anew: removed files then become one sum.
 
-use super::{Error, INDEX, file_error};
+use super::{Error, INDEX_FILE_NAME, file_error};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
 use packetrig_units::ExceededLimit;
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Separator between a line's text and its checksum.
-const LINE_CHECKSUM: &str = ",\"line_crc32\":";
+const CHECKSUM_SEPARATOR: &str = ",\"line_crc32\":";
 
 /// Directions of the frames of a log, seen from the machine that logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ pub(super) struct DamagedLine {
 impl IndexContent {
     /// Reads an index; an absent index is empty.
     pub(super) fn read_index(directory: &Path) -> Result<Self, Error> {
-        let path = directory.join(INDEX);
+        let path = directory.join(INDEX_FILE_NAME);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -190,14 +190,15 @@ impl IndexContent {
 
 /// Returns the line if its checksum is right; `None` if it has none.
 fn verify_line_checksum(line: &[u8]) -> Option<Result<&[u8], String>> {
-    let at = line.windows(LINE_CHECKSUM.len()).rposition(|part| part == LINE_CHECKSUM.as_bytes())?;
-    let (said, rest) = (&line[at + LINE_CHECKSUM.len()..], &line[..at]);
+    let at =
+        line.windows(CHECKSUM_SEPARATOR.len()).rposition(|part| part == CHECKSUM_SEPARATOR.as_bytes())?;
+    let (said, rest) = (&line[at + CHECKSUM_SEPARATOR.len()..], &line[..at]);
     // Compared as text, so that no other spelling of the same number passes.
     let is_right = said == checksum_and_line_end(rest).as_bytes();
     Some(if is_right { Ok(line) } else { Err("its checksum is wrong".to_owned()) })
 }
 
-/// Returns the checksum and the end of a line that begins with `begin`; they follow [`LINE_CHECKSUM`].
+/// Returns the checksum and the end of a line that begins with `begin`; they follow [`CHECKSUM_SEPARATOR`].
 fn checksum_and_line_end(begin: &[u8]) -> String {
     format!("{}}}\n", crc32(0, begin))
 }
@@ -208,15 +209,16 @@ impl LogIndex {
         let content = IndexContent::read_index(directory)?;
         match content.damaged.first() {
             None => Ok(content.entries),
-            Some(DamagedLine { number, why }) => {
-                Err(Error::Damaged { path: directory.join(INDEX), why: format!("line {number}: {why}") })
-            }
+            Some(DamagedLine { number, why }) => Err(Error::Damaged {
+                path: directory.join(INDEX_FILE_NAME),
+                why: format!("line {number}: {why}"),
+            }),
         }
     }
 
     /// Writes the index anew and keeps it open.
     pub fn create_with_entries(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
-        let path = directory.join(INDEX);
+        let path = directory.join(INDEX_FILE_NAME);
         let text: String = entries.iter().map(entry_line).collect();
         // Written beside and renamed: a crash here leaves the old index, never half of the new one.
         private_files::replace_file(&path, text).map_err(file_error("write", &path))?;
@@ -265,5 +267,5 @@ fn entry_line(entry: &IndexEntry) -> String {
     // The brace that closes the object returns after the checksum.
     text.pop();
     let end = checksum_and_line_end(text.as_bytes());
-    text + LINE_CHECKSUM + &end
+    text + CHECKSUM_SEPARATOR + &end
 }

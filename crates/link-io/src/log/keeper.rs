@@ -2,7 +2,7 @@
 //! disk.
 
 use super::index::{FileEntry, IndexEntry, LogIndex, LoggedDirection, RemovalReason};
-use super::{Error, INDEX, file_error, list_files, survey, survey_file};
+use super::{Error, INDEX_FILE_NAME, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 use packetrig_sys::{clock, disk, private_files};
@@ -12,9 +12,9 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::path::{Path, PathBuf};
 
 /// File that a log locks while it runs in the directory.
-const LOCK: &str = ".lock";
+const LOCK_FILE_NAME: &str = ".lock";
 const LOCK_ATTEMPTS: u32 = 4;
-const LOCK_PAUSE_NS: u64 = 20_000_000;
+const LOCK_RETRY_PAUSE_NS: u64 = 20_000_000;
 
 /// Policy for a full disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -222,12 +222,12 @@ impl Drop for LogKeeper {
 /// True if a log runs in this directory. If that cannot be found out, the answer is no.
 pub(super) fn is_log_running(directory: &Path) -> bool {
     // Takes a shared lock for a moment: a log that begins right now tries again (`lock_directory`).
-    File::open(directory.join(LOCK))
+    File::open(directory.join(LOCK_FILE_NAME))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 fn lock_directory(directory: &Path) -> Result<File, Error> {
-    let path = directory.join(LOCK);
+    let path = directory.join(LOCK_FILE_NAME);
     let file = private_files::open_or_create(&path).map_err(file_error("create", &path))?;
     let mut attempts = 0;
     loop {
@@ -236,7 +236,7 @@ fn lock_directory(directory: &Path) -> Result<File, Error> {
             Ok(()) => return Ok(file),
             // Another process may only be checking for a running log (`is_log_running`).
             Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
-                clock::sleep_until_ns(clock::monotonic_ns() + LOCK_PAUSE_NS);
+                clock::sleep_until_ns(clock::monotonic_ns() + LOCK_RETRY_PAUSE_NS);
             }
             Err(TryLockError::WouldBlock) => return Err(Error::InUse(directory.to_owned())),
             Err(TryLockError::Error(error)) => return Err(file_error("lock", &path)(error)),
@@ -357,5 +357,5 @@ impl IndexedFiles {
 
 /// Returns the path of a directory's index.
 pub(super) fn index_path(directory: &Path) -> PathBuf {
-    directory.join(INDEX)
+    directory.join(INDEX_FILE_NAME)
 }

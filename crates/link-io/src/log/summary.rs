@@ -2,7 +2,7 @@
 
 use super::index::{FileEntry, IndexEntry};
 use super::keeper::is_log_running;
-use super::{Error, INDEX, file_error};
+use super::{Error, INDEX_FILE_NAME, file_error};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
@@ -55,7 +55,7 @@ impl LogFollower {
     }
 
     fn read_new_lines(&mut self) -> Result<(), Error> {
-        let path = self.directory.join(INDEX);
+        let path = self.directory.join(INDEX_FILE_NAME);
         let mut file = File::open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::NoIndex(self.directory.clone()),
             _ => file_error("read", &path)(error),

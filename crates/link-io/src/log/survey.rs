@@ -3,7 +3,7 @@
 use super::{Error, file_error};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::checksum::crc32;
-use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MAX_NEEDED};
+use packetrig_wire::pcap::{CaptureDecoder, CaptureElement, MAX_NEEDED};
 use packetrig_wire::trailer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -119,13 +119,13 @@ impl FileReading {
             .next_step(bytes)
             .map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
         let used = match step {
-            DecoderStep::More(_) => return Ok(None),
-            DecoderStep::Skip(bytes_used) => match usize::try_from(bytes_used) {
+            CaptureElement::More(_) => return Ok(None),
+            CaptureElement::Skip(bytes_used) => match usize::try_from(bytes_used) {
                 Ok(used) if used <= bytes.len() => used,
                 // Blocks without frames are short in a log's file, so a longer one is cut or damaged.
                 _ => return Ok(None),
             },
-            DecoderStep::Record { record, used } => {
+            CaptureElement::Record { record, used } => {
                 self.found.frames += 1;
                 // Records are without FCS, and the index counts frames as they are on the wire.
                 self.found.frame_bytes += u64::from(record.full_len) + FCS;

@@ -37,7 +37,7 @@ impl TestLog {
         let extension = if zstd.is_some() { "pcapng.zst" } else { "pcapng" };
         let keeper = LogKeeper::open_directory(directory, M0, retention).unwrap();
         let spec = RecordSpec {
-            target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
+            target: RecordTarget::File(directory.join(format!("{CAPTURE_FILE_PREFIX}.{extension}"))),
             format: CaptureFileFormat::Pcapng,
             interface: "m0".into(),
             further: Vec::new(),
@@ -273,7 +273,7 @@ fn killed_log_is_repaired_and_numbering_continues() {
     log.frames(1..=150);
     let now = log.end();
     // The state after a kill: the last file is not in the index, and ends in the middle of a record.
-    let index = directory.path().join(INDEX);
+    let index = directory.path().join(INDEX_FILE_NAME);
     let text = fs::read_to_string(&index).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let last = lines.iter().rposition(|line| line.contains("\"file\":3")).unwrap();
@@ -336,7 +336,7 @@ fn compressed_log_is_numbered_counted_and_repaired() {
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, entries(directory.path())[1].first_frame), (3, 150, 62));
     // The last run was killed, so its file is not in the index.
-    let index = directory.path().join(INDEX);
+    let index = directory.path().join(INDEX_FILE_NAME);
     let text = fs::read_to_string(&index).unwrap();
     let end = text.find("{\"what\":\"file\",\"file\":3").unwrap();
     fs::write(&index, &text[..end]).unwrap();
@@ -396,7 +396,7 @@ fn index_check_detects_any_changed_byte() {
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=3);
     log.end();
-    let index = directory.path().join(INDEX);
+    let index = directory.path().join(INDEX_FILE_NAME);
     let size = fs::read(&index).unwrap().len();
     assert_changes_are_found(directory.path(), &index, 0..size, None);
     assert!(!check_log(directory.path(), None).unwrap().is_incomplete(), "it is as it was");
@@ -417,7 +417,7 @@ fn checksumless_old_log_gains_checksums_for_new_files() {
         })
         .map(|entry| serde_json::to_string(&entry).unwrap() + "\n")
         .collect();
-    fs::write(directory.path().join(INDEX), older).unwrap();
+    fs::write(directory.path().join(INDEX_FILE_NAME), older).unwrap();
     let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     let lines = LogIndex::read_entries(directory.path()).unwrap().len() as u64;

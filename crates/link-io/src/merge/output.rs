@@ -17,17 +17,17 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Block types and options of pcapng.
-const SECTION: u32 = 0x0a0d_0d0a;
-const INTERFACE: u32 = 1;
-const PACKET: u32 = 6;
-const END: u16 = 0;
-const COMMENT: u16 = 1;
-const APPLICATION: u16 = 4;
-const NAME: u16 = 2;
-const DESCRIPTION: u16 = 3;
-const RESOLUTION: u16 = 9;
+const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
+const INTERFACE_BLOCK: u32 = 1;
+const PACKET_BLOCK: u32 = 6;
+const END_OPTION: u16 = 0;
+const COMMENT_OPTION: u16 = 1;
+const APPLICATION_OPTION: u16 = 4;
+const NAME_OPTION: u16 = 2;
+const DESCRIPTION_OPTION: u16 = 3;
+const RESOLUTION_OPTION: u16 = 9;
 /// Time resolution of 10^-9 s.
-const NANOSECONDS: u8 = 9;
+const NANOSECOND_RESOLUTION: u8 = 9;
 
 /// Key of an interface: a set of captures and a link type.
 type InterfaceKey = (CaptureSet, u16);
@@ -60,12 +60,16 @@ impl MergedFile {
             interfaces: HashMap::new(),
             bytes: Vec::new(),
         };
-        write_block(&mut file.bytes, SECTION, |body| {
+        write_block(&mut file.bytes, SECTION_HEADER_BLOCK, |body| {
             // The byte order, version 1.0, and an unknown length of the section (-1).
             write_words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-            write_option(body, APPLICATION, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
-            write_option(body, COMMENT, describe_sources(report).as_bytes());
-            write_option(body, END, &[]);
+            write_option(
+                body,
+                APPLICATION_OPTION,
+                concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes(),
+            );
+            write_option(body, COMMENT_OPTION, describe_sources(report).as_bytes());
+            write_option(body, END_OPTION, &[]);
         });
         file.flush_block()?;
         Ok(file)
@@ -74,7 +78,7 @@ impl MergedFile {
     pub(super) fn write_packet(&mut self, packet: &MergedPacket) -> Result<(), Error> {
         let interface = self.ensure_interface(packet)?;
         let kept = clamp_to_u32(packet.packet.bytes.len());
-        write_block(&mut self.bytes, PACKET, |body| {
+        write_block(&mut self.bytes, PACKET_BLOCK, |body| {
             write_words(
                 body,
                 &[
@@ -88,8 +92,8 @@ impl MergedFile {
             );
             write_padded(body, &packet.packet.bytes);
             if let Some(segment_bytes) = packet.packet.merged {
-                write_option(body, COMMENT, MergeComment::new(segment_bytes).as_bytes());
-                write_option(body, END, &[]);
+                write_option(body, COMMENT_OPTION, MergeComment::new(segment_bytes).as_bytes());
+                write_option(body, END_OPTION, &[]);
             }
         });
         self.flush_block()
@@ -113,13 +117,13 @@ impl MergedFile {
         let is_all = names.len() == self.names.len();
         let description =
             if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };
-        write_block(&mut self.bytes, INTERFACE, |body| {
+        write_block(&mut self.bytes, INTERFACE_BLOCK, |body| {
             // A snap length of 0 means "no limit" in pcapng: the captures may have had different ones.
             write_words(body, &[packet.packet.link_type.into(), 0]);
-            write_option(body, NAME, names.join("+").as_bytes());
-            write_option(body, DESCRIPTION, description.as_bytes());
-            write_option(body, RESOLUTION, &[NANOSECONDS]);
-            write_option(body, END, &[]);
+            write_option(body, NAME_OPTION, names.join("+").as_bytes());
+            write_option(body, DESCRIPTION_OPTION, description.as_bytes());
+            write_option(body, RESOLUTION_OPTION, &[NANOSECOND_RESOLUTION]);
+            write_option(body, END_OPTION, &[]);
         });
         self.flush_block()?;
         Ok(number)

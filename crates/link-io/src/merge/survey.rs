@@ -6,7 +6,7 @@ use packetrig_link::merge::{PacketContent, PacketSample};
 use std::path::PathBuf;
 
 /// Number of packets with which clocks are compared. In an hour that is one each 55 ms, enough to follow any clock.
-const SAMPLE: usize = 1 << 16;
+const CLOCK_SAMPLE_PACKETS: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct CaptureSurvey {
@@ -26,7 +26,7 @@ pub(super) fn survey_capture(files: &[PathBuf], compared: Option<usize>) -> Resu
     let mut packets = 0;
     let mut times_ns = None;
     let mut shortest_cut: Option<usize> = None;
-    let mut sample = PacketSample::new(SAMPLE);
+    let mut sample = PacketSample::new(CLOCK_SAMPLE_PACKETS);
     while let Some(at_ns) = reader.advance_to_next()? {
         let content = PacketContent::from_record(&reader.current_packet());
         // The packet that was cut most decides how many bytes of each packet can be compared.

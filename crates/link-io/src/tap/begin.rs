@@ -1,15 +1,15 @@
 //! Starts a tap: takes the interfaces, chooses the back end, creates the file, starts the forwarding. In this order every
 //! refusal comes before the tap touches a frame.
 
-use super::choose::{TapAbilities, TapChoice, TapMethod, choose_method};
+use super::choose::{TapAbilities, TapBackEndChoice, TapMethod, choose_method};
 use super::guard::TapGuard;
 use super::hold::{HeldInterfaces, TapHold};
 use super::kernel::KernelTap;
-use super::lanes::{BEYOND_MTU, TapLanes};
+use super::lanes::{FRAME_BYTES_BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
 use super::place::{TapFiles, TapInterface, TapState, tap_name};
 use super::record::{RecordSource, RecordThread};
-use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, find_taps};
+use super::{DEFAULT_COPY_BYTES, RunningTap, TapPlane, TapRefusal, TapSpec, find_taps};
 use crate::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
@@ -17,7 +17,9 @@ use packetrig_engine::tap_losses::TapLossLog;
 use packetrig_engine::xdp;
 use packetrig_link::FrameTreatment;
 use packetrig_plan::PortLocation;
-use packetrig_sys::xdp::tap::{self as programs, MirrorTarget, PinnedForwarding, TapForwarding, TapOrders};
+use packetrig_sys::xdp::tap::{
+    self as programs, MirrorTarget, PinnedForwarding, TapForwarding, TapForwardingRules,
+};
 use packetrig_sys::{clock, process};
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::trailer;
@@ -64,7 +66,7 @@ impl RunningTap {
         guard.save_state(&mut state)?;
         let started = start_forwarding(spec, &choice, &mut guard, treatments)?;
         if let Some(why) = started.refusal {
-            state = initial_state(spec, state.name, &TapChoice::use_packet(why), &guard.held);
+            state = initial_state(spec, state.name, &TapBackEndChoice::use_packet(why), &guard.held);
         }
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
@@ -119,7 +121,7 @@ fn prepare_interfaces(spec: &TapSpec) -> Result<HeldInterfaces, Error> {
 /// insist.
 fn start_forwarding(
     spec: &TapSpec,
-    choice: &TapChoice,
+    choice: &TapBackEndChoice,
     guard: &mut TapGuard,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
 ) -> Result<StartedTap, Error> {
@@ -150,8 +152,8 @@ fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
             return Err(TapRefusal::Twice(location.to_string()).into());
         }
     }
-    if spec.mirrors.len() > programs::MIRRORS {
-        return Err(TapRefusal::TooMany(spec.mirrors.len(), programs::MIRRORS).into());
+    if spec.mirrors.len() > programs::MAX_MIRRORS {
+        return Err(TapRefusal::TooMany(spec.mirrors.len(), programs::MAX_MIRRORS).into());
     }
     let there = find_taps(None)?.into_iter().find(|found| found.state.name == name);
     match there {
@@ -174,7 +176,7 @@ fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     Ok(())
 }
 
-fn initial_state(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfaces) -> TapState {
+fn initial_state(spec: &TapSpec, name: String, choice: &TapBackEndChoice, held: &HeldInterfaces) -> TapState {
     let HeldInterfaces { sides, mirrors } = held;
     let mut caveats: Vec<String> = held.iter_all().flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(describe_limits(spec, choice, sides, mirrors));
@@ -182,7 +184,7 @@ fn initial_state(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldIn
         name,
         way: choice.way,
         why: choice.why.clone(),
-        process: process::own_id(),
+        process: process::current_process_id(),
         since_ns: clock::wall_clock_ns(),
         // The packet back end always ends with its process, whatever the user asked for.
         fail_closed: spec.fail_closed || choice.way == TapMethod::Packet,
@@ -199,7 +201,7 @@ fn initial_state(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldIn
 /// Describes frames that will not be forwarded or copied because of their length.
 fn describe_limits(
     spec: &TapSpec,
-    choice: &TapChoice,
+    choice: &TapBackEndChoice,
     sides: &[TapHold; 2],
     mirrors: &[TapHold],
 ) -> Vec<String> {
@@ -213,7 +215,7 @@ fn describe_limits(
         ));
     }
     let largest = a.link.mtu.max(b.link.mtu);
-    let more = if spec.trailer { clamp_to_u32(trailer::LEN) } else { 0 };
+    let more = if spec.trailer { clamp_to_u32(trailer::TRAILER_BYTES) } else { 0 };
     let cut = spec.snap_len.unwrap_or(u32::MAX);
     for mirror in mirrors {
         if mirror.link.mtu < mtu_for_copies(choice.way, largest, cut, more) {
@@ -221,8 +223,8 @@ fn describe_limits(
             caveats.push(format!("{name} has MTU {}: copies of longer frames are dropped", mirror.link.mtu));
         }
     }
-    let in_pages = programs::LONGEST_COPY;
-    if choice.way == TapMethod::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
+    let in_pages = programs::MAX_COPY_BYTES;
+    if choice.way == TapMethod::Xdp && !mirrors.is_empty() && largest + FRAME_BYTES_BEYOND_MTU > in_pages {
         caveats.push(format!(
             "frames longer than {in_pages} B are forwarded, but this back end cannot copy them to mirrors"
         ));
@@ -233,7 +235,7 @@ fn describe_limits(
 /// Returns the MTU that a mirror needs to get a copy of every frame that is copied.
 fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
     // Longer frames are forwarded in the kernel and not copied (decision 0013).
-    let copied = if way == TapMethod::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
+    let copied = if way == TapMethod::Xdp { largest.min(programs::MAX_COPY_BYTES - HEADER) } else { largest };
     let cut = copied.min(cut.saturating_sub(HEADER)) + more;
     // The kernel compares the MTU of a mirror with the length of the frame before it is cut.
     if way == TapMethod::Xdp { copied.max(cut) } else { cut }
@@ -245,10 +247,10 @@ fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<Sta
         index: held.link.index,
         to: mirror.to,
         // The MTU counts neither the Ethernet header nor a VLAN tag.
-        longest: held.link.mtu + BEYOND_MTU,
+        longest: held.link.mtu + FRAME_BYTES_BEYOND_MTU,
     });
-    let snap = spec.snap_len.unwrap_or(WHOLE);
-    let orders = TapOrders {
+    let snap = spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES);
+    let orders = TapForwardingRules {
         sides: [sides[0].link.index, sides[1].link.index],
         native,
         mirrors: targets.collect(),
@@ -291,9 +293,10 @@ fn start_in_process(
     let HeldInterfaces { sides, mirrors } = held;
     sides.iter_mut().for_each(TapHold::attach_pass_program);
     let sources = match spec.capture {
-        Some(_) => {
-            Some([RecordSource::open_beside(&sides[0], spec)?, RecordSource::open_beside(&sides[1], spec)?])
-        }
+        Some(_) => Some([
+            RecordSource::open_with_tap(&sides[0], spec)?,
+            RecordSource::open_with_tap(&sides[1], spec)?,
+        ]),
         None => None,
     };
     let lanes = TapLanes::begin_forwarding(spec, sides, mirrors, treatments)?;

@@ -29,14 +29,14 @@ impl std::fmt::Display for TapMethod {
 
 /// A back end, and the reason for its choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TapChoice {
+pub(super) struct TapBackEndChoice {
     pub(super) way: TapMethod,
     /// True if the drivers forward, and not the kernel's generic path.
     pub(super) native: bool,
     pub(super) why: String,
 }
 
-impl TapChoice {
+impl TapBackEndChoice {
     pub(super) fn use_packet(why: String) -> Self {
         Self { way: TapMethod::Packet, native: false, why }
     }
@@ -84,22 +84,23 @@ impl TapAbilities {
     }
 }
 
-pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
+pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, Error> {
     match (spec.way, kernel_choice(spec, abilities)) {
-        (Some(TapMethod::Packet), _) => Ok(TapChoice::use_packet("asked for".into())),
-        (Some(TapMethod::Xdp), Ok(choice)) => {
-            Ok(TapChoice { why: format!("asked for; {}{}", choice.why, abilities.cable_warning()), ..choice })
-        }
+        (Some(TapMethod::Packet), _) => Ok(TapBackEndChoice::use_packet("asked for".into())),
+        (Some(TapMethod::Xdp), Ok(choice)) => Ok(TapBackEndChoice {
+            why: format!("asked for; {}{}", choice.why, abilities.cable_warning()),
+            ..choice
+        }),
         (None, Ok(choice)) => {
-            Ok(TapChoice { why: format!("{}{}", choice.why, abilities.cable_warning()), ..choice })
+            Ok(TapBackEndChoice { why: format!("{}{}", choice.why, abilities.cable_warning()), ..choice })
         }
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
-        (None, Err(reason)) => Ok(TapChoice::use_packet(reason)),
+        (None, Err(reason)) => Ok(TapBackEndChoice::use_packet(reason)),
     }
 }
 
 /// Chooses how the kernel forwards, or returns the reason why it cannot.
-fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
+fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapBackEndChoice, String> {
     if abilities.is_treated {
         return Err("impairments need this process; the kernel programs cannot make them".into());
     }
@@ -114,7 +115,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, 
     let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
         None => match takes_none {
-            None => Ok(TapChoice::use_xdp(true, "the drivers of all interfaces can forward".into())),
+            None => Ok(TapBackEndChoice::use_xdp(true, "the drivers of all interfaces can forward".into())),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
                 "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
@@ -124,7 +125,7 @@ fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, 
         // Without copies no two frames share bytes.
         Some((name, _)) if spec.mirrors.is_empty() => {
             let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
-            Ok(TapChoice::use_xdp(false, why))
+            Ok(TapBackEndChoice::use_xdp(false, why))
         }
         Some((name, _)) => {
             Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))

@@ -23,7 +23,7 @@ impl CopyShape {
         slot: &mut [u8],
     ) -> Option<usize> {
         let kept = frame.len().min(self.snap);
-        let len = kept + trailer.map_or(0, |_| trailer::LEN);
+        let len = kept + trailer.map_or(0, |_| trailer::TRAILER_BYTES);
         if len > self.longest || len > slot.len() {
             return None;
         }

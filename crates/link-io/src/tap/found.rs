@@ -2,7 +2,7 @@
 
 use super::account::TapAccounts;
 use super::place::{TapFiles, TapInterface, TapState, list_names};
-use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
+use super::{EndedTapResult, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::xdp::tap::PinnedForwarding;
@@ -116,7 +116,7 @@ impl FoundTap {
     /// Ends the tap and restores its interfaces. A tap whose process lives ends itself, and reports the rest there (`None`).
     ///
     /// Returns an error if an interface cannot be restored. The tap's files stay then, so that it can be ended again.
-    pub fn end_tap(self) -> Result<Option<TapEnd>, Error> {
+    pub fn end_tap(self) -> Result<Option<EndedTapResult>, Error> {
         if self.has_process() {
             // That process holds the interfaces and the last counts, so it has to end the tap itself.
             process::ask_to_end(self.state.process)?;
@@ -134,7 +134,7 @@ impl FoundTap {
         let accounts = self.detach_programs()?;
         self.files.remove_files(hold::restore_abandoned(&self.state)?)?;
         let imbalances = accounts.find_imbalances();
-        Ok(Some(TapEnd { accounts, imbalances, recorded: None }))
+        Ok(Some(EndedTapResult { accounts, imbalances, recorded: None }))
     }
 
     /// True if the tap's file still exists and does not belong to a newer tap.
@@ -174,7 +174,7 @@ mod tests {
     impl CableLab {
         /// Creates the cable; `None` if rights are missing.
         fn new(test: &str) -> Option<Self> {
-            let name = format!("link-io-{test}-{}", process::own_id());
+            let name = format!("link-io-{test}-{}", process::current_process_id());
             let netns = match NetNs::create_named(&name) {
                 Ok(netns) => netns,
                 Err(error) => {
@@ -230,7 +230,7 @@ mod tests {
             name: "t".into(),
             way: TapMethod::Packet,
             why: "asked for".into(),
-            process: process::own_id(),
+            process: process::current_process_id(),
             since_ns: 1,
             fail_closed: true,
             knows_drivers: false,

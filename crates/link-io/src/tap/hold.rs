@@ -107,7 +107,7 @@ impl TapHold {
     }
 
     /// Leaves the interface as it is now.
-    fn leave_interface(&mut self) {
+    fn leave_interface_unchanged(&mut self) {
         self.is_promiscuous = false;
         if let Some(quieted) = self.quieted.take() {
             quieted.forget_changes();
@@ -151,7 +151,7 @@ impl HeldInterfaces {
     }
 
     pub(super) fn leave_interfaces(&mut self) {
-        self.iter_all_mut().for_each(TapHold::leave_interface);
+        self.iter_all_mut().for_each(TapHold::leave_interface_unchanged);
     }
 }
 

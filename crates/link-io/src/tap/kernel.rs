@@ -9,7 +9,7 @@ use packetrig_sys::clock;
 use packetrig_sys::xdp::tap::{TapCounts, TapForwarding};
 
 /// Time after which frames that were in transit have been counted, once the programs are detached.
-const SETTLED_NS: u64 = 30_000_000;
+const TRANSIT_COUNTED_AFTER_NS: u64 = 30_000_000;
 
 pub(super) struct KernelTap {
     pub(super) forwarding: TapForwarding,
@@ -29,7 +29,7 @@ impl KernelTap {
 
 /// Waits until frames in transit have been counted.
 pub(super) fn wait_until_counted() {
-    clock::sleep_until_ns(clock::monotonic_ns() + SETTLED_NS);
+    clock::sleep_until_ns(clock::monotonic_ns() + TRANSIT_COUNTED_AFTER_NS);
 }
 
 /// Computes the accounts from the counters.

@@ -15,11 +15,11 @@ mod tally;
 use super::account::TapAccounts;
 use super::copies::CopyShape;
 use super::hold::TapHold;
-use super::link_state::SeenLinks;
+use super::link_state::PresentInterfaces;
 use super::place::TapState;
-use super::{MirrorSpec, TapSpec, WHOLE};
+use super::{DEFAULT_COPY_BYTES, MirrorSpec, TapSpec};
 use crate::Error;
-use exit::{LaneExit, SeenMtu};
+use exit::{LaneExit, LastKnownMtu};
 use lane::TapLane;
 use packetrig_engine::packet::InterfaceMeter;
 use packetrig_link::FrameTreatment;
@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 use tally::PublishedTally;
 
 /// Length of an Ethernet header with one VLAN tag: the part of a frame without FCS that the MTU does not count.
-pub(super) const BEYOND_MTU: u32 = 18;
+pub(super) const FRAME_BYTES_BEYOND_MTU: u32 = 18;
 
 /// Frames that were lost because this process was too slow.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ impl TapLanes {
     }
 
     /// Gives the threads the present MTUs of the interfaces.
-    pub(super) fn update_mtus(&self, seen: &SeenLinks) {
+    pub(super) fn update_mtus(&self, seen: &PresentInterfaces) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
                 mtu.store(link.mtu, Ordering::Relaxed);
@@ -159,22 +159,26 @@ fn open_lane(
     let from = &sides[direction];
     let to = &sides[1 - direction];
     // At least the MTU of Ethernet: a smaller one may be raised while the tap runs.
-    let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
+    let longest = from.link.mtu.max(to.link.mtu).max(1500) + FRAME_BYTES_BEYOND_MTU;
     // The kernel hands over a block that is not full only after this timeout, which delays forwarded frames.
     // Each block may hold one frame only, so their number is the time for which this thread may stand still; their default size has room for
     // what a stack hands over in one piece.
     let options = RxOptions { retire_ms: 1, promiscuous: true, merges: true, ..RxOptions::default() };
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
-        let mtu = SeenMtu { all: Arc::clone(mtus), interface: 2 + number };
-        let exit = LaneExit::open_ring(held, held.link.mtu + BEYOND_MTU, mtu)?;
+        let mtu = LastKnownMtu { all: Arc::clone(mtus), interface: 2 + number };
+        let exit = LaneExit::open_ring(held, held.link.mtu + FRAME_BYTES_BEYOND_MTU, mtu)?;
         Ok((exit, copy_shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring comes last: from its opening on, frames in it must be forwarded.
     Ok(TapLane {
         direction: u8::from(direction == 1),
-        out: LaneExit::open_ring(to, longest, SeenMtu { all: Arc::clone(mtus), interface: 1 - direction })?,
+        out: LaneExit::open_ring(
+            to,
+            longest,
+            LastKnownMtu { all: Arc::clone(mtus), interface: 1 - direction },
+        )?,
         mirrors: exits,
         filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),
@@ -189,8 +193,8 @@ fn open_lane(
 
 fn copy_shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> CopyShape {
     CopyShape {
-        snap: spec.snap_len.unwrap_or(WHOLE) as usize,
+        snap: spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES) as usize,
         to: mirror.to,
-        longest: (held.link.mtu + BEYOND_MTU) as usize,
+        longest: (held.link.mtu + FRAME_BYTES_BEYOND_MTU) as usize,
     }
 }

@@ -1,7 +1,7 @@
 //! Watches the links of a running tap: which are gone, the MTU of each, and the carrier of one side, which is passed on to
 //! the other: B's far end sees that a cable was pulled at A.
 //!
-//! [`LinkPassing`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side that was taken
+//! [`LinkStateForwarding`] has the pure rule for that; [`LinkWatch`] asks the kernel and applies the rule. A side that was taken
 //! down has no carrier because of that. So its carrier means nothing until it has been brought up and has had time to find
 //! its carrier.
 //!
@@ -14,31 +14,31 @@ use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Time that a link may take to find its carrier after it was brought up.
-const SETTLING: Nanos = Nanos::from_secs(5);
+const CARRIER_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// Action on a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LinkOrder {
+pub(super) enum LinkAction {
     Down(usize),
     Up(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct LinkPassing {
+pub(super) struct LinkStateForwarding {
     /// The side that the tap holds down.
     down: Option<usize>,
     /// Time until which a missing carrier of a side means nothing.
     settled: [MonoTime; 2],
 }
 
-impl LinkPassing {
+impl LinkStateForwarding {
     pub(super) fn new(now: MonoTime) -> Self {
         // The sides may have been brought up just before, and still be without their carrier.
-        Self { down: None, settled: [now + SETTLING; 2] }
+        Self { down: None, settled: [now + CARRIER_TIMEOUT; 2] }
     }
 
     /// Decides the next action from the present carriers.
-    pub(super) fn decide_order(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
+    pub(super) fn decide_link_action(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkAction> {
         if let Some(side) = self.down {
             // The side that the tap took down has no carrier, of course; only the other side can show that the cable is
             // back.
@@ -47,8 +47,8 @@ impl LinkPassing {
             }
             self.down = None;
             // Both ends negotiate their rate first, which may take seconds.
-            self.settled[side] = now + SETTLING;
-            return Some(LinkOrder::Up(side));
+            self.settled[side] = now + CARRIER_TIMEOUT;
+            return Some(LinkAction::Up(side));
         }
         for (side, has_carrier) in carrier.into_iter().enumerate() {
             if has_carrier {
@@ -56,7 +56,7 @@ impl LinkPassing {
                 self.settled[side] = now;
             } else if now >= self.settled[side] {
                 self.down = Some(1 - side);
-                return Some(LinkOrder::Down(1 - side));
+                return Some(LinkAction::Down(1 - side));
             }
         }
         None
@@ -64,26 +64,29 @@ impl LinkPassing {
 }
 
 /// The present interfaces of a tap, the sides first; `None` for one that is gone.
-pub(super) type SeenLinks = Vec<Option<Link>>;
+pub(super) type PresentInterfaces = Vec<Option<Link>>;
 
 /// True if the side has a carrier. An interface that is gone has none.
-fn has_carrier(seen: &SeenLinks, side: usize) -> bool {
+fn has_carrier(seen: &PresentInterfaces, side: usize) -> bool {
     seen.get(side).and_then(Option::as_ref).is_some_and(|link| link.carrier)
 }
 
 pub(super) struct LinkWatch {
     links: NamespaceLinks,
     /// `None` if the carrier of one side is not passed on to the other.
-    passing: Option<LinkPassing>,
+    passing: Option<LinkStateForwarding>,
 }
 
 impl LinkWatch {
     pub(super) fn open_links(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
-        Ok(Self { links: NamespaceLinks::open_in(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
+        Ok(Self {
+            links: NamespaceLinks::open_in(netns)?,
+            passing: passes_on.then(|| LinkStateForwarding::new(now)),
+        })
     }
 
     /// Reads the interfaces. Returns `None` if the kernel did not answer, which is no reason to end.
-    pub(super) fn poll_links(&mut self, held: &HeldInterfaces) -> Option<SeenLinks> {
+    pub(super) fn poll_links(&mut self, held: &HeldInterfaces) -> Option<PresentInterfaces> {
         held.iter_all()
             .map(|held| match self.links.by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
@@ -95,17 +98,17 @@ impl LinkWatch {
     }
 
     /// Passes on a change of the carrier; returns true if it switched a link.
-    pub(super) fn pass_on_carrier(
+    pub(super) fn forward_link_state(
         &mut self,
         now: MonoTime,
-        seen: &SeenLinks,
+        seen: &PresentInterfaces,
         sides: &mut [TapHold; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
-        match passing.decide_order(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
+        match passing.decide_link_action(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
             None => Ok(false),
-            Some(LinkOrder::Down(side)) => sides[side].switch_link(false).map(|()| true),
-            Some(LinkOrder::Up(side)) => sides[side].switch_link(true).map(|()| true),
+            Some(LinkAction::Down(side)) => sides[side].switch_link(false).map(|()| true),
+            Some(LinkAction::Up(side)) => sides[side].switch_link(true).map(|()| true),
         }
     }
 }
@@ -120,33 +123,33 @@ mod tests {
 
     #[test]
     fn carrier_loss_passes_to_other_side_and_recovers() {
-        let mut passing = LinkPassing::new(at(0));
-        assert_eq!(passing.decide_order(at(1), [true, true]), None);
-        assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
+        let mut passing = LinkStateForwarding::new(at(0));
+        assert_eq!(passing.decide_link_action(at(1), [true, true]), None);
+        assert_eq!(passing.decide_link_action(at(2), [false, true]), Some(LinkAction::Down(1)));
         // B is down now, so it has no carrier.
-        assert_eq!(passing.decide_order(at(3), [false, false]), None);
-        assert_eq!(passing.decide_order(at(4), [true, false]), Some(LinkOrder::Up(1)));
+        assert_eq!(passing.decide_link_action(at(3), [false, false]), None);
+        assert_eq!(passing.decide_link_action(at(4), [true, false]), Some(LinkAction::Up(1)));
         // B takes a while to find its carrier; A stays up meanwhile.
-        assert_eq!(passing.decide_order(at(5), [true, false]), None);
-        assert_eq!(passing.decide_order(at(6), [true, true]), None);
-        assert_eq!(passing.decide_order(at(7), [true, false]), Some(LinkOrder::Down(0)));
+        assert_eq!(passing.decide_link_action(at(5), [true, false]), None);
+        assert_eq!(passing.decide_link_action(at(6), [true, true]), None);
+        assert_eq!(passing.decide_link_action(at(7), [true, false]), Some(LinkAction::Down(0)));
     }
 
     #[test]
     fn recovered_side_without_carrier_takes_other_down() {
-        let mut passing = LinkPassing::new(at(0));
-        passing.decide_order(at(1), [true, true]);
-        assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
-        assert_eq!(passing.decide_order(at(3), [true, false]), Some(LinkOrder::Up(1)));
-        assert_eq!(passing.decide_order(at(5002), [true, false]), None);
-        assert_eq!(passing.decide_order(at(5003), [true, false]), Some(LinkOrder::Down(0)));
-        assert_eq!(passing.decide_order(at(5004), [false, true]), Some(LinkOrder::Up(0)));
+        let mut passing = LinkStateForwarding::new(at(0));
+        passing.decide_link_action(at(1), [true, true]);
+        assert_eq!(passing.decide_link_action(at(2), [false, true]), Some(LinkAction::Down(1)));
+        assert_eq!(passing.decide_link_action(at(3), [true, false]), Some(LinkAction::Up(1)));
+        assert_eq!(passing.decide_link_action(at(5002), [true, false]), None);
+        assert_eq!(passing.decide_link_action(at(5003), [true, false]), Some(LinkAction::Down(0)));
+        assert_eq!(passing.decide_link_action(at(5004), [false, true]), Some(LinkAction::Up(0)));
     }
 
     #[test]
     fn links_get_grace_time_to_come_up_initially() {
-        let mut passing = LinkPassing::new(at(0));
-        assert_eq!(passing.decide_order(at(4999), [false, true]), None);
-        assert_eq!(passing.decide_order(at(5000), [false, true]), Some(LinkOrder::Down(1)));
+        let mut passing = LinkStateForwarding::new(at(0));
+        assert_eq!(passing.decide_link_action(at(4999), [false, true]), None);
+        assert_eq!(passing.decide_link_action(at(5000), [false, true]), Some(LinkAction::Down(1)));
     }
 }

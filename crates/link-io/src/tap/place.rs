@@ -20,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// Subdirectory of the runtime directory.
-const KIND: &str = "tap";
+const TAP_DIRECTORY: &str = "tap";
 const LONGEST_NAME: usize = 64;
 
 /// Description of a tap.
@@ -129,24 +129,24 @@ pub(super) struct TapFiles {
 
 /// Lists the names of the taps that left a file.
 pub(super) fn list_names() -> Vec<String> {
-    let files = runtime_directory::list_names(&runtime_directory::path_for(KIND));
-    let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE));
+    let files = runtime_directory::list_names(&runtime_directory::path_for(TAP_DIRECTORY));
+    let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE_FILE_SUFFIX));
     // A file with another name does not belong to a tap.
     let mut names: Vec<String> = texts.filter(|name| is_tap_name(name)).map(str::to_owned).collect();
     names.sort();
     names
 }
 
-const STATE: &str = ".state.json";
-const ACCOUNTS: &str = ".accounts.json";
+const STATE_FILE_SUFFIX: &str = ".state.json";
+const ACCOUNTS_FILE_SUFFIX: &str = ".accounts.json";
 /// File that the tap's process locks for as long as it lives.
-const LOCK: &str = ".lock";
+const LOCK_FILE_SUFFIX: &str = ".lock";
 
 impl TapFiles {
     /// Returns the paths for a tap of that name, whether it exists or not.
     pub(super) fn for_tap(name: &str) -> Self {
-        let pins = Path::new(bpf::pin::ROOT).join("packetrig/tap");
-        Self::below_directory(runtime_directory::path_for(KIND), &pins, name)
+        let pins = Path::new(bpf::pin::BPF_MOUNT_POINT).join("packetrig/tap");
+        Self::below_directory(runtime_directory::path_for(TAP_DIRECTORY), &pins, name)
     }
 
     pub(super) fn below_directory(directory: PathBuf, pins: &Path, name: &str) -> Self {
@@ -172,18 +172,19 @@ impl TapFiles {
         if !self.name.bytes().all(is_plain) {
             return None;
         }
-        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(STATE)).ok()?).ok()
+        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(STATE_FILE_SUFFIX)).ok()?).ok()
     }
 
     /// Reads the accounts that were published last.
     pub(super) fn read_accounts(&self) -> Option<TapAccounts> {
-        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(ACCOUNTS)).ok()?).ok()
+        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(ACCOUNTS_FILE_SUFFIX)).ok()?)
+            .ok()
     }
 
     /// Reads the published accounts with their time, nanoseconds since 1970.
     pub(super) fn read_dated_accounts(&self) -> Option<(u64, TapAccounts)> {
         // The time is read before the accounts: they may be newer than it says, but not older.
-        let written = std::fs::metadata(self.file_path(ACCOUNTS)).ok()?.modified().ok()?;
+        let written = std::fs::metadata(self.file_path(ACCOUNTS_FILE_SUFFIX)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
         Some((u64::try_from(since.as_nanos()).ok()?, self.read_accounts()?))
     }
@@ -191,22 +192,22 @@ impl TapFiles {
     /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies. `None` if another
     /// process has it.
     pub(super) fn take_lock(&self) -> Result<Option<LockFile>, Error> {
-        let path = self.file_path(LOCK);
+        let path = self.file_path(LOCK_FILE_SUFFIX);
         LockFile::lock_at(&path).map_err(|source| Error::File { path, source })
     }
 
     /// True if the tap's process lives. The process id does not show that: another process may have it by now.
     pub(super) fn are_locked(&self) -> bool {
-        lock::is_file_locked(&self.file_path(LOCK)).unwrap_or(false)
+        lock::is_file_locked(&self.file_path(LOCK_FILE_SUFFIX)).unwrap_or(false)
     }
 
     /// Writes the tap's state.
     pub(super) fn save_state(&self, state: &TapState) -> Result<(), Error> {
-        self.write_file(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
+        self.write_file(STATE_FILE_SUFFIX, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
     }
 
     pub(super) fn save_accounts(&self, accounts: &TapAccounts) -> Result<(), Error> {
-        self.write_file(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
+        self.write_file(ACCOUNTS_FILE_SUFFIX, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }
 
     /// Replaces a file atomically: readers may come at any time.
@@ -223,7 +224,7 @@ impl TapFiles {
     pub(super) fn remove_files(&self, _restored: InterfacesRestored) -> Result<(), Error> {
         // The programs first: other processes find them only through the state file.
         PinnedForwarding::remove_pins(&self.pins)?;
-        for path in [self.file_path(STATE), self.file_path(ACCOUNTS)] {
+        for path in [self.file_path(STATE_FILE_SUFFIX), self.file_path(ACCOUNTS_FILE_SUFFIX)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
         // Removes the lock file of a process that was killed. A living process removes its own later.

@@ -5,12 +5,12 @@
 
 use super::account::RecordingAccount;
 use super::hold::TapHold;
-use super::{TapSpec, WHOLE};
+use super::{DEFAULT_COPY_BYTES, TapSpec};
 use crate::Error;
 use packetrig_engine::capture::record::{
     CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
-use packetrig_engine::packet::{BLOCKS, PacketTap, TapOptions};
+use packetrig_engine::packet::{PacketTap, TAP_RING_BLOCKS, TapOptions};
 use packetrig_engine::port::{FrameRx, RxFrame, WorkerClock};
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::{self, RealtimeOffset};
@@ -22,18 +22,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 /// Number of frames taken from one direction before the other has its turn.
-const BATCH: usize = 256;
+const MAX_FRAMES_PER_DIRECTION: usize = 256;
 /// Pause when no frame came.
-const REST_NS: u64 = 1_000_000;
+const IDLE_PAUSE_NS: u64 = 1_000_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
-const LOOK_NS: u64 = 100_000_000;
+const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Time after a stop during which frames that keep coming are recorded: the frames that arrived before the stop are in the
 /// file by then.
-const LAST_NS: u64 = 1_000_000_000;
+const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Successive pauses after which no frame is in transit any more.
-const LAST_RESTS: u32 = 30;
+const MAX_IDLE_PAUSES_AT_END: u32 = 30;
 /// Memory between this thread and the disk, bytes.
-const QUEUE: usize = 64 << 20;
+const DISK_QUEUE_BYTES: usize = 64 << 20;
 
 /// Source of the frames of one direction.
 pub(super) enum RecordSource {
@@ -45,20 +45,20 @@ pub(super) enum RecordSource {
 
 impl RecordSource {
     /// Opens a separate ring at a side, for a tap whose lanes own their rings.
-    pub(super) fn open_beside(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
+    pub(super) fn open_with_tap(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
             snap_len: spec.snap_len,
             promiscuous: true,
             outgoing: false,
-            blocks: BLOCKS,
+            blocks: TAP_RING_BLOCKS,
         };
         Ok(Self::Socket(Box::new(PacketTap::open_interface(&side.location, options)?)))
     }
 
     fn receive_frames(&mut self, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         match self {
-            Self::Kernel(rings) => Ok(rings.receive_frames(BATCH, &mut |frame| {
+            Self::Kernel(rings) => Ok(rings.receive_frames(MAX_FRAMES_PER_DIRECTION, &mut |frame| {
                 sink(RxFrame::single_packet(
                     frame.bytes,
                     frame.full_len,
@@ -66,7 +66,7 @@ impl RecordSource {
                     StampKind::Driver,
                 ));
             })),
-            Self::Socket(tap) => Ok(tap.receive_frames(BATCH, sink)?),
+            Self::Socket(tap) => Ok(tap.receive_frames(MAX_FRAMES_PER_DIRECTION, sink)?),
         }
     }
 
@@ -110,7 +110,7 @@ impl RecordThread {
             DirectionRecorder::start(record_spec(spec, file), stamp_offset(&sources), clock.now())?;
         let stop = Arc::new(AtomicBool::new(false));
         let published = Arc::<PublishedRecording>::default();
-        let work = RecordWork { recorder, sources, published: Arc::clone(&published), frames: 0 };
+        let work = TapRecordingTask { recorder, sources, published: Arc::clone(&published), frames: 0 };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("tap-record".into());
         let thread = thread.spawn(move || work.run_recording(&clock, &stopped));
@@ -153,14 +153,14 @@ impl Drop for RecordThread {
     }
 }
 
-struct RecordWork {
+struct TapRecordingTask {
     recorder: DirectionRecorder,
     sources: [RecordSource; 2],
     published: Arc<PublishedRecording>,
     frames: u64,
 }
 
-impl RecordWork {
+impl TapRecordingTask {
     /// Records until the stop, and then the frames that are still in transit.
     fn run_recording(
         mut self,
@@ -170,22 +170,22 @@ impl RecordWork {
         let mut rests = 0;
         let mut looked_ns = 0;
         let mut give_up_ns = None;
-        while rests < LAST_RESTS {
+        while rests < MAX_IDLE_PAUSES_AT_END {
             // Read before the rings, and followed by some quiet rounds: a kernel ring hands over a block that is not full
             // only after its timeout.
             let is_over = stop.load(Ordering::Acquire);
             let now_ns = clock::monotonic_ns();
             // A link that is never quiet must not keep a recording from ending, nor hide its losses.
-            if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + LAST_NS) {
+            if is_over && now_ns >= *give_up_ns.get_or_insert(now_ns + END_DRAIN_TIMEOUT_NS) {
                 break;
             }
-            let asks_for_losses = now_ns >= looked_ns + LOOK_NS;
+            let asks_for_losses = now_ns >= looked_ns + LOSS_CHECK_INTERVAL_NS;
             if asks_for_losses {
                 looked_ns = now_ns;
             }
             if self.poll_once(clock, asks_for_losses)? == 0 {
                 rests = if is_over { rests + 1 } else { 0 };
-                clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
+                clock::sleep_until_ns(clock::monotonic_ns() + IDLE_PAUSE_NS);
             } else {
                 rests = 0;
             }
@@ -239,11 +239,11 @@ fn record_spec(spec: &TapSpec, file: &Path) -> RecordSpec {
         interface: a,
         further: vec![b],
         filter: spec.filter.as_ref().map_or_else(String::new, |(text, _)| text.clone()),
-        snap_len: Some(spec.snap_len.unwrap_or(WHOLE)),
+        snap_len: Some(spec.snap_len.unwrap_or(DEFAULT_COPY_BYTES)),
         fcs: false,
         budget: None,
         rotation: FileRotation::default(),
         zstd: None,
-        queue: QUEUE,
+        queue: DISK_QUEUE_BYTES,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    DelayDistribution, DelayJitter, FaultRule, HeaderEdit, KeyTruth, KeyTruths, QueueLimit, RateQueue,
+    DelayDistribution, DelayJitter, FaultRule, HeaderEdit, KeyFrameTruth, KeyTruths, QueueLimit, RateQueue,
     RulePositions,
 };
 use packetrig_units::{BitRate, Nanos};
@@ -20,7 +20,7 @@ fn position(frame: &[u8]) -> u64 {
 }
 
 /// Departures when `count` frames arrive one microsecond apart, and the truth.
-fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyTruth) {
+fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyFrameTruth) {
     let mut impairer = FrameImpairer::new(
         FaultPlan { seed: 1, rules, ..FaultPlan::without_faults() },
         0,
@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Departures with their times, of frames that arrive at these instants. The impairer is polled every microsecond.
-fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTruth) {
+fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyFrameTruth) {
     let mut impairer = FrameImpairer::new(plan, 0, KeyTruths::default());
     let mut left = Vec::new();
     let mut next = 0;
@@ -215,7 +215,7 @@ fn held_back_frame_leaves_after_maximum_hold() {
 fn corruption_flips_one_reported_bit_after_ethernet_header() {
     struct LastFrame(Option<(u32, u8)>);
     impl FrameWitness for LastFrame {
-        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
         fn on_departure(&mut self, _: FramePosition) {}
@@ -252,7 +252,7 @@ fn impairer_accounts_balance_at_every_moment() {
     #[derive(Default)]
     struct KeptAccounts([u64; 5]);
     impl FrameWitness for KeptAccounts {
-        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameActions, _: &[u8]) {
             let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
             for (sum, more) in self.0.iter_mut().zip(more) {
                 *sum += more;

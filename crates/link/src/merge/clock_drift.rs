@@ -8,11 +8,11 @@ use super::clock_relation::{StampPair, signed_difference};
 use super::clock_steps::WindowPoint;
 
 /// Windows that are compared with each other.
-const WINDOWS: usize = 128;
+const COMPARED_WINDOWS: usize = 128;
 /// Pairs of a window at least.
-const LEAST_PAIRS: usize = 4;
+const MIN_PAIRS_PER_WINDOW: usize = 4;
 /// Standard deviations to each side: one interval of a thousand leaves the truth out.
-const DEVIATIONS: f64 = 3.3;
+const STANDARD_DEVIATIONS: f64 = 3.3;
 /// More dependence than this leaves nothing that could be averaged.
 const MAX_DEPENDENCE: f64 = 0.95;
 
@@ -33,7 +33,7 @@ impl ClockDrift {
 
     /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
     pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
-        let window = LEAST_PAIRS.max(pairs.len().div_ceil(WINDOWS));
+        let window = MIN_PAIRS_PER_WINDOW.max(pairs.len().div_ceil(COMPARED_WINDOWS));
         // An incomplete window at the end would be less certain than the others, so it is left out.
         let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::from_window).collect();
         let mut slopes = Vec::new();
@@ -46,7 +46,7 @@ impl ClockDrift {
         let windows = points.len() as f64;
         // Standard deviation of Kendall's S without ties (Sen 1968).
         let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
-        let ranks = DEVIATIONS * spread * widening_factor(&points, slope);
+        let ranks = STANDARD_DEVIATIONS * spread * widening_factor(&points, slope);
         // Beyond the slopes that there are, nothing is known.
         let below = rank_index(slopes.len(), -ranks)?;
         let above = rank_index(slopes.len(), ranks)?;

@@ -11,17 +11,17 @@ use super::sample::SampledPacket;
 use packetrig_units::Nanos;
 
 /// Number of pairs for one knot. Single delayed packets do not move the median of that many.
-const KNOT_PAIRS: usize = 32;
+const PAIRS_PER_KNOT: usize = 32;
 /// Neighbours on each side of a pair that say what the difference is about there.
-const NEIGHBOURS: usize = 15;
+const NEIGHBOURS_PER_SIDE: usize = 15;
 /// Pairs whose difference is further than this from those around it, and further than this many usual distances, are not of one packet.
-const LEAST_STRAY_NS: u64 = 10_000_000;
-const STRAY_DISTANCES: u64 = 30;
+const MIN_OUTLIER_DISTANCE_NS: u64 = 10_000_000;
+const OUTLIER_DISTANCE_FACTOR: u64 = 30;
 
 /// Converts times of the other capture into the clock of the reference.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClockRelation {
-    lines: Vec<ClockLine>,
+    lines: Vec<ClockRelationSegment>,
     pairs: usize,
     jitter_ns: u64,
     drift: Option<ClockDrift>,
@@ -29,7 +29,7 @@ pub struct ClockRelation {
 
 /// The relation from one packet of the other capture on, until a clock was set.
 #[derive(Clone, Debug, PartialEq)]
-struct ClockLine {
+struct ClockRelationSegment {
     /// Number of its first packet.
     first: u64,
     knots: Vec<ClockKnot>,
@@ -75,7 +75,7 @@ impl ClockRelation {
         let mut begin = 0;
         for end in ends {
             let line = &pairs[begin..end];
-            relation.lines.push(ClockLine { first: line[0].number, knots: median_knots(line) });
+            relation.lines.push(ClockRelationSegment { first: line[0].number, knots: median_knots(line) });
             // The drift is estimated over the longest line, because a step would distort it.
             longest = if time_span(line) > time_span(longest) { line } else { longest };
             begin = end;
@@ -130,7 +130,7 @@ impl ClockRelation {
     }
 }
 
-impl ClockLine {
+impl ClockRelationSegment {
     fn ahead_ns(&self, at_ns: u64) -> i64 {
         let [first, .., last] = &self.knots[..] else {
             return self.knots.first().map_or(0, |knot| knot.ahead_ns);
@@ -173,19 +173,20 @@ fn time_span(pairs: &[StampPair]) -> u64 {
 /// another one, looks like one packet.
 fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
     let distance = |index: usize| {
-        let around = &pairs[index.saturating_sub(NEIGHBOURS)..pairs.len().min(index + NEIGHBOURS + 1)];
+        let around = &pairs
+            [index.saturating_sub(NEIGHBOURS_PER_SIDE)..pairs.len().min(index + NEIGHBOURS_PER_SIDE + 1)];
         pairs[index].ahead_ns.abs_diff(median(around.iter().map(|pair| pair.ahead_ns)))
     };
     let distances: Vec<u64> = (0..pairs.len()).map(distance).collect();
     // A path with long delays has large distances and no strays.
     let usual = median(distances.iter().map(|distance| i64::try_from(*distance).unwrap_or(i64::MAX)));
-    let most = LEAST_STRAY_NS.max(usual.unsigned_abs().saturating_mul(STRAY_DISTANCES));
+    let most = MIN_OUTLIER_DISTANCE_NS.max(usual.unsigned_abs().saturating_mul(OUTLIER_DISTANCE_FACTOR));
     let near = pairs.iter().zip(&distances).filter(|(_, distance)| **distance <= most);
     near.map(|(pair, _)| *pair).collect()
 }
 
 fn median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
-    let groups = pairs.chunks(KNOT_PAIRS);
+    let groups = pairs.chunks(PAIRS_PER_KNOT);
     groups
         .map(|group| ClockKnot {
             at_ns: mean_time(group),

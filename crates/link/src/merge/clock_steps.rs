@@ -5,20 +5,20 @@
 //! for window, lies apart from that of all windows before it, by more than it varies itself. Delays that come and go are no step: the
 //! windows behind them lie where those before them lay. Drift is taken out first.
 //!
-//! Invariant: no window of the [`HORIZON_NS`] before a step has the level of one in those after it, up to the next step.
+//! Invariant: no window of the [`MIN_STEP_DURATION_NS`] before a step has the level of one in those after it, up to the next step.
 
 use super::clock_relation::{StampPair, mean_time, median, signed_difference};
 
 /// Pairs of a window: enough that the middle half of them is free of single delays.
-const WINDOW: usize = 32;
+const PAIRS_PER_WINDOW: usize = 32;
 /// Fewer pairs at an end of the capture say nothing.
-const LEAST_PAIRS: usize = 8;
+const MIN_PAIRS_PER_END: usize = 8;
 /// Distance, in pairs, between positions that are tested. The exact position is found afterwards.
-const STRIDE: usize = 8;
+const POSITION_STRIDE_PAIRS: usize = 8;
 /// Differences this small are followed as drift.
-const LEAST_STEP_NS: i64 = 1_000_000;
+const MIN_CLOCK_STEP_NS: i64 = 1_000_000;
 /// Time that a step has to last, unless the next step or the end comes first: no queue stands that long at once.
-const HORIZON_NS: u64 = 30_000_000_000;
+const MIN_STEP_DURATION_NS: u64 = 30_000_000_000;
 /// Windows on each side that are compared; of long horizons each has more pairs.
 const MAX_WINDOWS: usize = 32;
 /// Largest drift of a clock that is assumed, in seconds per second.
@@ -49,7 +49,7 @@ impl DelayEnvelope {
     /// Returns true if they are too far apart to be one level.
     fn is_apart_from(self, later: Self) -> bool {
         let gap = self.gap_to(later);
-        gap >= LEAST_STEP_NS && gap >= self.width().max(later.width()) / 2
+        gap >= MIN_CLOCK_STEP_NS && gap >= self.width().max(later.width()) / 2
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
         let from = next.checked_sub(1).map_or(0, |last| steps[last]);
         let to = steps.get(next).copied().unwrap_or(pairs.len());
         let at = refine_step_position(&pairs[from..to], candidate.at - from);
-        let is_new = at >= LEAST_PAIRS && to - from - at >= LEAST_PAIRS;
+        let is_new = at >= MIN_PAIRS_PER_END && to - from - at >= MIN_PAIRS_PER_END;
         if is_new && is_lasting(&pairs[from..to], at) {
             steps.insert(next, from + at);
         }
@@ -82,17 +82,20 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
 /// Finds candidates. Of neighbouring places only the one with the largest gap is kept.
 fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
     let mut found: Vec<StepCandidate> = Vec::new();
-    let last = pairs.len().saturating_sub(LEAST_PAIRS);
-    for at in (LEAST_PAIRS..=last).step_by(STRIDE) {
-        let before = middle_half_range(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
-        let after =
-            middle_half_range(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
+    let last = pairs.len().saturating_sub(MIN_PAIRS_PER_END);
+    for at in (MIN_PAIRS_PER_END..=last).step_by(POSITION_STRIDE_PAIRS) {
+        let before = middle_half_range(
+            pairs[at.saturating_sub(PAIRS_PER_WINDOW)..at].iter().map(|pair| pair.ahead_ns),
+        );
+        let after = middle_half_range(
+            pairs[at..pairs.len().min(at + PAIRS_PER_WINDOW)].iter().map(|pair| pair.ahead_ns),
+        );
         let gap = before.gap_to(after);
-        if gap < LEAST_STEP_NS {
+        if gap < MIN_CLOCK_STEP_NS {
             continue;
         }
         match found.last_mut() {
-            Some(known) if at - known.at < WINDOW => {
+            Some(known) if at - known.at < PAIRS_PER_WINDOW => {
                 if gap > known.gap {
                     *known = StepCandidate { at, gap };
                 }
@@ -117,8 +120,8 @@ fn middle_half_range(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
 
 /// The place near `about` that divides the pairs best into those of the level before and those of the level after it.
 fn refine_step_position(pairs: &[StampPair], about: usize) -> usize {
-    let near = &pairs[about.saturating_sub(WINDOW)..pairs.len().min(about + WINDOW)];
-    let begin = about.saturating_sub(WINDOW);
+    let near = &pairs[about.saturating_sub(PAIRS_PER_WINDOW)..pairs.len().min(about + PAIRS_PER_WINDOW)];
+    let begin = about.saturating_sub(PAIRS_PER_WINDOW);
     let (before, after) =
         (middle_difference(&near[..about - begin]), middle_difference(&near[about - begin..]));
     let limit = before.midpoint(after);
@@ -140,8 +143,8 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     let near_before = pairs[..at].iter().rev().take_while(|pair| is_near(pair, last)).count();
     let near_after = pairs[at..].iter().take_while(|pair| is_near(pair, next)).count();
     // Cut from the place on, so that the windows beside it are whole.
-    let before = &pairs[at - near_before.max(LEAST_PAIRS)..at];
-    let after = &pairs[at..pairs.len().min(at + near_after.max(LEAST_PAIRS))];
+    let before = &pairs[at - near_before.max(MIN_PAIRS_PER_END)..at];
+    let after = &pairs[at..pairs.len().min(at + near_after.max(MIN_PAIRS_PER_END))];
     let before: Vec<&[StampPair]> = before.rchunks(window_length(before.len())).collect();
     let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
     let drift = drift_within(&[&before, &after]);
@@ -154,7 +157,7 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
 }
 
 const fn is_near(pair: &StampPair, here: StampPair) -> bool {
-    pair.at_ns.abs_diff(here.at_ns) <= HORIZON_NS
+    pair.at_ns.abs_diff(here.at_ns) <= MIN_STEP_DURATION_NS
 }
 
 /// Returns the middle of the range in which half of the pairs have their lead.
@@ -165,7 +168,7 @@ fn middle_difference(pairs: &[StampPair]) -> i64 {
 
 /// Envelope of the differences of some windows, with the drift up to one time taken out.
 fn delay_range_without_drift(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
-    let whole = windows.iter().filter(|window| window.len() >= LEAST_PAIRS);
+    let whole = windows.iter().filter(|window| window.len() >= MIN_PAIRS_PER_END);
     let each =
         whole.map(|window| middle_half_range(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
     each.reduce(DelayEnvelope::merge_with)
@@ -173,7 +176,7 @@ fn delay_range_without_drift(windows: &[&[StampPair]], here_ns: u64, drift: f64)
 
 /// Pairs per window when `pairs` are divided into at most [`MAX_WINDOWS`] windows.
 fn window_length(pairs: usize) -> usize {
-    WINDOW.max(pairs.div_ceil(MAX_WINDOWS))
+    PAIRS_PER_WINDOW.max(pairs.div_ceil(MAX_WINDOWS))
 }
 
 /// Gain of a clock per nanosecond: the median over all pairs of windows on the same side of a place.

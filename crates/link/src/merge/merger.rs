@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Captures that can be merged at once.
 pub const MAX_CAPTURES: usize = 32;
 /// Memory that a waiting packet takes beside its bytes, roughly: its places in two tables, and what an allocation costs.
-const BESIDE: usize = 256;
+const PACKET_OVERHEAD_BYTES: usize = 256;
 
 /// Set of captures that have a packet, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,7 +114,7 @@ impl PacketMerger {
         // The number keeps packets of one time apart, in the order in which they were offered.
         let place = (merged.at_ns, self.offered);
         self.offered += 1;
-        self.waiting_bytes += BESIDE + merged.packet.bytes.len();
+        self.waiting_bytes += PACKET_OVERHEAD_BYTES + merged.packet.bytes.len();
         self.places.entry(identity).or_default().push(place);
         self.pending.insert(place, PendingPacket { identity, merged });
     }
@@ -144,7 +144,7 @@ impl PacketMerger {
     fn remove_pending(&mut self, place: MergePlace) -> MergedPacket {
         #[expect(clippy::expect_used, reason = "places are those of pending packets")]
         let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
-        self.waiting_bytes -= BESIDE + merged.packet.bytes.len();
+        self.waiting_bytes -= PACKET_OVERHEAD_BYTES + merged.packet.bytes.len();
         if let Some(places) = self.places.get_mut(&identity) {
             places.retain(|known| *known != place);
             if places.is_empty() {
@@ -188,7 +188,7 @@ mod tests {
         merger.offer_packet(1, 100, PacketIdentity(5), packet(60));
         merger.offer_packet(0, 104, PacketIdentity(5), packet(40));
         merger.offer_packet(0, 102, PacketIdentity(6), packet(40));
-        assert_eq!(merger.waiting_bytes(), 2 * BESIDE + 60 + 40);
+        assert_eq!(merger.waiting_bytes(), 2 * PACKET_OVERHEAD_BYTES + 60 + 40);
         assert_eq!(merger.take_before(102), None);
         let series = all(merger);
         assert_eq!(series.iter().map(|merged| merged.at_ns).collect::<Vec<_>>(), [102, 104]);

@@ -1,7 +1,7 @@
 //! A binary search for a load, as a test method.
 
 use super::{Bisection, BisectionBounds, BisectionOptions};
-use crate::{BoundCause, Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use crate::{BoundCause, Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
@@ -130,7 +130,7 @@ impl BisectionMethod {
     }
 
     /// Returns the result so far.
-    pub fn result_so_far(&self) -> BisectionResult {
+    pub fn current_result(&self) -> BisectionResult {
         let BisectionBounds { lower, upper, cause } = self.bisection.bounds();
         let is_over = self.bisection.final_bounds().is_some();
         BisectionResult {
@@ -143,10 +143,10 @@ impl BisectionMethod {
 }
 
 impl TestMethod for BisectionMethod {
-    fn next_order(&self) -> Option<TrialOrder> {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         let load = Load::new(self.bisection.next_value()?);
         let length = TrialLength::Time(self.plan.trial);
-        Some(TrialOrder::with_constant_load(TrialPurpose::Search, self.plan.size, load, length))
+        Some(TrialRequest::with_constant_load(TrialPurpose::Search, self.plan.size, load, length))
     }
 
     fn on_result(&mut self, result: &TrialResult) {
@@ -155,7 +155,7 @@ impl TestMethod for BisectionMethod {
     }
 
     fn describe_progress(&self) -> String {
-        let result = self.result_so_far();
+        let result = self.current_result();
         match (result.lower_bound, result.upper_bound) {
             (None, None) => "throughput: nothing known yet".to_owned(),
             (Some(lower), None) => format!("throughput: at least {lower}"),
@@ -186,10 +186,10 @@ mod tests {
 
     fn search(plan: BisectionPlan, device: &mut SimulatedDevice) -> (BisectionResult, u32) {
         let mut session = MethodSession::new(BisectionMethod::new(plan).unwrap());
-        while let Some(order) = session.next_order() {
+        while let Some(order) = session.next_trial_request() {
             session.on_result(&device.perform_trial(&order));
         }
-        (session.method().result_so_far(), session.trial_count())
+        (session.method().current_result(), session.trial_count())
     }
 
     #[test]
@@ -221,23 +221,23 @@ mod tests {
             let mut method = BisectionMethod::new(BisectionPlan { tries, ..plan() }).unwrap();
             let mut device = SimulatedDevice::new(5.37e6, 0);
             let mut has_stalled = false;
-            while let Some(order) = method.next_order() {
+            while let Some(order) = method.next_trial_request() {
                 let result = device.perform_trial(&order);
                 let stalled = TrialResult { lost: crate::LostFrames { least: 1, most: 1 }, ..result.clone() };
                 let is_stalled = order.load < Load::new(5.37e6) && !has_stalled;
                 has_stalled |= is_stalled;
                 method.on_result(if is_stalled { &stalled } else { &result });
             }
-            method.result_so_far().lower_bound.unwrap()
+            method.current_result().lower_bound.unwrap()
         };
         assert!(once(2) > Load::new(5.3e6));
         assert!(once(1) < Load::new(5.3e6));
     }
 
     /// Makes a trial as a sender whose busy machine delays it at the end.
-    fn perform_with_delayed_end(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
+    fn perform_with_delayed_end(device: &mut SimulatedDevice, order: &TrialRequest) -> TrialResult {
         let load = Load::new(order.load.frames_per_second() * 0.95);
-        let result = device.perform_trial(&TrialOrder { load, ..order.clone() });
+        let result = device.perform_trial(&TrialRequest { load, ..order.clone() });
         let late = result.sent / 20;
         TrialResult { sent_late: late, rig_fault: Some(format!("{late} frames left late")), ..result }
     }
@@ -246,7 +246,7 @@ mod tests {
     fn slowly_sent_load_counts_as_not_carried() {
         let mut device = SimulatedDevice::new(5.37e6, 0);
         let mut session = MethodSession::new(BisectionMethod::new(plan()).unwrap());
-        while let Some(order) = session.next_order() {
+        while let Some(order) = session.next_trial_request() {
             let is_slow = order.load > Load::new(5.37e6);
             session.on_result(&if is_slow {
                 perform_with_delayed_end(&mut device, &order)
@@ -254,7 +254,7 @@ mod tests {
                 device.perform_trial(&order)
             });
         }
-        let result = session.method().result_so_far();
+        let result = session.method().current_result();
         assert!(result.lower_bound.unwrap() <= Load::new(5.37e6), "{result:?}");
         assert_eq!(result.cause, BoundCause::Rig, "{result:?}");
     }

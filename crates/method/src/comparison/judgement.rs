@@ -1,6 +1,8 @@
 //! Judges whether the second device is too much worse than the first.
 
-use super::{ComparedMeasure, Comparison, DifferenceFinding, LEAST_PAIRS, LoadComparison, MeasureComparison};
+use super::{
+    ComparedMeasure, Comparison, DifferenceFinding, LoadComparison, MIN_COMPARISON_PAIRS, MeasureComparison,
+};
 use crate::confidence::{ConfidenceInterval, count_to_exclude};
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement, MethodVerdict};
@@ -27,7 +29,7 @@ pub enum WorseningLimit {
 impl Comparison {
     /// Judges the whole confidence interval of each worsening, not only its mean.
     pub fn judge_result(&self) -> MethodJudgement {
-        let result = self.result_so_far();
+        let result = self.current_result();
         let limits = &self.options.maximum_worsening;
         let criteria =
             result.loads.iter().flat_map(|load| limits.iter().map(|limit| self.judge_load(load, limit)));
@@ -64,7 +66,7 @@ impl Comparison {
             _ => JudgedCriterion::unknown(
                 criterion,
                 format!(
-                    "{} pairs count; at least {LEAST_PAIRS} are needed (--pairs)",
+                    "{} pairs count; at least {MIN_COMPARISON_PAIRS} are needed (--pairs)",
                     compared.difference.count
                 ),
             ),

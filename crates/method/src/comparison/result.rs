@@ -1,6 +1,6 @@
 //! Results of a comparison.
 
-use super::{ComparedLoad, Comparison, LEAST_PAIRS};
+use super::{ComparedLoad, Comparison, MIN_COMPARISON_PAIRS};
 use crate::confidence::{ConfidenceInterval, mean_interval};
 use crate::{SampleStatistics, TrialResult};
 use packetrig_units::Nanos;
@@ -173,7 +173,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
     let interval = mean_interval(&difference);
     let finding = match interval {
         // The interval is shown from two pairs on, but a single odd pair among so few would decide the finding.
-        Some(interval) if difference.count >= LEAST_PAIRS => judge_difference(interval),
+        Some(interval) if difference.count >= MIN_COMPARISON_PAIRS => judge_difference(interval),
         _ => DifferenceFinding::TooFewPairs,
     };
     let first = of(|[first, _]| *first)?;

@@ -20,7 +20,7 @@ fn options(pairs: u32, seed: u64) -> ComparisonOptions {
 
 fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Comparison {
     let mut session = MethodSession::new(Comparison::new(options.clone()));
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 10_000);
         session.on_result(&devices[usize::from(order.device)].perform_trial(&order));
     }
@@ -28,7 +28,7 @@ fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Compa
 }
 
 fn finding(method: &Comparison, load: usize, measure: ComparedMeasure) -> DifferenceFinding {
-    let result = method.result_so_far();
+    let result = method.current_result();
     result.loads[load].measures.iter().find(|row| row.measure == measure).unwrap().finding
 }
 
@@ -39,7 +39,7 @@ fn comparison_finds_difference_only_for_lossier_device() {
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::Differs);
     assert_eq!(finding(&method, 0, ComparedMeasure::ReceivedFramesPerSecond), DifferenceFinding::Differs);
     assert_eq!(finding(&method, 1, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
-    let result = method.result_so_far();
+    let result = method.current_result();
     let loss = &result.loads[0].measures[0];
     assert!((loss.difference.mean - 10.0).abs() < 1e-9, "{loss:?}");
     assert!(result.loads[0].measures.iter().all(|row| row.measure != ComparedMeasure::MeanLatencyNs));
@@ -97,7 +97,7 @@ fn undecided_criterion_says_how_many_pairs_decide_it() {
     };
     // The limit is near the middle of the interval, and then at its end.
     let method = run(&options, &mut [stalling(3), stalling(4)]);
-    let loss = method.result_so_far().loads[0].measures[0].clone();
+    let loss = method.current_result().loads[0].measures[0].clone();
     assert_eq!(loss.measure, ComparedMeasure::LossPercent);
     let (mean, high) = (loss.difference.mean, loss.confidence_95.unwrap().high);
     let limits =
@@ -115,7 +115,7 @@ fn a_comparison_that_was_interrupted_does_not_pass() {
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
     let (mut method, mut device) = (Comparison::new(options), SimulatedDevice::new(1e6, 0));
     for _ in 0..28 {
-        method.on_result(&device.perform_trial(&method.next_order().unwrap()));
+        method.on_result(&device.perform_trial(&method.next_trial_request().unwrap()));
     }
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
@@ -128,7 +128,7 @@ fn pairs_beyond_rig_limit_do_not_count() {
     let limit = WorseningLimit::Absolute(0.1);
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
     let method = run(&options, &mut [SimulatedDevice::new(1e6, 0), rig]);
-    let result = method.result_so_far();
+    let result = method.current_result();
     assert_eq!((result.loads[0].unusable_pairs, result.loads[0].measures.len()), (6, 0));
     assert_eq!((result.loads[1].unusable_pairs, result.loads[1].measures.len()), (0, 2));
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
@@ -139,12 +139,12 @@ proptest! {
     fn device_order_is_balanced_for_each_load(pairs in 1u32..30, seed in any::<u64>()) {
         let devices = || [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(1e6, 0)];
         let method = run(&options(pairs, seed), &mut devices());
-        for load in method.result_so_far().loads {
+        for load in method.current_result().loads {
             prop_assert_eq!(load.pairs.len(), pairs as usize);
             let second_first = load.pairs.iter().filter(|pair| pair.began_with == 1).count();
             prop_assert!(second_first.abs_diff(pairs as usize - second_first) <= 1);
         }
-        prop_assert_eq!(run(&options(pairs, seed), &mut devices()).result_so_far(), method.result_so_far());
+        prop_assert_eq!(run(&options(pairs, seed), &mut devices()).current_result(), method.current_result());
     }
 
     #[test]

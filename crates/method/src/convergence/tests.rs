@@ -34,7 +34,7 @@ fn trial(lost: [u64; 2]) -> TrialResult {
 fn run(trials: &[TrialResult]) -> Convergence {
     let mut session = MethodSession::new(Convergence::new(options()));
     for trial in trials {
-        assert_eq!(session.next_order().unwrap().event, Some(TrialEvent { at: Nanos::from_secs(2) }));
+        assert_eq!(session.next_trial_request().unwrap().event, Some(TrialEvent { at: Nanos::from_secs(2) }));
         session.on_result(trial);
     }
     session.method().clone()
@@ -43,8 +43,8 @@ fn run(trials: &[TrialResult]) -> Convergence {
 #[test]
 fn connectivity_loss_is_lost_frames_over_rate() {
     let method = run(&[trial([30, 0]), trial([10, 0]), trial([20, 0])]);
-    assert_eq!(method.next_order(), None);
-    let result = method.result_so_far();
+    assert_eq!(method.next_trial_request(), None);
+    let result = method.current_result();
     let found = result.convergence_ns.unwrap();
     assert!((found.mean - 20e6).abs() < 1e-6 && (found.max - 30e6).abs() < 1e-6 && found.count == 3);
     assert_eq!(result.unaffected_streams, ["east"]);
@@ -62,15 +62,15 @@ fn connectivity_loss_is_lost_frames_over_rate() {
 fn lossless_trial_differs_from_trial_without_event() {
     let no_event = TrialResult { event_at: None, ..trial([0, 0]) };
     let method = run(&[trial([0, 0]), no_event, trial([4, 0])]);
-    let outcomes: Vec<_> = method.result_so_far().trials.iter().map(|trial| trial.outcome).collect();
+    let outcomes: Vec<_> = method.current_result().trials.iter().map(|trial| trial.outcome).collect();
     let wanted =
         [ConvergenceOutcome::Measured, ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured];
     assert_eq!(outcomes, wanted);
     let late = |lost| TrialResult { event_ended_at: Some(Nanos::from_secs(11)), ..trial([lost, 0]) };
     let with_late_ends = run(&[late(0), late(4)]);
-    let outcomes: Vec<_> = with_late_ends.result_so_far().trials.iter().map(|trial| trial.outcome).collect();
+    let outcomes: Vec<_> = with_late_ends.current_result().trials.iter().map(|trial| trial.outcome).collect();
     assert_eq!(outcomes, [ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured]);
-    let found = method.result_so_far().convergence_ns.unwrap();
+    let found = method.current_result().convergence_ns.unwrap();
     assert!(found.count == 2 && found.min.abs() < 1e-12);
     let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
@@ -82,7 +82,7 @@ fn rig_fault_gives_no_convergence_time() {
     let faulty = TrialResult { rig_fault: Some("frames were not sent".to_owned()), ..trial([900, 0]) };
     // The session repeats the trial twice before the method receives its result.
     let method = run(&[faulty.clone(), faulty.clone(), faulty, trial([5, 0]), trial([5, 0])]);
-    let result = method.result_so_far();
+    let result = method.current_result();
     assert_eq!(result.trials[0].outcome, ConvergenceOutcome::RigFault);
     assert!((result.convergence_ns.unwrap().max - 5e6).abs() < 1e-6);
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
@@ -102,7 +102,10 @@ fn limit_within_uncertainty_gives_unknown_verdict() {
     // The trial is made again twice, then the limit stays open.
     let open = [uncertain(10, 60), uncertain(10, 60), uncertain(10, 60), quick(), quick()];
     let method = run(&open);
-    assert_eq!((method.next_order(), method.judge_result().verdict), (None, Some(MethodVerdict::Unknown)));
+    assert_eq!(
+        (method.next_trial_request(), method.judge_result().verdict),
+        (None, Some(MethodVerdict::Unknown))
+    );
     assert!(method.judge_result().criteria[0].reason.contains("between 10.000 and 60.000 ms"));
     let verdict = |first: TrialResult| run(&[first, quick(), quick()]).judge_result().verdict;
     assert_eq!(verdict(uncertain(10, 50)), Some(MethodVerdict::Pass));
@@ -112,8 +115,11 @@ fn limit_within_uncertainty_gives_unknown_verdict() {
 #[test]
 fn inconclusive_repetition_is_measured_again() {
     let method = run(&[uncertain(10, 60), trial([30, 0]), trial([5, 0]), trial([5, 0])]);
-    assert_eq!((method.next_order(), method.judge_result().verdict), (None, Some(MethodVerdict::Pass)));
-    assert_eq!(method.result_so_far().trials.len(), 3);
+    assert_eq!(
+        (method.next_trial_request(), method.judge_result().verdict),
+        (None, Some(MethodVerdict::Pass))
+    );
+    assert_eq!(method.current_result().trials.len(), 3);
 }
 
 #[test]
@@ -129,10 +135,10 @@ fn an_outage_of_a_simulated_device_is_found() {
     let mut device =
         SimulatedDevice { outage: Some(Nanos::from_millis(250)), ..SimulatedDevice::new(20_000.0, 0) };
     let mut method = Convergence::new(options());
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         method.on_result(&device.perform_trial(&order));
     }
-    let found = method.result_so_far().streams[0].clone();
+    let found = method.current_result().streams[0].clone();
     assert!((found.loss_of_connectivity_ns.mean - 250e6).abs() < 1e5);
     assert!((found.longest_outage_ns.unwrap().mean - 250e6).abs() < 1.0);
 }

@@ -8,7 +8,7 @@ use packetrig_units::{BitRate, FrameSize, Nanos};
 fn run<M: TestMethod + Clone>(method: M, device: &SimulatedDevice, most_trials: u32) -> M {
     let mut device = device.clone();
     let mut session = MethodSession::new(method);
-    while let Some(order) = session.next_order().filter(|_| session.trial_count() < most_trials) {
+    while let Some(order) = session.next_trial_request().filter(|_| session.trial_count() < most_trials) {
         session.on_result(&device.perform_trial(&order));
     }
     session.method().clone()
@@ -26,7 +26,7 @@ fn rfc2544_value(test: Rfc2544Test, device: &SimulatedDevice, most_trials: u32, 
         ..Rfc2544Options::quick(BitRate::new(1_000_000_000))
     };
     let method = run(Rfc2544::new(options), device, most_trials);
-    value_of(&MethodResult::Rfc2544(method.result_so_far().clone()), name)
+    value_of(&MethodResult::Rfc2544(method.current_result().clone()), name)
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn lossless_rate_figure_needs_certain_next_rate() {
     let highest = |device: &SimulatedDevice, most_trials: u32| {
         let options = LossShareOptions::new([100.0, 200.0].map(Load::new).to_vec());
         let method = run(LossShare::new(options), device, most_trials);
-        value_of(&MethodResult::LossShare(method.result_so_far()), "highest-rate-without-loss")
+        value_of(&MethodResult::LossShare(method.current_result()), "highest-rate-without-loss")
     };
     let limits = [1000.0, 150.0, 50.0].map(|limit| highest(&SimulatedDevice::new(limit, 0), 1000));
     assert_eq!(limits, [Some(200.0), Some(100.0), Some(0.0)]);

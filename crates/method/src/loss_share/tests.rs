@@ -5,7 +5,7 @@ use crate::sim::SimulatedDevice;
 fn run(options: &LossShareOptions, device: &SimulatedDevice) -> LossShare {
     let mut device = device.clone();
     let mut session = MethodSession::new(LossShare::new(options.clone()));
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 10_000 && order.length == TrialLength::Frames(1_000_000));
         session.on_result(&device.perform_trial(&order));
     }
@@ -22,7 +22,7 @@ fn loss_occurs_only_above_the_device_limit() {
     let mut options = options(&[40_000.0, 50_000.0, 60_000.0, 70_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(50_000.0));
     let method = run(&options, &device);
-    let result = method.result_so_far();
+    let result = method.current_result();
     let with_loss: Vec<_> = result.rates.iter().map(|rate| (rate.runs, rate.runs_with_loss)).collect();
     assert_eq!(with_loss, [(10, 0), (10, 0), (10, 10), (10, 10)]);
     assert_eq!(result.highest_lossless_frames_per_second, Some(Load::new(50_000.0)));
@@ -40,7 +40,7 @@ fn stalling_device_loses_in_expected_share_of_runs() {
     options.runs_per_rate = 1000;
     // Each run takes ten seconds.
     let method = run(&options, &SimulatedDevice::new(1e6, 0).with_stalls(0.02, 3, 7));
-    let interval = method.result_so_far().rates[0].confidence_95.unwrap();
+    let interval = method.current_result().rates[0].confidence_95.unwrap();
     assert!(interval.contains(1.0 - 0.98f64.powi(10)), "{interval:?}");
 }
 
@@ -50,7 +50,7 @@ fn runs_beyond_rig_limit_do_not_count() {
     let mut options = options(&[50_000.0, 60_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(60_000.0));
     let method = run(&options, &device);
-    let result = method.result_so_far();
+    let result = method.current_result();
     assert_eq!(
         (result.rates[1].runs, result.rates[1].unknown_runs, result.rates[1].share_with_loss),
         (0, 10, None)

@@ -1,7 +1,7 @@
 //! Classification of loads: lower bound, upper bound, or undecided.
 
 use super::Goal;
-use super::scale::KnownBounds;
+use super::scale::LoadInterval;
 use super::targets::Target;
 use std::collections::BTreeMap;
 
@@ -144,8 +144,8 @@ impl TrialsByLoad {
     }
 
     /// Returns the smallest upper bound, and the largest lower bound below it. Good loads above an upper bound do not count.
-    pub(super) fn relevant_bounds(&self, target: &Target) -> KnownBounds {
-        let mut bounds = KnownBounds::default();
+    pub(super) fn relevant_bounds(&self, target: &Target) -> LoadInterval {
+        let mut bounds = LoadInterval::default();
         // Loads come in ascending order. So the first upper bound is the smallest, and the last lower
         // bound before it is the largest that counts.
         for (load, trials) in &self.0 {

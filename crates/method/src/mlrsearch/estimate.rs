@@ -6,7 +6,7 @@ use super::targets::Target;
 use crate::{CostRange, RehearsedCost};
 
 /// Number of limits of assumed devices, spread over the range that is still possible.
-const LIMITS: i64 = 5;
+const ASSUMED_LIMITS: i64 = 5;
 /// Maximum number of trials of a simulated search.
 const MAX_TRIALS: u32 = 20_000;
 
@@ -50,8 +50,8 @@ impl MlrSearch {
             low = low.min(bounds.lower.unwrap_or(-1));
             high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top_index()));
         }
-        // The division by `LIMITS - 1` includes both ends.
-        (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
+        // The division by `ASSUMED_LIMITS - 1` includes both ends.
+        (0..ASSUMED_LIMITS).map(move |part| low + (high - low) * part / (ASSUMED_LIMITS - 1))
     }
 
     fn rehearse_search(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {

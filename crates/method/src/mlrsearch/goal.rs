@@ -158,20 +158,21 @@ impl FromStr for Goal {
     }
 }
 
-const NAMES: [&str; 8] = ["loss", "duration", "sum", "exceed", "width", "initial", "expansion", "preceding"];
+const GOAL_MEMBER_NAMES: [&str; 8] =
+    ["loss", "duration", "sum", "exceed", "width", "initial", "expansion", "preceding"];
 
-/// The texts of a goal, in the order of [`NAMES`].
-struct GoalFields<'a>([Option<&'a str>; NAMES.len()]);
+/// The texts of a goal, in the order of [`GOAL_MEMBER_NAMES`].
+struct GoalFields<'a>([Option<&'a str>; GOAL_MEMBER_NAMES.len()]);
 
 impl<'a> GoalFields<'a> {
     fn split_fields(text: &'a str) -> Result<Self, GoalError> {
-        let mut texts = [None; NAMES.len()];
+        let mut texts = [None; GOAL_MEMBER_NAMES.len()];
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(|| GoalError::NotAGoal(text.to_owned()))?;
-            let known = NAMES.iter().position(|known| *known == name.trim());
+            let known = GOAL_MEMBER_NAMES.iter().position(|known| *known == name.trim());
             let index = known.ok_or_else(|| GoalError::UnknownName(name.trim().to_owned()))?;
             if texts[index].replace(value.trim()).is_some() {
-                return Err(GoalError::Twice(NAMES[index]));
+                return Err(GoalError::Twice(GOAL_MEMBER_NAMES[index]));
             }
         }
         Ok(Self(texts))
@@ -184,7 +185,8 @@ impl<'a> GoalFields<'a> {
         example: &'static str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, GoalError> {
-        let text = NAMES.iter().zip(self.0).find_map(|(known, text)| text.filter(|_| *known == name));
+        let text =
+            GOAL_MEMBER_NAMES.iter().zip(self.0).find_map(|(known, text)| text.filter(|_| *known == name));
         let Some(text) = text else { return Ok(None) };
         let value =
             parse(text).ok_or_else(|| GoalError::Unreadable { name, text: text.to_owned(), kind, example });

@@ -40,7 +40,7 @@ pub enum GoalIrregularity {
 
 impl MlrSearch {
     /// Returns the results so far, in the order of the options.
-    pub fn results_so_far(&self) -> Vec<GoalResult> {
+    pub fn current_results(&self) -> Vec<GoalResult> {
         self.options().goals.iter().zip(0..).map(|(goal, index)| self.goal_result(*goal, index)).collect()
     }
 

@@ -6,20 +6,20 @@
 
 /// Range for how closely a whole number of units must fit each width. Below 1, so that a result is never wider than the
 /// width.
-const LEAST_FIT: f64 = 0.99;
+const MIN_FIT: f64 = 0.99;
 const MAX_FIT: f64 = 0.999_999;
 /// Number of candidates to try. Widths of a real search need some hundred.
 const MAX_CANDIDATES: u32 = 1_000_000;
 
 /// The scale of one search.
 #[derive(Clone, Debug)]
-pub(super) struct LoadScale {
+pub(super) struct LoadNumberScale {
     min: f64,
     max: f64,
     top: i64,
 }
 
-impl LoadScale {
+impl LoadNumberScale {
     /// Makes a scale on which every width is nearly a whole number of units; `None` if there is none.
     pub(super) fn new(min: f64, max: f64, widths: &[f64]) -> Option<Self> {
         // The logarithms are subtracted, as in the reference library: the logarithm of the quotient may round differently.
@@ -56,7 +56,7 @@ impl LoadScale {
             let (middle, load) = interval.split_middle();
             match middle.cmp(&index) {
                 std::cmp::Ordering::Equal => return load,
-                std::cmp::Ordering::Less => interval.raise_low_end(middle, load),
+                std::cmp::Ordering::Less => interval.raise_lower_end(middle, load),
                 std::cmp::Ordering::Greater => interval.lower_high_end(middle, load),
             }
         }
@@ -75,7 +75,7 @@ impl LoadScale {
         while interval.high - interval.low >= 2 {
             let (middle, middle_load) = interval.split_middle();
             if middle_load < load {
-                interval.raise_low_end(middle, middle_load);
+                interval.raise_lower_end(middle, middle_load);
             } else if middle_load > load {
                 interval.lower_high_end(middle, middle_load);
             } else {
@@ -102,7 +102,7 @@ fn next_candidate(whole: f64, logs: &[f64], candidate: f64) -> Option<f64> {
     for log in logs {
         let units = log / unit;
         let fit = units.floor() / units;
-        if !(LEAST_FIT..=MAX_FIT).contains(&fit) {
+        if !(MIN_FIT..=MAX_FIT).contains(&fit) {
             let wanted = (units.floor() + 1.0) / MAX_FIT;
             let further = (wanted / units) * candidate;
             // The width that asks for the most units decides. At least one more unit, so that the search moves on.
@@ -127,7 +127,7 @@ struct ScaleInterval {
 }
 
 impl ScaleInterval {
-    const fn whole_scale(scale: &LoadScale) -> Self {
+    const fn whole_scale(scale: &LoadNumberScale) -> Self {
         Self { low: 0, high: scale.top, low_load: scale.min, high_load: scale.max }
     }
 
@@ -139,7 +139,7 @@ impl ScaleInterval {
         (middle, self.low_load * log.exp())
     }
 
-    const fn raise_low_end(&mut self, middle: i64, load: f64) {
+    const fn raise_lower_end(&mut self, middle: i64, load: f64) {
         self.low = middle;
         self.low_load = load;
     }
@@ -152,12 +152,12 @@ impl ScaleInterval {
 
 /// An interval of known loads, as numbers; without a bound it ends at the end of the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct KnownBounds {
+pub(super) struct LoadInterval {
     pub(super) lower: Option<i64>,
     pub(super) upper: Option<i64>,
 }
 
-impl KnownBounds {
+impl LoadInterval {
     /// True if a trial at a load would give no new information: the load is outside the bounds, or the bounds are close enough.
     pub(super) fn is_load_uninformative(self, load: i64, width: i64) -> bool {
         let is_narrow = matches!((self.lower, self.upper), (Some(low), Some(high)) if high - low <= width);

@@ -1,12 +1,12 @@
 //! The search: tries the nominations of the goals until all goals are reached.
 
 use super::bounds::TrialsByLoad;
-use super::scale::{KnownBounds, LoadScale};
-use super::selector::{Nomination, SearchView, Selector};
-use super::start::{StartStage, StartStep, StartTarget};
+use super::scale::{LoadInterval, LoadNumberScale};
+use super::selector::{LoadNomination, SearchView, Selector};
+use super::start::{FirstTrialTarget, StartStage, StartStep};
 use super::targets::{Target, build_targets};
 use super::{Goal, GoalError};
-use crate::{Load, TestMethod, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use crate::{Load, TestMethod, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 
@@ -48,8 +48,8 @@ pub enum MlrOptionsError {
 #[derive(Clone, Debug)]
 pub struct MlrSearch {
     options: MlrOptions,
-    scale: LoadScale,
-    start: StartTarget,
+    scale: LoadNumberScale,
+    start: FirstTrialTarget,
     selectors: Vec<Selector>,
     trials: TrialsByLoad,
     /// The step of the previous trial.
@@ -66,7 +66,7 @@ enum SearchPhase {
     },
     /// Tries the nomination of this selector.
     Search {
-        nomination: Nomination,
+        nomination: LoadNomination,
         selector: usize,
     },
     Over,
@@ -77,9 +77,9 @@ impl MlrSearch {
         check_options(&options)?;
         let [min, max] = [options.min, options.max].map(Load::frames_per_second);
         let widths: Vec<f64> = options.goals.iter().map(|goal| goal.width).collect();
-        let scale = LoadScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
+        let scale = LoadNumberScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
         let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| build_targets(goal, &scale)).collect();
-        let start = StartTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
+        let start = FirstTrialTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
         // The search begins at the maximum: the load that the device forwards there shows where to go on.
         let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
         let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
@@ -133,7 +133,7 @@ impl MlrSearch {
 
     fn start_selectors(&mut self, low: i64, high: i64) {
         self.step = high - low;
-        let start = KnownBounds { lower: Some(low), upper: Some(high) };
+        let start = LoadInterval { lower: Some(low), upper: Some(high) };
         for selector in &mut self.selectors {
             selector.set_start_bounds(start);
         }
@@ -143,7 +143,7 @@ impl MlrSearch {
     /// Lets all goals nominate a load and chooses the next trial.
     fn choose_next_trial(&mut self) {
         let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
-        let mut chosen: Option<(Nomination, usize)> = None;
+        let mut chosen: Option<(LoadNomination, usize)> = None;
         // Every selector nominates, also those that are not chosen: a nomination moves it through its targets.
         for (index, selector) in self.selectors.iter_mut().enumerate() {
             let Some(nomination) = selector.nominate_load(view) else {
@@ -165,7 +165,7 @@ impl MlrSearch {
             .map_or(SearchPhase::Over, |(nomination, selector)| SearchPhase::Search { nomination, selector });
     }
 
-    pub(super) const fn scale(&self) -> &LoadScale {
+    pub(super) const fn scale(&self) -> &LoadNumberScale {
         &self.scale
     }
 
@@ -191,10 +191,10 @@ impl MlrSearch {
 }
 
 impl TestMethod for MlrSearch {
-    fn next_order(&self) -> Option<TrialOrder> {
+    fn next_trial_request(&self) -> Option<TrialRequest> {
         let (load, seconds) = self.next_trial()?;
         let length = TrialLength::Time(to_nanos(seconds));
-        Some(TrialOrder::with_constant_load(TrialPurpose::Search, self.options.size, load, length))
+        Some(TrialRequest::with_constant_load(TrialPurpose::Search, self.options.size, load, length))
     }
 
     fn on_result(&mut self, result: &TrialResult) {
@@ -203,7 +203,7 @@ impl TestMethod for MlrSearch {
     }
 
     fn describe_progress(&self) -> String {
-        let goals: Vec<String> = self.results_so_far().iter().map(ToString::to_string).collect();
+        let goals: Vec<String> = self.current_results().iter().map(ToString::to_string).collect();
         goals.join("; ")
     }
 }

@@ -1,20 +1,20 @@
 //! Selects the load that a goal tries next.
 
 use super::bounds::TrialsByLoad;
-use super::scale::{KnownBounds, choose_split_point};
+use super::scale::{LoadInterval, choose_split_point};
 use super::targets::Target;
 use std::cmp::Ordering;
 
 /// A load that a goal wants to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Nomination {
+pub(super) struct LoadNomination {
     pub(super) load: i64,
     pub(super) seconds: f64,
     /// The step that led to this load; it becomes the step of the whole search.
     pub(super) step: i64,
 }
 
-impl Nomination {
+impl LoadNomination {
     /// True if this nomination goes first: the smaller load, then the longer trial, then the larger step.
     pub(super) fn has_precedence_over(&self, other: &Self, top: i64) -> bool {
         // Steps larger than the whole range have the same effect, so they compare as equal.
@@ -37,7 +37,7 @@ pub(super) struct Selector {
     targets: Vec<Target>,
     stage: usize,
     /// The bounds of the previous target, or the loads of the first trials.
-    start: KnownBounds,
+    start: LoadInterval,
     /// The next step of an extension.
     step: i64,
     /// Bound that makes the step of the present nomination grow.
@@ -56,11 +56,11 @@ pub(super) struct SearchView<'a> {
 
 impl Selector {
     pub(super) fn new(targets: Vec<Target>) -> Self {
-        Self { targets, stage: 0, start: KnownBounds::default(), step: 0, grows_at: None, is_done: false }
+        Self { targets, stage: 0, start: LoadInterval::default(), step: 0, grows_at: None, is_done: false }
     }
 
     /// Sets the bounds that the first trials found.
-    pub(super) fn set_start_bounds(&mut self, start: KnownBounds) {
+    pub(super) fn set_start_bounds(&mut self, start: LoadInterval) {
         self.start = start;
         self.restart_step();
     }
@@ -80,7 +80,7 @@ impl Selector {
     }
 
     /// Returns the load that this goal wants to try; `None` if the goal is reached.
-    pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<Nomination> {
+    pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<LoadNomination> {
         loop {
             let bounds = view.trials.relevant_bounds(self.current_target());
             // Only the nomination that is made now may let the step grow.
@@ -88,7 +88,7 @@ impl Selector {
             if let Some((load, step)) = self.choose_load(bounds, view) {
                 // A trial of another goal may have moved a bound of a goal that was reached.
                 self.is_done = false;
-                return Some(Nomination { load, seconds: self.current_target().trial, step });
+                return Some(LoadNomination { load, seconds: self.current_target().trial, step });
             }
             if self.stage + 1 == self.targets.len() {
                 self.is_done = true;
@@ -118,7 +118,7 @@ impl Selector {
     fn restart_step(&mut self) {
         let distance = match self.start {
             // This is the distance between the bounds of the first trials or of the coarser target.
-            KnownBounds { lower: Some(low), upper: Some(high) } => high - low,
+            LoadInterval { lower: Some(low), upper: Some(high) } => high - low,
             _ => 0,
         };
         // Without both bounds the distance is 0, and `set_step` begins with the width of the target.
@@ -131,7 +131,7 @@ impl Selector {
     }
 
     /// Applies the first rule that matches: returns its load and step.
-    fn choose_load(&mut self, bounds: KnownBounds, view: SearchView<'_>) -> Option<(i64, i64)> {
+    fn choose_load(&mut self, bounds: LoadInterval, view: SearchView<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
         if let Some(load) = self.choose_start_load(bounds) {
             self.set_step(width);
@@ -155,10 +155,10 @@ impl Selector {
     }
 
     /// Halves the start interval if it is nearly narrow enough, then tries its ends.
-    fn choose_start_load(&self, bounds: KnownBounds) -> Option<i64> {
+    fn choose_start_load(&self, bounds: LoadInterval) -> Option<i64> {
         let width = self.current_target().width;
         let half = match self.start {
-            KnownBounds { lower: Some(low), upper: Some(high) }
+            LoadInterval { lower: Some(low), upper: Some(high) }
                 if width < high - low && high - low <= 2 * width =>
             {
                 Some(choose_split_point(low, high, width))
@@ -173,7 +173,7 @@ impl Selector {
     /// Takes a step beyond the only known bound.
     fn extend_range(
         &mut self,
-        bounds: KnownBounds,
+        bounds: LoadInterval,
         wanted: i64,
         missed: MissedBound,
         view: SearchView<'_>,
@@ -191,7 +191,7 @@ impl Selector {
     /// Takes the middle of both bounds, unless a step from one of them ends between the middle and a start load.
     fn bisect_range(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
         let width = self.current_target().width;
-        let bounds = KnownBounds { lower: Some(low), upper: Some(high) };
+        let bounds = LoadInterval { lower: Some(low), upper: Some(high) };
         let middle = choose_split_point(low, high, width);
         let step = self.step.max(view.step);
         let down = bounds.move_away_from_bounds(high.saturating_sub(step), width, view.top);
@@ -222,7 +222,7 @@ mod tests {
         let target =
             Target { loss_ratio: 0.0, exceed_ratio: 0.0, width: 10, trial: 1.0, sum: 1.0, expansion: 2 };
         let mut selector = Selector::new(vec![target]);
-        selector.set_start_bounds(KnownBounds { lower: Some(100), upper: Some(110) });
+        selector.set_start_bounds(LoadInterval { lower: Some(100), upper: Some(110) });
         let mut trials = TrialsByLoad::default();
         trials.add_trial(100, 1.0, 0.0, false);
         trials.add_trial(110, 1.0, 0.5, false);

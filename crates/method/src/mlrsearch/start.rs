@@ -1,11 +1,11 @@
 //! The first trials: they find the region of the search from the load that the device forwards under overload.
 
-use super::scale::{KnownBounds, LoadScale};
+use super::scale::{LoadInterval, LoadNumberScale};
 use super::targets::Target;
 
 /// Common target of the first trials, from the coarsest targets of all goals.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StartTarget {
+pub(super) struct FirstTrialTarget {
     loss_ratio: f64,
     pub(super) seconds: f64,
     width: i64,
@@ -33,7 +33,7 @@ pub(super) enum StartStep {
     Ready(i64, i64),
 }
 
-impl StartTarget {
+impl FirstTrialTarget {
     /// Combines the coarsest target of each goal.
     pub(super) fn from_targets<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
         // The strictest loss, the longest trial and the coarsest width, so that one trial serves all goals.
@@ -47,7 +47,7 @@ impl StartTarget {
     /// Returns the step after a trial at this load with this loss.
     pub(super) fn next_step(
         &self,
-        scale: &LoadScale,
+        scale: &LoadNumberScale,
         stage: StartStage,
         load: i64,
         loss_ratio: f64,
@@ -60,7 +60,7 @@ impl StartTarget {
             // The device carries the maximum load, so there was no overload: the search starts at the maximum.
             StartStage::Max if carried >= top => StartStep::Ready(load, load),
             StartStage::Max => {
-                let below = KnownBounds { lower: None, upper: Some(top) };
+                let below = LoadInterval { lower: None, upper: Some(top) };
                 continue_with_trial(
                     below.move_away_from_bounds(carried, self.width, top),
                     StartStage::Forwarded,
@@ -71,10 +71,10 @@ impl StartTarget {
                 // If the forwarded load still loses too much, go down again to what it forwarded now. If not, one
                 // width up: the loss is expected just above.
                 let second = if loss_ratio > self.loss_ratio {
-                    KnownBounds { lower: None, upper: Some(load) }
+                    LoadInterval { lower: None, upper: Some(load) }
                         .move_away_from_bounds(carried, self.width, top)
                 } else {
-                    let between = KnownBounds { lower: Some(load), upper: Some(top) };
+                    let between = LoadInterval { lower: Some(load), upper: Some(top) };
                     between.move_away_from_bounds(load + self.width, self.width, top)
                 };
                 continue_with_trial(second, StartStage::Second { first: load }, load)

@@ -1,7 +1,7 @@
 //! Targets: a goal and its coarser steps.
 
 use super::Goal;
-use super::scale::LoadScale;
+use super::scale::LoadNumberScale;
 
 /// One step on the way to a goal.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,7 +32,7 @@ impl Target {
 }
 
 /// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
-pub(super) fn build_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
+pub(super) fn build_targets(goal: &Goal, scale: &LoadNumberScale) -> Vec<Target> {
     let last = Target::from_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
     let count = goal.preceding_targets;

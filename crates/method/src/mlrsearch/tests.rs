@@ -59,7 +59,7 @@ fn search(goals: &[Goal], min: f64, max: f64) -> MlrSearch {
 fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journal::JournalEntry>) {
     let mut session = MethodSession::new(method);
     let mut trials = Vec::new();
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         let result = device.perform_trial(&order);
         session.on_result(&result);
         trials.push(journal::JournalEntry {
@@ -77,7 +77,7 @@ fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journa
 fn ndr_and_pdr_search_takes_35_trials() {
     let (found, trials) = run(search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6), SimulatedDevice::new(5.37e6, 0));
     assert_eq!(trials.len(), 35);
-    let [ndr, pdr] = &found.results_so_far()[..] else { panic!("two goals") };
+    let [ndr, pdr] = &found.current_results()[..] else { panic!("two goals") };
     for (result, limit) in [(ndr, 5.37e6), (pdr, 5.37e6 / 0.995)] {
         let (lower, upper) = (result.lower_bound.unwrap(), result.upper_bound.unwrap());
         assert!(lower <= Load::new(limit) && Load::new(limit) < upper, "{result}");
@@ -89,7 +89,7 @@ fn ndr_and_pdr_search_takes_35_trials() {
 #[test]
 fn irregular_results_say_which_bound_is_missing() {
     let result = |limit| {
-        run(search(&[Goal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0)).0.results_so_far().remove(0)
+        run(search(&[Goal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0)).0.current_results().remove(0)
     };
     let all = result(2e6);
     assert_eq!(all.irregular, Some(GoalIrregularity::NoUpperBound));
@@ -110,8 +110,8 @@ fn fail_fast_search_ends_at_first_unreached_goal() {
     let (found, trials) = run(MlrSearch::new(options).unwrap(), SimulatedDevice::new(998.0, 0));
     let (_, patient) = run(search(&[Goal::NDR, Goal::PDR], 1e3, 1e6), SimulatedDevice::new(998.0, 0));
     assert!(trials.len() < patient.len());
-    assert_eq!(found.next_order(), None);
-    assert!(found.results_so_far().iter().any(|result| !result.is_reached));
+    assert_eq!(found.next_trial_request(), None);
+    assert!(found.current_results().iter().any(|result| !result.is_reached));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn a_warm_up_trial_does_not_count() {
     assert_eq!(warm.next_trial(), Some((Load::new(1e6), 7.0)));
     warm.on_loss(0.9, false);
     assert_eq!(warm.next_trial(), plain.next_trial());
-    assert_eq!(warm.results_so_far()[0].upper_bound, None);
+    assert_eq!(warm.current_results()[0].upper_bound, None);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn upper_bound_needing_rig_trials_is_rig_caused() {
             let load = load.frames_per_second();
             method.on_loss(if load > rig.min(device) { 0.3 } else { 0.0 }, load > rig && load <= device);
         }
-        method.results_so_far()[0].cause
+        method.current_results()[0].cause
     };
     assert_eq!(cause(1e5, 2e6), BoundCause::Rig);
     assert_eq!(cause(2e6, 1e5), BoundCause::Device);
@@ -176,7 +176,7 @@ fn mlr_remaining_cost_shrinks_to_zero() {
     let mut method = search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6);
     let mut device = SimulatedDevice::new(5.37e6, 0);
     let (mut estimates, mut lengths) = (Vec::new(), Vec::new());
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         estimates.push(method.remaining_cost());
         lengths.push(order.sending_time());
         method.on_result(&device.perform_trial(&order));
@@ -207,7 +207,7 @@ proptest! {
         limit in 1.1e3f64..9e6, width in 0.001f64..0.2, preceding in 1u32..4, expansion in 2u32..5,
     ) {
         let goal = Goal { width, preceding_targets: preceding, expansion, ..Goal::NDR };
-        let found = run(search(&[goal], 1e3, 1e7), SimulatedDevice::new(limit, 0)).0.results_so_far().remove(0);
+        let found = run(search(&[goal], 1e3, 1e7), SimulatedDevice::new(limit, 0)).0.current_results().remove(0);
         let (lower, upper) = (found.lower_bound.unwrap().frames_per_second(), found.upper_bound.unwrap().frames_per_second());
         // Below one lost frame in a trial of 1 s there is no loss.
         prop_assert!(lower < limit + 1.0 && limit < upper);
@@ -226,11 +226,11 @@ proptest! {
             session.replay_trial(&entry.order, &entry.result).unwrap();
         }
         for entry in &trials[kept..] {
-            prop_assert_eq!(session.next_order(), Some(entry.order.clone()));
+            prop_assert_eq!(session.next_trial_request(), Some(entry.order.clone()));
             session.on_result(&entry.result);
         }
-        prop_assert_eq!(session.next_order(), None);
-        prop_assert_eq!(session.method().results_so_far(), found.results_so_far());
+        prop_assert_eq!(session.next_trial_request(), None);
+        prop_assert_eq!(session.method().current_results(), found.current_results());
     }
 
     #[test]
@@ -245,7 +245,7 @@ proptest! {
             return Ok(());
         };
         let (mut random, mut trials) = (seed, 0);
-        while method.next_order().is_some() {
+        while method.next_trial_request().is_some() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             method.on_loss(if random >> 63 == 0 { 0.0 } else { 0.1 }, random >> 62 & 1 == 0);
             trials += 1;
@@ -258,7 +258,7 @@ proptest! {
         let mut random = seed;
         let mut method = search(&[Goal::NDR, Goal::PDR], 1e3, 1e7);
         let mut trials = 0;
-        while method.next_order().is_some() {
+        while method.next_trial_request().is_some() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let sent = random >> 48;
             let result = TrialResult { intended: 100, sent, lost: crate::LostFrames { least: 0, most: random >> 40 & 0xff }, ..TrialResult::default() };
@@ -307,7 +307,7 @@ fn searches_are_decided_as_by_the_reference_library() {
             });
         }
         assert_eq!(method.next_trial(), None, "search {index}");
-        for (ours, theirs) in method.results_so_far().iter().zip(&vector.results) {
+        for (ours, theirs) in method.current_results().iter().zip(&vector.results) {
             let pairs = [
                 (ours.lower_bound, theirs.lower),
                 (ours.upper_bound, theirs.upper),
@@ -335,13 +335,13 @@ fn mlr_search_ends_at_rig_limit_and_names_it() {
     let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
     let mut method = search(&[Goal::NDR, Goal::PDR], 1_000.0, 14.88e6);
     let mut loads = Vec::new();
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         loads.push(order.load.frames_per_second());
         method.on_result(&device.perform_trial(&order));
     }
     // Only the first trial shows what the rig can send.
     assert!(loads[1..].iter().all(|load| *load < 316_000.0 * 1.1), "{loads:?}");
-    for goal in method.results_so_far() {
+    for goal in method.current_results() {
         let carried = goal.lower_bound.unwrap().frames_per_second();
         assert!((316_000.0 * 0.98..=316_000.0 * 1.006).contains(&carried), "{goal:?}");
         assert_eq!(goal.cause, BoundCause::Rig, "{goal:?}");

@@ -2,14 +2,16 @@
 //!
 //! Each repetition is a separate binary search, as RFC 9004 requires it.
 
-use super::{BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
+use super::{
+    BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
+};
 use crate::bisection::{Bisection, BisectionOptions};
 use crate::rounding::whole_part;
-use crate::{BoundCause, Load, SampleStatistics, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use crate::{BoundCause, Load, SampleStatistics, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::FrameSize;
 
 /// A mean above this share of the longest burst is not valid: the buffer may hold more.
-const NEAR_LONGEST: f64 = 0.95;
+const NEAR_LONGEST_BURST_SHARE: f64 = 0.95;
 
 #[derive(Clone, Debug)]
 pub(super) struct BurstSearches {
@@ -24,7 +26,10 @@ pub(super) struct BurstSearches {
 }
 
 impl BurstSearches {
-    pub(super) fn start_searches(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+    pub(super) fn start_searches(
+        options: &Rfc2544Options,
+        row: &SizeBenchmark,
+    ) -> Result<Self, SkippedSizeReason> {
         let basis = row.throughput_basis()?;
         let maximum = row.maximum_frames_per_second;
         let theoretical = row.theoretical_frames_per_second;
@@ -33,7 +38,7 @@ impl BurstSearches {
                 if maximum < theoretical { "highest load that was asked for" } else { "theoretical maximum" };
             // RFC 9004: if the device forwards as fast as frames arrive, no frame ever waits in the buffer.
             let reason = format!("the throughput is the {what}: no burst fills the buffer");
-            return Err(SkippedPart::NotApplicable(reason));
+            return Err(SkippedSizeReason::NotApplicable(reason));
         }
         let seconds = options.durations.longest_burst_ns.as_secs_f64();
         // At low rates the time may be too short for one frame, and a search needs a burst to try.
@@ -52,9 +57,14 @@ impl BurstSearches {
         })
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         let length = TrialLength::Frames(self.search.next_value()?);
-        Some(TrialOrder::with_constant_load(TrialPurpose::BackToBack, Some(self.size), self.maximum, length))
+        Some(TrialRequest::with_constant_load(
+            TrialPurpose::BackToBack,
+            Some(self.size),
+            self.maximum,
+            length,
+        ))
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
@@ -108,7 +118,7 @@ impl BurstSearches {
             }
             BoundCause::Range => Some(format!("a burst of {longest} frames passed: allow longer bursts")),
             BoundCause::Device
-                if bursts.is_some_and(|bursts| bursts.mean > longest as f64 * NEAR_LONGEST) =>
+                if bursts.is_some_and(|bursts| bursts.mean > longest as f64 * NEAR_LONGEST_BURST_SHARE) =>
             {
                 Some(format!(
                     "the result is next to the longest burst of {longest} frames: allow longer bursts"

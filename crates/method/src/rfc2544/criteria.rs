@@ -39,7 +39,7 @@ pub enum ThroughputFloor {
 
 impl MinimumThroughput {
     /// Returns the load that must be carried with this size; `None` if the criterion is not about this size.
-    pub fn wanted_load(&self, size: FrameSize, theoretical: Load) -> Option<Load> {
+    pub fn required_load(&self, size: FrameSize, theoretical: Load) -> Option<Load> {
         let is_meant = self.frame_size_bytes.is_none_or(|meant| meant == size);
         is_meant.then_some(match self.floor {
             ThroughputFloor::FramesPerSecond(load) => load,

@@ -1,7 +1,7 @@
 //! The frame-loss curve (RFC 2544, 26.3): from the maximum load down, until two successive trials lose nothing.
 
 use super::{FrameLossCurve, FrameLossPoint, Rfc2544Options, SizeBenchmark, build_timed_order, rig_fault};
-use crate::{Load, TrialOrder, TrialPurpose, TrialResult};
+use crate::{Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos, Ratio};
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ impl FrameLossTrials {
         self.lossless >= 2
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         let load = self.maximum.scale_by(self.next_percent()? / 100.0);
         Some(build_timed_order(TrialPurpose::LossRate, self.size, load, self.time))
     }

@@ -14,7 +14,7 @@ impl Rfc2544 {
         let criteria = self.result.sizes.iter().flat_map(|row| self.judge_size(row));
         let reset =
             self.options.criteria.maximum_reset_ns.map(|most| judge_reset(self.result.reset.as_ref(), most));
-        let open = self.next_order().is_some().then(|| "the benchmark is not complete".to_owned());
+        let open = self.next_trial_request().is_some().then(|| "the benchmark is not complete".to_owned());
         let unknown = self.result.sizes.iter().flat_map(describe_unknown);
         let unknown = unknown.chain(describe_unmeasured("reset", self.result.reset.as_ref())).chain(open);
         MethodJudgement::new(criteria.chain(reset).collect(), unknown.collect())
@@ -31,7 +31,7 @@ impl Rfc2544 {
 }
 
 fn judge_throughput(row: &SizeBenchmark, floor: &MinimumThroughput) -> Option<JudgedCriterion> {
-    let wanted = floor.wanted_load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
+    let wanted = floor.required_load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
     let criterion = format!("{} throughput of at least {wanted}", row.frame_size_bytes);
     let Some(bounds) = &row.throughput else {
         return Some(JudgedCriterion::unknown(criterion, "it was not measured"));

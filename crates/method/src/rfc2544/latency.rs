@@ -5,7 +5,7 @@ use super::{
 };
 use super::{build_timed_order, rig_fault};
 use crate::line_rate::transmission_time;
-use crate::{SampleStatistics, TrialLatency, TrialOrder, TrialPurpose, TrialResult};
+use crate::{SampleStatistics, TrialLatency, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl LatencyTrials {
         }
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         let order =
             build_timed_order(TrialPurpose::Latency, self.size, self.basis.frames_per_second, self.time);
         (self.samples.len() < self.repetitions as usize).then_some(order)

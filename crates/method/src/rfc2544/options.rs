@@ -2,7 +2,7 @@
 
 use super::criteria::Rfc2544Criteria;
 use crate::any_method::{OptionProblem, find_first_problem};
-use crate::{Load, TrialOrder, TrialPurpose, TrialWaits, line_rate::theoretical_load};
+use crate::{Load, TrialPurpose, TrialRequest, TrialWaits, line_rate::theoretical_load};
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -145,7 +145,7 @@ impl Rfc2544Durations {
 
 impl Rfc2544Options {
     /// The sizes of RFC 2544 for Ethernet, section 9.1.
-    pub const SIZES: [FrameSize; 7] = [
+    pub const STANDARD_SIZES: [FrameSize; 7] = [
         FrameSize::new(64),
         FrameSize::new(128),
         FrameSize::new(256),
@@ -159,7 +159,7 @@ impl Rfc2544Options {
     pub fn standard(line: BitRate) -> Self {
         Self {
             line_bits_per_second: line,
-            frame_sizes_bytes: Self::SIZES.to_vec(),
+            frame_sizes_bytes: Self::STANDARD_SIZES.to_vec(),
             tests: Rfc2544Test::ALL.into_iter().filter(|test| *test <= Rfc2544Test::BackToBack).collect(),
             durations: Rfc2544Durations::STANDARD,
             // RFC 2544: 20 trials of the latency (26.2), 50 of the bursts (26.4).
@@ -258,7 +258,7 @@ impl Rfc2544Options {
 
     /// Returns the waits around a trial. The wait after a burst is at least as long as the burst: the buffer must be empty
     /// before the next one.
-    pub fn trial_waits(&self, order: &TrialOrder) -> TrialWaits {
+    pub fn trial_waits(&self, order: &TrialRequest) -> TrialWaits {
         let waits = self.durations.waits;
         match order.purpose {
             TrialPurpose::BackToBack => {

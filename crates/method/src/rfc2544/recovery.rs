@@ -1,9 +1,11 @@
 //! System recovery (RFC 2544, 26.5): sends 110 % of the throughput, then half of that load, and measures how long frames are
 //! still lost.
 
-use super::{RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
+use super::{
+    RecoveryBenchmark, RecoveryTrial, Rfc2544Options, SizeBenchmark, SkippedSizeReason, ThroughputBasis,
+};
 use super::{build_timed_order, rig_fault};
-use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialOrder, TrialPurpose, TrialResult};
+use crate::{Load, LoadStep, SampleStatistics, StreamTrial, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
 /// Loss after this share of the lower load's time means that the device did not recover.
@@ -21,12 +23,15 @@ pub(super) struct RecoveryTrials {
 }
 
 impl RecoveryTrials {
-    pub(super) fn start_trials(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+    pub(super) fn start_trials(
+        options: &Rfc2544Options,
+        row: &SizeBenchmark,
+    ) -> Result<Self, SkippedSizeReason> {
         let basis = row.throughput_basis()?;
         let maximum = row.maximum_frames_per_second;
         if basis.frames_per_second >= maximum {
             let reason = "the throughput is the highest load: the device cannot be overloaded";
-            return Err(SkippedPart::NotApplicable(reason.to_owned()));
+            return Err(SkippedSizeReason::NotApplicable(reason.to_owned()));
         }
         // RFC 2544, 26.5: 110 % of the throughput or the maximum, whichever is lower.
         let wanted = basis.frames_per_second.scale_by(1.1);
@@ -43,9 +48,9 @@ impl RecoveryTrials {
         })
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         let order = build_timed_order(TrialPurpose::Recovery, self.size, self.overload, self.overload_time);
-        let order = TrialOrder { then: Some(self.after), ..order };
+        let order = TrialRequest { then: Some(self.after), ..order };
         (self.trials.len() < self.repetitions as usize).then_some(order)
     }
 

@@ -4,9 +4,9 @@ use super::{
     PartOutcome, ResetTime, Rfc2544Options, SizeBenchmark, ThroughputBasis, build_timed_order, rig_fault,
 };
 use crate::rounding::time_of_frames;
-use crate::session::REPEATS;
-use crate::trial::EVENT_MAY_BE_LATE;
-use crate::{TimeRange, TrialEvent, TrialOrder, TrialPurpose, TrialResult};
+use crate::session::MAX_TRIAL_REPEATS;
+use crate::trial::LATE_EVENT_REASON;
+use crate::{TimeRange, TrialEvent, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
 /// Loss after this share of the trial means that the device did not come back.
@@ -43,10 +43,10 @@ impl ResetTrial {
         }
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         let order =
             build_timed_order(TrialPurpose::Reset, self.size, self.basis.frames_per_second, self.time);
-        self.outcome.is_none().then_some(TrialOrder { event: Some(self.event), ..order })
+        self.outcome.is_none().then_some(TrialRequest { event: Some(self.event), ..order })
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
@@ -56,7 +56,7 @@ impl ResetTrial {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
             _ if result.may_have_missed_event(self.time) => {
-                PartOutcome::NotMeasured { reason: EVENT_MAY_BE_LATE.to_owned() }
+                PartOutcome::NotMeasured { reason: LATE_EVENT_REASON.to_owned() }
             }
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
             (Some(event_at), None) => PartOutcome::Measured(self.evaluate_reset(result, event_at)),
@@ -66,7 +66,7 @@ impl ResetTrial {
             .measured_value()
             .zip(self.limit)
             .is_some_and(|(reset, limit)| reset.is_back && reset.outage_range().is_undecided(limit));
-        if is_open && self.repeated < REPEATS {
+        if is_open && self.repeated < MAX_TRIAL_REPEATS {
             self.repeated += 1;
             return;
         }
@@ -103,7 +103,7 @@ impl ResetTrial {
         of_streams.max().or_else(|| time_of_frames(result.lost.least, rate))
     }
 
-    pub(super) fn outcome_so_far(&self) -> PartOutcome<ResetTime> {
+    pub(super) fn current_outcome(&self) -> PartOutcome<ResetTime> {
         self.outcome
             .clone()
             .unwrap_or_else(|| PartOutcome::NotMeasured { reason: "the trial was not made".to_owned() })

@@ -17,9 +17,9 @@ pub(super) fn quick(tests: &[Rfc2544Test], sizes: &[u32]) -> Rfc2544Options {
 }
 
 /// Runs the benchmark on a device.
-fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialOrder) -> TrialResult) -> Rfc2544 {
+fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialRequest) -> TrialResult) -> Rfc2544 {
     let mut session = MethodSession::new(Rfc2544::new(options.clone()));
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         assert!(session.trial_count() < 20_000, "the method does not end: {order:?}");
         assert!(!session.method().describe_progress().is_empty());
         session.on_result(&device(&order));
@@ -76,11 +76,11 @@ fn rfc2544_search_stays_below_rig_limit() {
     let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
     let mut session = MethodSession::new(Rfc2544::new(options));
     let mut beyond = 0;
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         beyond += u32::from(order.load.frames_per_second() > 316_000.0 * 1.1);
         session.on_result(&device.perform_trial(&order));
     }
-    let bounds = session.method().result_so_far().sizes[0].throughput.clone().unwrap();
+    let bounds = session.method().current_result().sizes[0].throughput.clone().unwrap();
     let carried = bounds.frames_per_second.unwrap().frames_per_second();
     assert!((316_000.0 * 0.97..=316_000.0).contains(&carried), "{bounds:?}");
     assert_eq!((beyond, bounds.limited_by), (1, BoundCause::Rig), "{bounds:?}");
@@ -96,13 +96,13 @@ fn throughput_is_within_resolution_for_every_size() {
     let options =
         Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..Rfc2544Options::standard(GIGABIT) };
     // A device of 400 Mbit/s at layer 1: another limit for each size.
-    let device = |order: &TrialOrder| {
+    let device = |order: &TrialRequest| {
         let size = order.size.unwrap();
         SimulatedDevice::new(fps(options.theoretical_load(size)) * 0.4, 0).perform_trial(order)
     };
     let method = run(&options, device);
-    assert_eq!(method.result_so_far().sizes.len(), 7);
-    for row in &method.result_so_far().sizes {
+    assert_eq!(method.current_result().sizes.len(), 7);
+    for row in &method.current_result().sizes {
         let bounds = row.throughput.as_ref().unwrap();
         let (found, truth) =
             (fps(bounds.frames_per_second.unwrap()), fps(row.theoretical_frames_per_second) * 0.4);
@@ -112,7 +112,7 @@ fn throughput_is_within_resolution_for_every_size() {
         );
         assert_eq!((bounds.limited_by, bounds.is_complete), (BoundCause::Device, true));
     }
-    assert_eq!(method.result_so_far().shortfalls, Vec::<String>::new());
+    assert_eq!(method.current_result().shortfalls, Vec::<String>::new());
     assert_eq!(method.judge_result(), MethodJudgement::default());
 }
 
@@ -121,7 +121,7 @@ fn load_carried_only_briefly_is_not_throughput() {
     let options = Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..quick(&[], &[64]) };
     // The buffer hides an overload of 100 000 frames per second in a trial of one second, not in one of two.
     let method = run_device(&options, &SimulatedDevice::new(500_000.0, 100_000));
-    let bounds = method.result_so_far().sizes[0].throughput.clone().unwrap();
+    let bounds = method.current_result().sizes[0].throughput.clone().unwrap();
     let (carried, lost) = (bounds.frames_per_second.unwrap(), bounds.lost_at_frames_per_second.unwrap());
     assert!(fps(carried) <= 550_001.0 && fps(carried) > 548_000.0, "{bounds:?}");
     assert!(fps(lost) > 549_999.0 && fps(lost) - fps(carried) <= 1489.0, "{bounds:?}");
@@ -160,7 +160,7 @@ fn tests_that_need_the_throughput_measure_it_first() {
     purposes.dedup();
     assert_eq!(purposes, [TrialPurpose::Search, TrialPurpose::Latency]);
     assert!(
-        method.result_so_far().sizes.iter().all(|row| row
+        method.current_result().sizes.iter().all(|row| row
             .latency
             .as_ref()
             .unwrap()
@@ -185,7 +185,7 @@ fn latency_is_measured_at_throughput_by_chosen_definition() {
         }
         device.perform_trial(order)
     });
-    let row = &method.result_so_far().sizes[0];
+    let row = &method.current_result().sizes[0];
     let latency = row.latency.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(latency.samples.len(), 20);
     assert_eq!(latency.subtracted_ns, Nanos::new(4096));
@@ -199,7 +199,7 @@ fn latency_is_measured_at_throughput_by_chosen_definition() {
 #[test]
 fn loss_curve_ends_after_two_lossless_trials() {
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &SimulatedDevice::new(1_000_000.0, 0));
-    let row = &method.result_so_far().sizes[0];
+    let row = &method.current_result().sizes[0];
     assert_eq!(row.throughput, None);
     let curve = row.frame_loss.as_ref().unwrap();
     let percents: Vec<String> =
@@ -216,7 +216,7 @@ fn loss_curve_ends_after_two_lossless_trials() {
 fn unsettled_loss_curve_is_partial() {
     let device = SimulatedDevice::new(1e9, 0).with_stalls(1.0, 5, 1);
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &device);
-    let curve = method.result_so_far().sizes[0].frame_loss.as_ref().unwrap();
+    let curve = method.current_result().sizes[0].frame_loss.as_ref().unwrap();
     assert_eq!((curve.points.len(), curve.is_complete), (10, false));
 }
 
@@ -224,7 +224,7 @@ fn unsettled_loss_curve_is_partial() {
 fn burst_tests_are_inapplicable_at_line_rate() {
     let options = quick(&[Rfc2544Test::BackToBack, Rfc2544Test::Recovery], &[64]);
     let method = run_device(&options, &SimulatedDevice::new(1e9, 0));
-    let row = &method.result_so_far().sizes[0];
+    let row = &method.current_result().sizes[0];
     assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })));
     assert!(matches!(row.recovery, Some(PartOutcome::NotApplicable { .. })));
     assert_eq!(method.judge_result(), MethodJudgement::default());
@@ -235,14 +235,14 @@ fn buffer_beyond_longest_burst_invalidates_result() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(1e6, 10_000_000));
     // The buffer is larger than a trial of the throughput fills.
-    let row = &method.result_so_far().sizes[0];
+    let row = &method.current_result().sizes[0];
     assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })), "{row:?}");
     let options = Rfc2544Options {
         durations: Rfc2544Durations { longest_burst_ns: Nanos::from_millis(100), ..Rfc2544Durations::QUICK },
         ..quick(&[Rfc2544Test::BackToBack], &[64])
     };
     let method = run_device(&options, &SimulatedDevice::new(1e6, 100_000));
-    let part = method.result_so_far().sizes[0].back_to_back.as_ref().unwrap().measured_value().unwrap();
+    let part = method.current_result().sizes[0].back_to_back.as_ref().unwrap().measured_value().unwrap();
     assert_eq!((part.burst_frames, part.searches.len()), (None, 1));
     assert!(part.invalid.as_ref().unwrap().contains("allow longer bursts"));
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
@@ -252,7 +252,7 @@ fn buffer_beyond_longest_burst_invalidates_result() {
 fn corrected_buffer_time_follows_rfc_9004() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(744_047.619, 1000));
-    let row = &method.result_so_far().sizes[0];
+    let row = &method.current_result().sizes[0];
     let part = row.back_to_back.as_ref().unwrap().measured_value().unwrap();
     let bursts = part.burst_frames.unwrap();
     assert_eq!((bursts.count, part.repetitions), (3, 3));
@@ -268,7 +268,7 @@ fn recovery_ends_at_last_loss_after_overload() {
     let mut options = quick(&[Rfc2544Test::Recovery], &[64]);
     options.criteria.maximum_recovery_ns = Some(Nanos::from_millis(100));
     let method = run_device(&options, &device);
-    let part = method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
+    let part = method.current_result().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(part.trials[0].recovery_ns, Some(Nanos::from_millis(120)));
     let [overload, after, basis] =
         [part.overload_frames_per_second, part.after_frames_per_second, part.basis.frames_per_second]
@@ -279,7 +279,7 @@ fn recovery_ends_at_last_loss_after_overload() {
     options.criteria.maximum_recovery_ns = Some(Nanos::from_secs(10));
     let method = run_device(&options, &never);
     assert!(
-        !method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap().trials[0]
+        !method.current_result().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap().trials[0]
             .is_recovered
     );
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
@@ -297,7 +297,7 @@ fn recovery_is_unknown_without_every_last_loss() {
         }
         result
     });
-    let part = method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
+    let part = method.current_result().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
     assert_eq!((part.trials[0].recovery_ns, part.trials[0].is_recovered), (None, false));
 }
 
@@ -307,7 +307,7 @@ fn the_reset_is_measured_with_the_smallest_size() {
     let mut options = quick(&[Rfc2544Test::Reset], &[512, 128]);
     options.criteria.maximum_reset_ns = Some(Nanos::from_secs(5));
     let method = run_device(&options, &device);
-    let reset = method.result_so_far().reset.as_ref().unwrap().measured_value().unwrap();
+    let reset = method.current_result().reset.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(
         (reset.frame_size_bytes.bytes(), reset.outage_ns, reset.is_back),
         (128, Nanos::from_secs(3), true)
@@ -315,11 +315,11 @@ fn the_reset_is_measured_with_the_smallest_size() {
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Pass));
     let gone = SimulatedDevice { outage: Some(Nanos::from_secs(18)), ..device.clone() };
     let method = run_device(&options, &gone);
-    assert!(!method.result_so_far().reset.as_ref().unwrap().measured_value().unwrap().is_back);
+    assert!(!method.current_result().reset.as_ref().unwrap().measured_value().unwrap().is_back);
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Fail));
     let unharmed = SimulatedDevice { outage: None, ..device };
     let method = run_device(&options, &unharmed);
-    assert!(matches!(method.result_so_far().reset, Some(PartOutcome::NotMeasured { .. })));
+    assert!(matches!(method.current_result().reset, Some(PartOutcome::NotMeasured { .. })));
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
@@ -333,7 +333,7 @@ fn reset_that_may_come_after_all_frames_is_not_measured() {
             event_ended_at: order.event.map(|_| ended),
             ..device.perform_trial(order)
         });
-        method.result_so_far().reset.clone().unwrap()
+        method.current_result().reset.clone().unwrap()
     };
     let in_time = reset_ended_at(Nanos::from_millis(1), &mut device);
     assert_eq!(in_time.measured_value().unwrap().outage_ns, Nanos::ZERO);
@@ -358,7 +358,7 @@ fn zero_throughput_fails_and_leaves_latency_unmeasured() {
     options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
     let method = run_device(&options, &SimulatedDevice::new(0.0, 0));
     assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Fail));
-    assert!(matches!(method.result_so_far().sizes[0].latency, Some(PartOutcome::NotMeasured { .. })));
+    assert!(matches!(method.current_result().sizes[0].latency, Some(PartOutcome::NotMeasured { .. })));
 }
 
 /// All tests with all criteria.
@@ -385,7 +385,7 @@ fn rig_limited_result_is_unknown_and_names_load() {
     let method = run_device(&all_tests_and_criteria(), &device);
     let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
-    let bounds = method.result_so_far().sizes[0].throughput.as_ref().unwrap();
+    let bounds = method.current_result().sizes[0].throughput.as_ref().unwrap();
     assert_eq!(bounds.limited_by, BoundCause::Rig);
     let carried = bounds.frames_per_second.unwrap();
     assert!(fps(carried) <= 50_000.0 && fps(carried) > 48_000.0);
@@ -402,7 +402,7 @@ fn a_benchmark_that_was_interrupted_does_not_pass() {
         SimulatedDevice { latency: Some(Nanos::from_micros(10)), ..SimulatedDevice::new(1e9, 0) };
     let mut method = Rfc2544::new(options);
     let mut verdicts = Vec::new();
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         verdicts.push(method.judge_result().verdict);
         method.on_result(&device.perform_trial(&order));
     }
@@ -420,7 +420,7 @@ fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice
     }
     assert_eq!(&session.method().options, options);
     let mut device = device.clone();
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         session.on_result(&device.perform_trial(&order));
     }
     session.method().clone()
@@ -431,14 +431,14 @@ proptest! {
 
     #[test]
     fn longest_burst_is_within_two_frames_of_buffer(
-        limit in 1e4..1.4e6f64, buffer in 0u64..20_000, size in prop::sample::select(Rfc2544Options::SIZES.to_vec()),
+        limit in 1e4..1.4e6f64, buffer in 0u64..20_000, size in prop::sample::select(Rfc2544Options::STANDARD_SIZES.to_vec()),
     ) {
         let options = quick(&[Rfc2544Test::BackToBack], &[size.bytes()]);
         let load = fps(options.maximum_load(size));
         // Above it, a trial of the throughput does not fill the buffer.
         prop_assume!(load - limit > buffer as f64 * 1.2 + 2000.0);
         let method = run_device(&options, &SimulatedDevice::new(limit, buffer));
-        let part = method.result_so_far().sizes[0].back_to_back.clone().unwrap();
+        let part = method.current_result().sizes[0].back_to_back.clone().unwrap();
         let truth = longest_burst(load, limit, buffer);
         let found = part.measured_value().and_then(|part| part.burst_frames).map(|bursts| bursts.mean);
         prop_assert!(found.is_some_and(|found| (found - truth).abs() <= 2.0), "{truth}: {part:?}");
@@ -459,7 +459,7 @@ proptest! {
         let mut number = 0;
         let mut recorder = device.clone();
         let mut session = MethodSession::new(Rfc2544::new(options.clone()));
-        while let Some(order) = session.next_order() {
+        while let Some(order) = session.next_trial_request() {
             let result = recorder.perform_trial(&order);
             session.on_result(&result);
             number += 1;
@@ -468,7 +468,7 @@ proptest! {
         let head = text.find('\n').unwrap() + 1;
         let cut = head + (text.len() - head) * cut_percent / 100;
         let resumed = resume(&options, &text[..cut], &device);
-        prop_assert_eq!(resumed.result_so_far(), session.method().result_so_far());
+        prop_assert_eq!(resumed.current_result(), session.method().current_result());
         prop_assert_eq!(resumed.judge_result(), session.method().judge_result());
     }
 
@@ -480,7 +480,7 @@ proptest! {
         let mut rig = BurstyRig { doubtful_percent, random: seed };
         let mut device = SimulatedDevice::new(limit, 0);
         let method = run(&options, |order| rig.disturb(device.perform_trial(order)));
-        let bounds = method.result_so_far().sizes[0].throughput.clone().unwrap();
+        let bounds = method.current_result().sizes[0].throughput.clone().unwrap();
         if bounds.limited_by == BoundCause::Device {
             prop_assert!(fps(bounds.lost_at_frames_per_second.unwrap()) >= limit - 1.0, "{bounds:?}");
         }

@@ -6,7 +6,7 @@
 
 use super::{Rfc2544Options, SizeBenchmark, ThroughputBounds, build_timed_order, rig_fault};
 use crate::bisection::{Bisection, BisectionOptions};
-use crate::{BoundCause, Load, TrialOrder, TrialPurpose, TrialResult};
+use crate::{BoundCause, Load, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_units::{FrameSize, Nanos};
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl ThroughputSearch {
         let resolution = maximum.frames_per_second() * options.resolution_percent / 100.0;
         let floors = options.criteria.minimum_throughput.iter();
         let floors = floors
-            .filter_map(|floor| floor.wanted_load(row.frame_size_bytes, row.theoretical_frames_per_second))
+            .filter_map(|floor| floor.required_load(row.frame_size_bytes, row.theoretical_frames_per_second))
             .map(Load::frames_per_second);
         Self {
             size: row.frame_size_bytes,
@@ -58,14 +58,14 @@ impl ThroughputSearch {
         }
     }
 
-    pub(super) fn next_order(&self) -> Option<TrialOrder> {
+    pub(super) fn next_trial_request(&self) -> Option<TrialRequest> {
         match self.guide.next_value() {
             Some(load) => Some(self.make_order(load, self.guide_time)),
             None => self.next_final_load().map(|load| self.make_order(load, self.final_time)),
         }
     }
 
-    fn make_order(&self, load: f64, time: Nanos) -> TrialOrder {
+    fn make_order(&self, load: f64, time: Nanos) -> TrialRequest {
         build_timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
     }
 
@@ -105,7 +105,7 @@ impl ThroughputSearch {
     }
 
     pub(super) fn on_result(&mut self, result: &TrialResult) {
-        let Some(order) = self.next_order() else { return };
+        let Some(order) = self.next_trial_request() else { return };
         // Trials of both lengths count, because both cost the user time.
         self.trials += 1;
         if self.guide.next_value().is_some() {
@@ -127,7 +127,7 @@ impl ThroughputSearch {
             self.step =
                 if self.failed.is_some() { self.step * 2.0 } else { self.guide.search_reach().resolution };
         }
-        if let Some(ceiling) = result.rig_ceiling() {
+        if let Some(ceiling) = result.highest_load_of_rig() {
             self.guide.lower_ceiling(ceiling);
         }
         let is_rig = rig_fault(result).is_some();
@@ -141,7 +141,7 @@ impl ThroughputSearch {
             frames_per_second: self.carried.map(Load::new),
             lost_at_frames_per_second: upper.map(|failed| Load::new(failed.load)),
             limited_by: upper.map_or(BoundCause::Range, |failed| failed.cause),
-            is_complete: self.next_order().is_none(),
+            is_complete: self.next_trial_request().is_none(),
             trials: self.trials,
         }
     }

@@ -4,7 +4,7 @@ use super::{ResultTable, format_optional_cell, format_rate_cell};
 use crate::bisection::BisectionResult;
 use crate::{BoundCause, Load, MlrsearchResult};
 
-const HEADINGS: [&str; 5] = [
+const SEARCH_HEADINGS: [&str; 5] = [
     "Goal",
     "Carried [frames/s]",
     "Conditional throughput [frames/s]",
@@ -13,7 +13,7 @@ const HEADINGS: [&str; 5] = [
 ];
 
 pub(super) fn tabulate_mlrsearch(result: &MlrsearchResult) -> Vec<ResultTable> {
-    let mut table = ResultTable::new("mlrsearch", "Throughput (MLRsearch, RFC 9971)", &HEADINGS);
+    let mut table = ResultTable::new("mlrsearch", "Throughput (MLRsearch, RFC 9971)", &SEARCH_HEADINGS);
     for goal in &result.goals {
         let bounds = [goal.lower_bound, goal.conditional_throughput, goal.upper_bound];
         table.push_row(describe_bounds(goal.goal.to_string(), bounds, goal.cause, goal.is_reached));
@@ -22,7 +22,7 @@ pub(super) fn tabulate_mlrsearch(result: &MlrsearchResult) -> Vec<ResultTable> {
 }
 
 pub(super) fn tabulate_bisection(result: &BisectionResult) -> Vec<ResultTable> {
-    let mut table = ResultTable::new("bisect", "Throughput (binary search)", &HEADINGS);
+    let mut table = ResultTable::new("bisect", "Throughput (binary search)", &SEARCH_HEADINGS);
     let bounds = [result.lower_bound, result.lower_bound, result.upper_bound];
     table.push_row(describe_bounds("throughput".to_owned(), bounds, result.cause, result.is_over));
     vec![table]

@@ -21,7 +21,7 @@ fn device() -> SimulatedDevice {
 
 fn report(options: &MethodOptions) -> MethodReport {
     let (mut method, mut device) = (options.start_method().unwrap(), device());
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         method.on_result(&device.perform_trial(&order));
     }
     method.build_report(options)
@@ -161,7 +161,7 @@ fn trial_table_shows_outcome_of_each_trial() {
     let options = &all_methods()[3];
     let (mut method, mut device) = (options.start_method().unwrap(), device());
     let mut trials = Vec::new();
-    while let Some(order) = method.next_order() {
+    while let Some(order) = method.next_trial_request() {
         let result = device.perform_trial(&order);
         method.on_result(&result);
         let number = u32::try_from(trials.len()).unwrap() + 1;
@@ -210,7 +210,7 @@ fn rig_limited_search_verdict_is_unknown() {
         }
         let mut device = SimulatedDevice { rig_limit: 9e5, ..SimulatedDevice::new(1e9, 0) };
         let mut method = options.start_method().unwrap();
-        while let Some(order) = method.next_order() {
+        while let Some(order) = method.next_trial_request() {
             method.on_result(&device.perform_trial(&order));
         }
         let judgement = method.judge_result();

@@ -2,10 +2,10 @@
 
 use super::files::AuthorityFiles;
 use super::{
-    AdmittedNode, CurvePoint, DAY, Error, FleetAuthority, SIGNING, VALID_DAYS, certificate_error, from_hex,
-    random_bytes, secrets, to_hex, with_common_name, with_validity,
+    AdmittedNode, CERTIFICATE_VALID_DAYS, CurvePoint, DAY, Error, FleetAuthority, SIGNING_KEY_FILE,
+    certificate_error, from_hex, random_bytes, secrets, to_hex, with_common_name, with_validity,
 };
-use crate::seal::MAC_KEY;
+use crate::seal::MAC_KEY_BYTES;
 use crate::{subject, user_key};
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 use packetrig_fleet::message::NodeName;
@@ -106,7 +106,7 @@ impl FleetAuthority {
         // The directory does not change any more, so the signature is made without the lock.
         let certificate = self.issue_certificate(name, &node, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing_key()?);
-        let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
+        let signing = signing.map_err(|_| Error::Damaged(SIGNING_KEY_FILE.to_owned()))?;
         let controller = to_hex(signing.public_key().as_ref());
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
@@ -164,7 +164,7 @@ impl FleetAuthority {
         let public_key =
             from_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
         let parameters =
-            with_validity(now, VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
+            with_validity(now, CERTIFICATE_VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
         let issued = parameters.signed_by(&CurvePoint(public_key), &self.load_issuer()?);
         Ok(NodeAdmission {
             certificate: issued.map_err(certificate_error)?.pem(),
@@ -172,7 +172,7 @@ impl FleetAuthority {
             controller: String::new(),
             grants: String::new(),
             user: self.server_accounts()?.node_user_claims(&admitted)?,
-            expires: now + VALID_DAYS * DAY,
+            expires: now + CERTIFICATE_VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })
     }
@@ -242,7 +242,7 @@ pub(super) struct KeptNode {
 impl KeptNode {
     fn new(keys: &NodeKeys, now: u64) -> Result<Self, Error> {
         let generation = to_hex(&random_bytes::<8>()?);
-        let grants = to_hex(&random_bytes::<MAC_KEY>()?);
+        let grants = to_hex(&random_bytes::<MAC_KEY_BYTES>()?);
         Ok(Self {
             public_key: to_hex(&keys.certificate),
             grants,
@@ -292,7 +292,7 @@ impl KeptNode {
         files.write_file(&Self::file_name(name), &text)
     }
 
-    pub(super) fn grant_key(&self) -> Option<[u8; MAC_KEY]> {
+    pub(super) fn grant_key(&self) -> Option<[u8; MAC_KEY_BYTES]> {
         from_hex(&self.grants)?.try_into().ok()
     }
 }

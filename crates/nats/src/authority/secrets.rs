@@ -4,7 +4,7 @@ use super::{Error, FleetAuthority, random_bytes, to_hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-const FILE: &str = "secrets.json";
+const SECRETS_FILE_NAME: &str = "secrets.json";
 
 /// A secret that admits a node. It is shown once and not stored.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,16 +36,17 @@ pub(super) fn hash_secret(secret: &str) -> String {
 impl FleetAuthority {
     /// All stored secrets, valid or not.
     pub fn read_allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
-        if !self.files.has_file(FILE) {
+        if !self.files.has_file(SECRETS_FILE_NAME) {
             return Ok(Vec::new());
         }
-        let text = self.files.read_file(FILE)?;
-        serde_json::from_str(&text).map_err(|_| Error::Damaged(FILE.to_owned()))
+        let text = self.files.read_file(SECRETS_FILE_NAME)?;
+        serde_json::from_str(&text).map_err(|_| Error::Damaged(SECRETS_FILE_NAME.to_owned()))
     }
 
     fn write_allowances(&self, allowances: &[SecretAllowance]) -> Result<(), Error> {
-        let text = serde_json::to_string(allowances).map_err(|_| Error::Damaged(FILE.to_owned()))?;
-        self.files.write_file(FILE, &text)
+        let text =
+            serde_json::to_string(allowances).map_err(|_| Error::Damaged(SECRETS_FILE_NAME.to_owned()))?;
+        self.files.write_file(SECRETS_FILE_NAME, &text)
     }
 
     /// Creates a secret for `uses` nodes, valid until a time in seconds since 1970.

@@ -66,14 +66,14 @@ impl ServerAccounts {
 
     pub fn sign_operator_token(&self) -> Result<String, Error> {
         let operator = self.operator_key()?;
-        let system = self.account_key(SYSTEM)?;
+        let system = self.account_key(SYSTEM_ACCOUNT)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
         sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
     /// Account of the server itself. It can use no subject of the fleet.
     pub fn system_account(&self) -> Result<AccountClaims, Error> {
-        self.sign_account_token(SYSTEM, true, json!({}))
+        self.sign_account_token(SYSTEM_ACCOUNT, true, json!({}))
     }
 
     /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
@@ -83,14 +83,14 @@ impl ServerAccounts {
         let exports = to_nodes.iter().map(|at| export_entry("stream", at));
         let exports: Vec<Value> =
             exports.chain(from_nodes.iter().map(|at| export_entry("service", at))).collect();
-        self.sign_account_token(CONTROL, true, json!({"exports": exports}))
+        self.sign_account_token(CONTROL_ACCOUNT, true, json!({"exports": exports}))
     }
 
     /// The account of a node, with its own subjects and nothing else.
     pub fn node_account_claims(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
         // The server publishes the confirmation of a segment to whatever reply subject its sender gave, without regard
         // to the sender's rights. In an account with only the node's own subjects that reaches nobody else.
-        let control = self.account_key(CONTROL)?.public_key();
+        let control = self.account_key(CONTROL_ACCOUNT)?.public_key();
         let to_node = subject::subjects_to_node(&node.name.0);
         let subjects_from_node = subject::subjects_from_node(&node.name.0);
         let imports = to_node.iter().map(|at| import_entry("stream", at, &control));
@@ -113,14 +113,14 @@ impl ServerAccounts {
 
     /// Claims that the controller shows; `user_key` is its user key.
     pub fn controller_user_claims(&self, user_key: &str) -> Result<String, Error> {
-        self.sign_user_token(CONTROL, user_key, &subject::controller_permissions())
+        self.sign_user_token(CONTROL_ACCOUNT, user_key, &subject::controller_permissions())
     }
 
     /// Claims for removing accounts, and for asking when the server read its configuration.
     pub(crate) fn system_user_claims(&self, user_key: &str) -> Result<String, Error> {
-        let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
-        let subscribe = vec![format!("{}.>", subject::inbox_prefix(SYSTEM_USER))];
-        self.sign_user_token(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
+        let publish = vec![ACCOUNT_REMOVAL_SUBJECT.to_owned(), SERVER_FACTS_SUBJECT.to_owned()];
+        let subscribe = vec![format!("{}.>", subject::inbox_prefix(ACCOUNT_REMOVAL_USER))];
+        self.sign_user_token(SYSTEM_ACCOUNT, user_key, &SubjectPermissions { publish, subscribe })
     }
 
     /// The signed order to remove accounts.
@@ -138,7 +138,7 @@ impl ServerAccounts {
         particulars: Value,
     ) -> Result<AccountClaims, Error> {
         // Only the controller's account may store results and records.
-        let storage = if name == CONTROL { -1 } else { 0 };
+        let storage = if name == CONTROL_ACCOUNT { -1 } else { 0 };
         // In claims of NATS, -1 is no limit and 0 is nothing at all.
         let limits = json!({
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
@@ -171,14 +171,14 @@ impl ServerAccounts {
 }
 
 /// Names of accounts; those of nodes have another form.
-const CONTROL: &str = "CONTROL";
-const SYSTEM: &str = "SYSTEM";
+const CONTROL_ACCOUNT: &str = "CONTROL";
+const SYSTEM_ACCOUNT: &str = "SYSTEM";
 /// Name of the user that removes accounts.
-pub(crate) const SYSTEM_USER: &str = "removal";
+pub(crate) const ACCOUNT_REMOVAL_USER: &str = "removal";
 /// Subject of orders to remove accounts.
-pub(crate) const REMOVE_ACCOUNTS: &str = "$SYS.REQ.CLAIMS.DELETE";
+pub(crate) const ACCOUNT_REMOVAL_SUBJECT: &str = "$SYS.REQ.CLAIMS.DELETE";
 /// Subject of questions about the server itself.
-pub(crate) const SERVER_FACTS: &str = "$SYS.REQ.SERVER.PING.VARZ";
+pub(crate) const SERVER_FACTS_SUBJECT: &str = "$SYS.REQ.SERVER.PING.VARZ";
 
 fn node_account(node: &AdmittedNode) -> String {
     let bare = format!("node {}", node.common_name());

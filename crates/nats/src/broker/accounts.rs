@@ -3,7 +3,7 @@
 //! Invariant: an existing file is complete.
 
 use super::{BrokerSetup, Error, system, world_error};
-use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, ServerAccounts};
+use crate::authority::{ACCOUNT_REMOVAL_SUBJECT, AccountClaims, AdmittedNode, ServerAccounts};
 use crate::connection::FleetCredentials;
 use crate::subject;
 use packetrig_sys::private_files;
@@ -80,7 +80,7 @@ pub(super) fn remove_accounts(
     as_whom: &FleetCredentials,
 ) -> Result<(), Error> {
     let order = accounts.sign_removal_order(ids)?;
-    let answered = system::query_server(setup, as_whom, REMOVE_ACCOUNTS, order)
+    let answered = system::query_server(setup, as_whom, ACCOUNT_REMOVAL_SUBJECT, order)
         .and_then(|said| if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) });
     answered.map_err(|why| Error::NotReady(format!("it did not remove the accounts of nodes: {why}")))
 }

@@ -13,12 +13,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Largest message: a segment, its headers, and a reserve.
-const PAYLOAD: usize = 1 << 20;
+const MAX_PAYLOAD_BYTES: usize = 1 << 20;
 /// Size of a log before the next one is started, and number of logs that are kept.
 const LOG_BYTES: u64 = 4 << 20;
-const LOG_FILES: u32 = 4;
+const MAX_LOG_FILES: u32 = 4;
 /// Memory for data that the server keeps only while it runs.
-const MEMORY: u64 = 64 << 20;
+const MEMORY_STORE_BYTES: u64 = 64 << 20;
 
 /// The server's certificate, and the authority whose certificates it accepts. All files are PEM.
 #[derive(Clone, Debug)]
@@ -44,12 +44,12 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
         format!("listen: {}", quote_string(&setup.listen.to_string())),
         // A dead peer is noticed after two missed pings; the default takes four minutes.
         "ping_interval: \"2s\"\nping_max: 2".to_owned(),
-        format!("max_payload: {PAYLOAD}"),
+        format!("max_payload: {MAX_PAYLOAD_BYTES}"),
         // Strangers and nodes decide how much is logged, so the log is bounded.
         format!("log_file: {}", quoted_path(&super::log_file(setup))),
-        format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}"),
+        format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {MAX_LOG_FILES}"),
         format!("jetstream {{\n  store_dir: {}", quoted_path(&setup.directory.join("store"))),
-        format!("  max_file_store: {}\n  max_memory_store: {MEMORY}", setup.store_room),
+        format!("  max_file_store: {}\n  max_memory_store: {MEMORY_STORE_BYTES}", setup.store_room),
         // By default the server writes to disk every two minutes.
         "  sync_interval: always\n}".to_owned(),
     ];

@@ -18,18 +18,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Interval of the writes to the store.
-const EVERY: Duration = Duration::from_secs(1);
+const HEALTH_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Key of the record that is written. Its value does not matter.
-const RECORD: &str = "health.server";
+const HEALTH_RECORD_KEY: &str = "health.server";
 /// A disk with less free space is full.
-const FULL: u64 = 1 << 20;
+const FULL_DISK_BYTES: u64 = 1 << 20;
 /// Free space with which a server can work again.
-const ENOUGH: u64 = 16 << 20;
+const ENOUGH_DISK_BYTES: u64 = 16 << 20;
 /// Consecutive failed writes before the server is restarted.
-const FAILURES: u32 = 3;
+const MAX_FAILED_WRITES: u32 = 3;
 /// Pause between two restarts. It doubles as long as nothing improves.
-const PAUSE_NS: u64 = 15_000_000_000;
-const PAUSE_MOST_NS: u64 = 300_000_000_000;
+const FIRST_RESTART_PAUSE_NS: u64 = 15_000_000_000;
+const MAX_RESTART_PAUSE_NS: u64 = 300_000_000_000;
 
 /// The state of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,13 +102,14 @@ impl StoreProbe {
     }
 
     fn run_until_ended(&mut self, tell: &Sender<BrokerHealth>, ended: &Receiver<()>) {
-        while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+        while ended.recv_timeout(HEALTH_WRITE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
             let failure = self.write_probe_record().err().map(|error| error.to_string());
             let disk_free = disk::free_bytes(&self.directory).ok();
             let needs_restart = self.rule.needs_restart(failure.is_none(), disk_free, monotonic_ns());
             // A full disk is reported even while a write as small as this one still works.
-            let failure = failure
-                .or_else(|| disk_free.is_some_and(|free| free < FULL).then(|| "its disk is full".to_owned()));
+            let failure = failure.or_else(|| {
+                disk_free.is_some_and(|free| free < FULL_DISK_BYTES).then(|| "its disk is full".to_owned())
+            });
             let found = BrokerHealth { checked_wall_ns: wall_clock_ns(), failure, disk_free, needs_restart };
             if tell.send(found).is_err() {
                 return;
@@ -124,9 +125,9 @@ impl StoreProbe {
             None => self.fabric.open_records()?,
         };
         let value = wall_clock_ns().to_string();
-        let written = match records.get_record(RECORD)? {
-            Some(found) => records.replace_record(RECORD, found.revision, value.as_bytes()),
-            None => records.create_record(RECORD, value.as_bytes()),
+        let written = match records.get_record(HEALTH_RECORD_KEY)? {
+            Some(found) => records.replace_record(HEALTH_RECORD_KEY, found.revision, value.as_bytes()),
+            None => records.create_record(HEALTH_RECORD_KEY, value.as_bytes()),
         };
         match written {
             // Another process that checks the same server has written in between. The store works.
@@ -151,9 +152,9 @@ impl RepairRule {
     /// Counts one more write, and returns true if the server must be restarted now.
     fn needs_restart(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
         // Remembered until the restart: the server does not switch its store on again, even with space by now.
-        self.was_full |= disk_free.is_some_and(|free| free < FULL);
+        self.was_full |= disk_free.is_some_and(|free| free < FULL_DISK_BYTES);
         self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
-        let is_ill = self.was_full || self.failures >= FAILURES;
+        let is_ill = self.was_full || self.failures >= MAX_FAILED_WRITES;
         if !is_ill {
             // The store works again: the next failure begins with the short pause.
             if is_written && now_ns >= self.not_before_ns {
@@ -162,11 +163,11 @@ impl RepairRule {
             return false;
         }
         // If the free space is not known, a restart is worth an attempt.
-        let has_room = disk_free.is_none_or(|free| free >= ENOUGH);
+        let has_room = disk_free.is_none_or(|free| free >= ENOUGH_DISK_BYTES);
         if !has_room || now_ns < self.not_before_ns {
             return false;
         }
-        self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_NS, PAUSE_MOST_NS);
+        self.pause_ns = (2 * self.pause_ns).clamp(FIRST_RESTART_PAUSE_NS, MAX_RESTART_PAUSE_NS);
         self.not_before_ns = now_ns.saturating_add(self.pause_ns);
         // The restarted server gets as many attempts as the one before.
         self.failures = 0;
@@ -187,11 +188,11 @@ mod tests {
         assert!(!rule.needs_restart(true, Some(1 << 30), 0));
         assert!(!rule.needs_restart(true, Some(0), 0), "writes may still find room in a block");
         assert!(
-            (1..100).all(|second| !rule.needs_restart(false, Some(FULL + 1), second * SECOND)),
+            (1..100).all(|second| !rule.needs_restart(false, Some(FULL_DISK_BYTES + 1), second * SECOND)),
             "no room yet"
         );
-        assert!(rule.needs_restart(false, Some(ENOUGH), 100 * SECOND));
-        assert!(!rule.needs_restart(true, Some(ENOUGH), 101 * SECOND), "once");
+        assert!(rule.needs_restart(false, Some(ENOUGH_DISK_BYTES), 100 * SECOND));
+        assert!(!rule.needs_restart(true, Some(ENOUGH_DISK_BYTES), 101 * SECOND), "once");
     }
 
     #[test]

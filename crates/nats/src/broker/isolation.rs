@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Mode bit with which other users may start a program or look up names in a directory.
-const OTHERS_EXECUTE: u32 = 0o001;
+const OTHERS_EXECUTE_MODE: u32 = 0o001;
 
 /// The user that the server runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ impl HeldProgram {
     /// Returns true if every user may start it.
     fn is_world_executable(&self) -> bool {
         [self.path(), self.directory.path()].iter().all(|path| {
-            fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE != 0)
+            fs::metadata(path).is_ok_and(|found| found.permissions().mode() & OTHERS_EXECUTE_MODE != 0)
         })
     }
 }
@@ -188,7 +188,7 @@ fn start_threads() -> Result<ResidentThread, Error> {
 }
 
 fn start_acting_threads(user: &ProcessUser) -> Result<ResidentThread, String> {
-    on_own_thread(|| {
+    run_on_own_thread(|| {
         sandbox::act_as_user(user).map_err(|error| error.to_string())?;
         // A thread inherits users and capabilities from the one that starts it.
         start_threads().map_err(|error| error.to_string())
@@ -200,11 +200,11 @@ fn with_limited_rights<T: Send>(
     most: ProcessCapabilities,
     work: impl FnOnce() -> T + Send,
 ) -> Result<T, Error> {
-    on_own_thread(|| sandbox::limit_rights(most).map(|()| work()))
+    run_on_own_thread(|| sandbox::limit_rights(most).map(|()| work()))
         .map_err(|error| Error::NotReady(error.to_string()))
 }
 
-fn on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+fn run_on_own_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -17,15 +17,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Interval at which the keeper checks the server.
-const LOOK: Duration = Duration::from_millis(50);
+const SERVER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of checks until a server must be ready.
-const READY_LOOKS: u32 = 400;
+const MAX_READY_CHECKS: u32 = 400;
 /// Maximum number of checks until a server must have ended after the request.
-const END_LOOKS: u32 = 200;
+const MAX_END_CHECKS: u32 = 200;
 /// Checks within which it must end when the program ends: the user does not wait longer.
-const LAST_LOOKS: u32 = 12;
+const MAX_FINAL_CHECKS: u32 = 12;
 /// First pause before a restart; it doubles.
-const PAUSE: Duration = Duration::from_millis(100);
+const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// Facts that the keeper reports.
@@ -62,7 +62,7 @@ impl ServerKeeper {
                     ServerUser::Own(_) => "files that every user can read",
                     ServerUser::Starter(_) => "this user's files",
                 };
-                self.report_trouble(&format!("nats-server can read {readable}: {missing}"));
+                self.report_server_failure(&format!("nats-server can read {readable}: {missing}"));
             }
             Err(error) => return ignore_closed(ready.send(Err(error))),
         }
@@ -72,20 +72,20 @@ impl ServerKeeper {
         };
         ignore_closed(ready.send(Ok(())));
         loop {
-            match self.inbox.recv_timeout(LOOK) {
+            match self.inbox.recv_timeout(SERVER_CHECK_INTERVAL) {
                 Ok(KeeperOrder::Reload(done)) => {
                     let asked = child::reload_child(&child);
                     ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
                 }
                 // The next check notices that the server has ended, and starts it again.
-                Ok(KeeperOrder::Restart) => end_child(&mut child, END_LOOKS),
+                Ok(KeeperOrder::Restart) => end_child(&mut child, MAX_END_CHECKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return end_child(&mut child, LAST_LOOKS);
+                    return end_child(&mut child, MAX_FINAL_CHECKS);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
-                self.report_trouble(&format!("nats-server exited ({status}); starting it again"));
+                self.report_server_failure(&format!("nats-server exited ({status}); starting it again"));
                 match self.start_again() {
                     Some(new) => child = new,
                     None => return,
@@ -98,13 +98,13 @@ impl ServerKeeper {
         log_file(&self.setup)
     }
 
-    fn report_trouble(&self, trouble: &str) {
+    fn report_server_failure(&self, trouble: &str) {
         lock_notes(&self.notes).troubles.push(self.isolation.show_paths(trouble));
     }
 
     /// Tries to start the server until that succeeds or an order to end comes.
     fn start_again(&self) -> Option<Child> {
-        let mut pause = PAUSE;
+        let mut pause = FIRST_RESTART_PAUSE;
         loop {
             match self.inbox.recv_timeout(pause) {
                 // The server reads its configuration when it starts.
@@ -115,7 +115,7 @@ impl ServerKeeper {
             }
             match self.start_child() {
                 Ok(child) => return Some(child),
-                Err(error) => self.report_trouble(&error.to_string()),
+                Err(error) => self.report_server_failure(&error.to_string()),
             }
             pause = MAX_PAUSE.min(2 * pause);
         }
@@ -134,7 +134,7 @@ impl ServerKeeper {
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // Last: the filter refuses the calls that change the user.
         if let Some(missing) = walls::restrict_system_calls(&mut command)? {
-            self.report_trouble(&format!("nats-server may make any system call: {missing}"));
+            self.report_server_failure(&format!("nats-server may make any system call: {missing}"));
         }
         // The log of an earlier start stays: only lines after its present end belong to this one. Looked at before the start, because
         // a server that fails has written its reason before this thread runs again.
@@ -143,7 +143,7 @@ impl ServerKeeper {
         let mut child =
             command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child, before) {
-            end_child(&mut child, LAST_LOOKS);
+            end_child(&mut child, MAX_FINAL_CHECKS);
             return Err(error);
         }
         let mut notes = lock_notes(&self.notes);
@@ -154,7 +154,7 @@ impl ServerKeeper {
 
     /// Waits for a server whose log had `before` bytes when it was started.
     fn wait_until_ready(&self, child: &mut Child, before: u64) -> Result<(), Error> {
-        for _ in 0..READY_LOOKS {
+        for _ in 0..MAX_READY_CHECKS {
             if let Ok(Some(status)) = child.try_wait() {
                 let reason = self.find_failure_reason(before);
                 return Err(Error::NotReady(reason.unwrap_or_else(|| status.to_string())));
@@ -162,7 +162,7 @@ impl ServerKeeper {
             if is_server_ready(&self.setup) {
                 return Ok(());
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(SERVER_CHECK_INTERVAL);
         }
         let reason = self.find_failure_reason(before);
         Err(Error::NotReady(reason.unwrap_or_else(|| format!("it does not answer at {}", self.setup.listen))))
@@ -185,8 +185,11 @@ fn is_server_ready(setup: &BrokerSetup) -> bool {
 
 /// The line of facts (`INFO`) that a server sends to every new connection.
 fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
-    let socket = TcpStream::connect_timeout(&configuration::reachable_address(setup.listen), LOOK * 10)?;
-    socket.set_read_timeout(Some(LOOK * 10))?;
+    let socket = TcpStream::connect_timeout(
+        &configuration::reachable_address(setup.listen),
+        SERVER_CHECK_INTERVAL * 10,
+    )?;
+    socket.set_read_timeout(Some(SERVER_CHECK_INTERVAL * 10))?;
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line)?;
     Ok(line)
@@ -200,7 +203,7 @@ fn end_child(child: &mut Child, looks: u32) {
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(SERVER_CHECK_INTERVAL);
     }
     // A server that hangs holds the port and the store. Confirmed data is on the disk.
     drop(child.kill());

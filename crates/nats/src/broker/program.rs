@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Command that installs the program.
-pub const INSTALL: &str = "go install github.com/nats-io/nats-server/v2@v2.15.2";
+pub const INSTALL_COMMAND: &str = "go install github.com/nats-io/nats-server/v2@v2.15.2";
 /// Older versions have security holes or lack features that we use.
-pub const OLDEST: &str = "2.15.2";
+pub const MIN_NATS_SERVER_VERSION: &str = "2.15.2";
 /// The next major version may change the meaning of its configuration.
-pub const MAJOR: u64 = 2;
+pub const NATS_SERVER_MAJOR_VERSION: u64 = 2;
 
-const NAME: &str = "nats-server";
+const NATS_SERVER_PROGRAM: &str = "nats-server";
 /// Directory of the server in a package, an image or a wheel, from the directory of packetrig's own program. It is not in
 /// PATH: another nats-server of the machine stays the one that its users call.
-const PACKAGED: &str = "../lib/packetrig";
+const PACKAGED_PROGRAM_DIRECTORY: &str = "../lib/packetrig";
 
 /// The program to use: the given one, or the first suitable one of the directory of the package, PATH and
 /// `packetrig/bin` in `$XDG_DATA_HOME` (`~/.local/share`). If several are unsuitable, the error of the first one is returned.
@@ -45,18 +45,19 @@ fn paths_in_path(name: &Path) -> Vec<PathBuf> {
 }
 
 fn candidate_paths() -> Vec<PathBuf> {
-    let in_path = paths_in_path(Path::new(NAME));
+    let in_path = paths_in_path(Path::new(NATS_SERVER_PROGRAM));
     let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share"));
     // An empty variable counts as unset (XDG Base Directory Specification).
     let data = std::env::var_os("XDG_DATA_HOME").filter(|data| !data.is_empty()).map(PathBuf::from);
-    let own_places = data.into_iter().chain(home).map(|data| data.join("packetrig/bin").join(NAME));
+    let own_places =
+        data.into_iter().chain(home).map(|data| data.join("packetrig/bin").join(NATS_SERVER_PROGRAM));
     let packaged = std::env::current_exe().ok().and_then(|own| packaged_path(&own));
     packaged.into_iter().chain(in_path).chain(own_places).collect()
 }
 
 /// The server that was installed together with this program.
 fn packaged_path(own: &Path) -> Option<PathBuf> {
-    Some(own.parent()?.join(PACKAGED).join(NAME))
+    Some(own.parent()?.join(PACKAGED_PROGRAM_DIRECTORY).join(NATS_SERVER_PROGRAM))
 }
 
 fn check_version(program: &Path) -> Result<PathBuf, Error> {
@@ -76,7 +77,9 @@ fn check_version(program: &Path) -> Result<PathBuf, Error> {
 fn is_supported_version(said: &str) -> bool {
     let found = said.strip_prefix("nats-server: ").and_then(parse_version);
     // Arrays are compared number by number, so 2.15.10 is newer than 2.15.2.
-    found.is_some_and(|found| found[0] == MAJOR && Some(found) >= parse_version(OLDEST))
+    found.is_some_and(|found| {
+        found[0] == NATS_SERVER_MAJOR_VERSION && Some(found) >= parse_version(MIN_NATS_SERVER_VERSION)
+    })
 }
 
 /// The three numbers of a version: 2, 15 and 2 of `v2.15.2-beta.1`.
@@ -119,6 +122,6 @@ mod tests {
     #[test]
     fn wrong_server_program_error_explains_installation() {
         let error = find_program(Some(Path::new("/bin/echo"))).expect_err("it is not the server");
-        assert!(error.to_string().contains(INSTALL), "{error}");
+        assert!(error.to_string().contains(INSTALL_COMMAND), "{error}");
     }
 }

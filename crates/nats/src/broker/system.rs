@@ -1,14 +1,14 @@
 //! Questions to the server in its system account, which the server itself answers.
 
 use super::{BrokerSetup, Error, configuration};
-use crate::authority::{SERVER_FACTS, SYSTEM_USER};
-use crate::connection::{self, ConnectionTroubles, FleetCredentials, ServerAccess};
+use crate::authority::{ACCOUNT_REMOVAL_USER, SERVER_FACTS_SUBJECT};
+use crate::connection::{self, ConnectionFailures, FleetCredentials, ServerAccess};
 use crate::runtime::SharedRuntime;
 use serde_json::Value;
 use std::time::Duration;
 
 /// Time within which the server must answer.
-const ANSWER: Duration = Duration::from_secs(5);
+const SERVER_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks at `subject`, on its own connection.
 pub(super) fn query_server(
@@ -23,13 +23,14 @@ pub(super) fn query_server(
     let runtime = SharedRuntime::start_thread().map_err(|error| error.to_string())?;
     let asking = async move {
         let client =
-            connection::open_client(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
+            connection::open_client(access, ACCOUNT_REMOVAL_USER.to_owned(), ConnectionFailures::default())
+                .await;
         let client = client.map_err(|error| error.to_string())?;
         let answer = client.request(subject, question.into()).await.map_err(|error| error.to_string())?;
         // An answer that is not JSON reads as `null`, in which the callers find nothing.
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
-    runtime.wait_for(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))
+    runtime.wait_for(SERVER_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
 /// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
@@ -37,7 +38,7 @@ pub(super) fn query_configuration_time(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,
 ) -> Result<String, Error> {
-    let facts = query_server(setup, as_whom, SERVER_FACTS, String::new());
+    let facts = query_server(setup, as_whom, SERVER_FACTS_SUBJECT, String::new());
     let facts = facts.map_err(|why| Error::NotReady(format!("it does not report its state: {why}")))?;
     let time = facts["data"]["config_load_time"].as_str();
     time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not report its state: {facts}")))

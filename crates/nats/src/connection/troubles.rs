@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::watch;
 
 /// Maximum number of failures that are stored until the caller reads them.
-const TROUBLES_ROOM: usize = 256;
+const MAX_STORED_FAILURES: usize = 256;
 
 /// Failures of a connection, until they are taken. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionTroubles {
+pub(crate) struct ConnectionFailures {
     kept: Arc<Mutex<Vec<Error>>>,
     /// Number of times the connection was lost.
     losses: watch::Sender<u64>,
@@ -19,7 +19,7 @@ pub(crate) struct ConnectionTroubles {
     refusals: watch::Sender<u64>,
 }
 
-impl ConnectionTroubles {
+impl ConnectionFailures {
     /// Runs a request. Fails when its connection is lost, because no answer can arrive on the next connection.
     pub(crate) async fn run_until_lost<T>(
         &self,
@@ -45,7 +45,7 @@ impl ConnectionTroubles {
                     // Without a sender no refusal can come, so only `request` may end the wait.
                     std::future::pending::<()>().await;
                 }
-                if let Some(error) = self.take_any_refusal() {
+                if let Some(error) = self.take_first_refusal() {
                     return error;
                 }
             }
@@ -56,7 +56,7 @@ impl ConnectionTroubles {
         }
     }
 
-    pub(crate) fn add_trouble(&self, error: Error) {
+    pub(crate) fn add_failure(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
         // Added before the counter rises: the request that the counter wakes looks for the error in this list.
         self.push_bounded(error);
@@ -68,12 +68,12 @@ impl ConnectionTroubles {
     fn push_bounded(&self, error: Error) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         // Reconnection attempts fail alike, so equal errors in a row are kept once.
-        if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
+        if kept.len() < MAX_STORED_FAILURES && kept.last() != Some(&error) {
             kept.push(error);
         }
     }
 
-    pub(crate) fn take_troubles(&self) -> Vec<Error> {
+    pub(crate) fn take_problems(&self) -> Vec<Error> {
         std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -83,7 +83,7 @@ impl ConnectionTroubles {
     }
 
     /// Removes and returns the first refusal, if there was one.
-    pub(crate) fn take_any_refusal(&self) -> Option<Error> {
+    pub(crate) fn take_first_refusal(&self) -> Option<Error> {
         self.take_refusal_where(|_| true)
     }
 
@@ -99,15 +99,15 @@ impl ConnectionTroubles {
         match event {
             Event::Connected => {}
             // The only sign of a refused subject: `publish` returns Ok all the same, and a request gets no answer.
-            Event::ServerError(ServerError::Other(text)) => self.add_trouble(permission_error(text)),
+            Event::ServerError(ServerError::Other(text)) => self.add_failure(permission_error(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
-                self.add_trouble(Error::NotPermitted("connection".to_owned()));
+                self.add_failure(Error::NotPermitted("connection".to_owned()));
             }
             other => {
                 if matches!(other, Event::Disconnected) {
                     self.losses.send_modify(|losses| *losses += 1);
                 }
-                self.add_trouble(Error::Down(other.to_string()));
+                self.add_failure(Error::Down(other.to_string()));
             }
         }
     }
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn request_fails_when_its_connection_is_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let troubles = ConnectionTroubles::default();
+        let troubles = ConnectionFailures::default();
         troubles.on_event(&Event::Disconnected);
         assert_eq!(runtime.block_on(troubles.run_until_lost(async { Ok(7) })), Ok(7), "an earlier loss");
         let answered = runtime.block_on(troubles.run_until_lost(async {
@@ -152,12 +152,12 @@ mod tests {
 
     #[test]
     fn connection_troubles_are_deduplicated_and_bounded() {
-        let troubles = ConnectionTroubles::default();
+        let troubles = ConnectionFailures::default();
         for number in 0..1000 {
-            troubles.add_trouble(Error::TooLarge(number));
-            troubles.add_trouble(Error::TooLarge(number));
+            troubles.add_failure(Error::TooLarge(number));
+            troubles.add_failure(Error::TooLarge(number));
         }
-        assert_eq!(troubles.take_troubles().len(), TROUBLES_ROOM);
-        assert_eq!(troubles.take_troubles(), []);
+        assert_eq!(troubles.take_problems().len(), MAX_STORED_FAILURES);
+        assert_eq!(troubles.take_problems(), []);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: after `listen_to`, the server has the subscriptions before any message that is posted later.
 
-use super::listening::{EndpointListener, QueueFeeds, letter_task, telemetry_task};
+use super::listening::{EndpointListener, MessageQueueSenders, letter_task, telemetry_task};
 use crate::runtime::SharedRuntime;
 use crate::subject;
 use packetrig_fleet::fabric::Error;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Time within which the subscriptions must be written.
-const WRITING: Duration = Duration::from_secs(5);
+const SUBSCRIPTION_WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Nodes whose messages an endpoint accepts. Clones share the set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HeardNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
+pub(super) struct AcceptedNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
 
-impl HeardNodes {
+impl AcceptedNodes {
     /// Accepts all nodes, unless `name` is one controller among several.
     pub(super) fn for_endpoint(name: &NodeName) -> Self {
         let hears_everybody = !name.is_controller() || *name == NodeName::controller();
@@ -42,7 +42,7 @@ impl HeardNodes {
 #[derive(Debug)]
 pub(super) struct NodeSubscriptions {
     listener: EndpointListener,
-    feeds: QueueFeeds,
+    feeds: MessageQueueSenders,
     tasks: BTreeMap<NodeName, [JoinHandle<()>; 2]>,
 }
 
@@ -55,11 +55,11 @@ impl Drop for NodeSubscriptions {
 }
 
 impl NodeSubscriptions {
-    pub(super) const fn new(listener: EndpointListener, feeds: QueueFeeds) -> Self {
+    pub(super) const fn new(listener: EndpointListener, feeds: MessageQueueSenders) -> Self {
         Self { listener, feeds, tasks: BTreeMap::new() }
     }
 
-    pub(super) const fn cover_all_nodes(&self) -> bool {
+    pub(super) const fn covers_all_nodes(&self) -> bool {
         self.listener.heard.includes_all_nodes()
     }
 
@@ -70,9 +70,9 @@ impl NodeSubscriptions {
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
         // Extended before the subscriptions: the first letter may come at once, and `admits_message` checks whether its sender
         // is in the set.
-        HeardNodes::lock_nodes(heard).extend(fresh.iter().cloned());
+        AcceptedNodes::lock_nodes(heard).extend(fresh.iter().cloned());
         let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
-        let subscribed = runtime.wait_for(WRITING, subscribing);
+        let subscribed = runtime.wait_for(SUBSCRIPTION_WRITE_TIMEOUT, subscribing);
         let refused = "the server did not accept the subscriptions";
         self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())
@@ -81,7 +81,7 @@ impl NodeSubscriptions {
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         if let Some(heard) = &self.listener.heard.0 {
             // Changes the set first, so that messages that the tasks still read are not queued.
-            HeardNodes::lock_nodes(heard).retain(|node| !nodes.contains(node));
+            AcceptedNodes::lock_nodes(heard).retain(|node| !nodes.contains(node));
         }
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {
             task.abort();
@@ -91,12 +91,12 @@ impl NodeSubscriptions {
 
 async fn subscribe_to_nodes(
     listener: EndpointListener,
-    feeds: QueueFeeds,
+    feeds: MessageQueueSenders,
     nodes: Vec<NodeName>,
 ) -> Result<Vec<(NodeName, [JoinHandle<()>; 2])>, Error> {
     let mut tasks = Vec::new();
     for node in nodes {
-        let name = subject::node_word(&node)?;
+        let name = subject::node_subject_token(&node)?;
         let letters = listener.own.subscribe_to(&subject::letter_subject(name)).await?;
         let telemetry = listener.own.subscribe_to(&subject::telemetry_subjects(name)).await?;
         let letters = tokio::spawn(letter_task(listener.clone(), letters, feeds.clone()));

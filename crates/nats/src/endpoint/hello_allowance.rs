@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Hellos of one node per second, on average.
-const PER_SECOND: u64 = 32;
+const HELLOS_PER_SECOND: u64 = 32;
 /// Hellos of one node in a burst.
-const AT_ONCE: u64 = 64;
-const PERIOD_NS: u64 = 1_000_000_000 / PER_SECOND;
+const MAX_HELLO_BURST: u64 = 64;
+const HELLO_PERIOD_NS: u64 = 1_000_000_000 / HELLOS_PER_SECOND;
 /// Nodes that are remembered before silent ones are forgotten.
-const REMEMBERED: usize = 4096;
+const MAX_REMEMBERED_NODES: usize = 4096;
 
 /// The allowances of all nodes. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -26,14 +26,14 @@ impl HelloAllowance {
     /// Takes one hello of this node from its allowance; false if nothing is left.
     pub(super) fn try_take_hello(&self, node: NodeName, now_ns: u64) -> bool {
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if whole_at.len() >= REMEMBERED {
+        if whole_at.len() >= MAX_REMEMBERED_NODES {
             // A node whose allowance is full again has the same state as an unknown one.
             whole_at.retain(|_, at| *at > now_ns);
         }
         // The bucket is kept as the time at which it is full: no counter has to be refilled.
         let at = whole_at.entry(node).or_insert(now_ns);
-        let next = now_ns.max(*at).saturating_add(PERIOD_NS);
-        let is_allowed = next <= now_ns.saturating_add(AT_ONCE * PERIOD_NS);
+        let next = now_ns.max(*at).saturating_add(HELLO_PERIOD_NS);
+        let is_allowed = next <= now_ns.saturating_add(MAX_HELLO_BURST * HELLO_PERIOD_NS);
         if is_allowed {
             *at = next;
         }
@@ -50,21 +50,21 @@ mod tests {
         let allowance = HelloAllowance::default();
         let take = |node: &str, at| allowance.try_take_hello(NodeName(node.into()), at);
         let taken = (0..1000).filter(|_| take("a", 0)).count() as u64;
-        assert_eq!(taken, AT_ONCE);
+        assert_eq!(taken, MAX_HELLO_BURST);
         assert!(take("b", 0));
         // A flood of ten seconds.
         let taken = (0..10_000).filter(|number| take("a", number * 1_000_000)).count() as u64;
-        assert!((10 * PER_SECOND - 2..=10 * PER_SECOND + 2).contains(&taken), "{taken}");
+        assert!((10 * HELLOS_PER_SECOND - 2..=10 * HELLOS_PER_SECOND + 2).contains(&taken), "{taken}");
         let taken = (0..1000).filter(|_| take("a", 100_000_000_000)).count() as u64;
-        assert_eq!(taken, AT_ONCE, "it has been silent for long");
+        assert_eq!(taken, MAX_HELLO_BURST, "it has been silent for long");
     }
 
     #[test]
     fn silent_nodes_are_forgotten() {
         let allowance = HelloAllowance::default();
-        for number in 0..3 * REMEMBERED as u64 {
-            assert!(allowance.try_take_hello(NodeName(format!("n{number}")), number * PERIOD_NS * 2));
+        for number in 0..3 * MAX_REMEMBERED_NODES as u64 {
+            assert!(allowance.try_take_hello(NodeName(format!("n{number}")), number * HELLO_PERIOD_NS * 2));
         }
-        assert!(allowance.whole_at.lock().unwrap().len() <= REMEMBERED);
+        assert!(allowance.whole_at.lock().unwrap().len() <= MAX_REMEMBERED_NODES);
     }
 }

@@ -7,7 +7,7 @@ use packetrig_fleet::message::{MessageBody, Nonce, RunId};
 use std::collections::VecDeque;
 
 /// Maximum number of runs and roll calls whose controller is remembered.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_RUNS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct KnownControllers {
@@ -22,7 +22,7 @@ pub(super) struct KnownControllers {
 fn remember_session<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
     // One entry for each key: repeated messages of one run must not push other runs out.
     list.retain(|(known, _)| *known != key);
-    if list.len() == REMEMBERED {
+    if list.len() == MAX_REMEMBERED_RUNS {
         list.pop_front();
     }
     list.push_back((key, session));
@@ -127,6 +127,6 @@ mod tests {
             known.on_message(number, &MessageBody::RollCall(Nonce(number)));
             known.on_message(number, &command(&number.to_string(), number));
         }
-        assert_eq!((known.by_call.len(), known.by_run.len()), (REMEMBERED, REMEMBERED));
+        assert_eq!((known.by_call.len(), known.by_run.len()), (MAX_REMEMBERED_RUNS, MAX_REMEMBERED_RUNS));
     }
 }

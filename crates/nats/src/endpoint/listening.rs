@@ -3,8 +3,11 @@
 //! Invariant: a letter that the server delivered reaches the queue, within the quota of its node. Lost telemetry is
 //! counted, even if it was lost before it came here: its sender numbers it.
 
-use super::heard_nodes::HeardNodes;
-use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header_value, sender_incarnation};
+use super::heard_nodes::AcceptedNodes;
+use super::place::{
+    EndpointState, NAME_CLAIM_WORD, NAME_IN_USE_WORD, QUESTION_HEADER, SEQUENCE_NUMBER_HEADER, header_value,
+    sender_incarnation,
+};
 use super::quota::NodeQuota;
 use super::trust::NodeLetterGate;
 use crate::seal::LetterRefusal;
@@ -21,7 +24,7 @@ use tokio::task::JoinHandle;
 
 /// The sending ends of the two queues.
 #[derive(Clone, Debug)]
-pub(super) struct QueueFeeds {
+pub(super) struct MessageQueueSenders {
     pub(super) letters: Sender<Message>,
     pub(super) quota: NodeQuota,
     pub(super) telemetry: Sender<Message>,
@@ -36,7 +39,7 @@ pub(super) type NodeToCall = (NodeName, u64);
 pub(super) struct EndpointListener {
     pub(super) own: EndpointState,
     pub(super) gate: NodeLetterGate,
-    pub(super) heard: HeardNodes,
+    pub(super) heard: AcceptedNodes,
     pub(super) nodes_to_call: Sender<NodeToCall>,
 }
 
@@ -90,16 +93,16 @@ impl ListeningTasks {
     /// Subscribes, and checks that the server has the subscriptions and that the name is free.
     pub(super) async fn start_listening(
         listener: &EndpointListener,
-        feeds: &QueueFeeds,
+        feeds: &MessageQueueSenders,
     ) -> Result<Self, Error> {
         let own = &listener.own;
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
             let telemetry = if listener.heard.includes_all_nodes() {
-                let letters = own.subscribe_to(subject::CONTROLLER_LETTERS).await?;
+                let letters = own.subscribe_to(subject::CONTROLLER_LETTER_SUBJECT).await?;
                 tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
-                subject::CONTROLLER_TELEMETRY.as_slice()
+                subject::CONTROLLER_TELEMETRY_SUBJECTS.as_slice()
             } else {
                 // Messages and samples arrive on separate subscriptions, one for each
                 // node that this controller leads.
@@ -109,7 +112,7 @@ impl ListeningTasks {
                 tasks.spawn(telemetry_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         } else {
-            for at in [&*subject::command_subject(name), subject::TO_ALL] {
+            for at in [&*subject::command_subject(name), subject::ALL_NODES_SUBJECT] {
                 tasks.spawn(letter_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         }
@@ -128,10 +131,14 @@ impl ListeningTasks {
     }
 }
 
-pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: QueueFeeds) {
+pub(super) async fn letter_task(
+    listener: EndpointListener,
+    mut subscriber: Subscriber,
+    feeds: MessageQueueSenders,
+) {
     let own = &listener.own;
     while let Some(message) = subscriber.next().await {
-        if header_value(&message, ASK).is_some() {
+        if header_value(&message, QUESTION_HEADER).is_some() {
             if !own.is_controller() {
                 // The answer goes to the node's own subject: any sender can write any reply subject into the question.
                 own.announce_again().await;
@@ -152,7 +159,7 @@ pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subs
 pub(super) async fn telemetry_task(
     listener: EndpointListener,
     mut subscriber: Subscriber,
-    feeds: QueueFeeds,
+    feeds: MessageQueueSenders,
 ) {
     let mut numbers = SpeakerNumbers::default();
     while let Some(message) = subscriber.next().await {
@@ -167,7 +174,7 @@ pub(super) async fn telemetry_task(
 }
 
 /// Queues a sample; false if the queue that all nodes share is full.
-fn queue_telemetry(feeds: &QueueFeeds, sample: Message) -> bool {
+fn queue_telemetry(feeds: &MessageQueueSenders, sample: Message) -> bool {
     feeds
         .telemetry
         .try_send(sample)
@@ -209,7 +216,7 @@ impl<'a> SampleNumber<'a> {
         Some(Self {
             speaker: message.subject.rsplit('.').next()?,
             incarnation: sender_incarnation(message)?,
-            number: header_value(message, NUMBER)?.parse().ok()?,
+            number: header_value(message, SEQUENCE_NUMBER_HEADER)?.parse().ok()?,
         })
     }
 }
@@ -224,18 +231,18 @@ async fn presence_task(
     while let Some(message) = subscriber.next().await {
         let is_own_name = message.subject.as_str() == own_presence;
         let is_echo = sender_incarnation(&message) == Some(own.incarnation);
-        match header_value(&message, ASK) {
-            Some(NAME) if is_own_name && is_echo => {
+        match header_value(&message, QUESTION_HEADER) {
+            Some(NAME_CLAIM_WORD) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
                     // The receiver is gone if the claim was given up.
                     _ = echo.send(());
                 }
             }
             // Each controller among several has a name that no other place has, so it ignores claims.
-            Some(NAME) if is_own_name && !own.is_one_of_several_controllers() => {
+            Some(NAME_CLAIM_WORD) if is_own_name && !own.is_one_of_several_controllers() => {
                 own.answer_claim(&message).await;
             }
-            Some(HERE) if !is_own_name => own.record_incarnation(&message),
+            Some(NAME_IN_USE_WORD) if !is_own_name => own.record_incarnation(&message),
             _ => {}
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! A question is a message with a word in a header and no body. Invariant: of two places, at most one gets a name.
 
-use crate::connection::ConnectionTroubles;
-use crate::seal::OVERTAKEN;
+use crate::connection::ConnectionFailures;
+use crate::seal::OVERTAKEN_MESSAGE_REASON;
 use crate::subject;
 use async_nats::{Client, HeaderMap, Message, Subscriber};
 use bytes::Bytes;
@@ -19,19 +19,19 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// Time within which the server must confirm the subscriptions.
-pub(super) const PROOF: Duration = Duration::from_secs(5);
+pub(super) const SUBSCRIPTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time within which a holder of the same name must answer.
-const CLAIM: Duration = Duration::from_millis(200);
+const NAME_CLAIM_TIMEOUT: Duration = Duration::from_millis(200);
 /// Header of a question between endpoints; messages without it are letters and telemetry.
-pub(super) const ASK: &str = "Packetrig-Ask";
+pub(super) const QUESTION_HEADER: &str = "Packetrig-Ask";
 /// Asks whether the name is in use, because the asking endpoint wants to take it.
-pub(super) const NAME: &str = "name";
-pub(super) const THERE_WORD: &str = "there";
-pub(super) const HERE: &str = "here";
+pub(super) const NAME_CLAIM_WORD: &str = "name";
+pub(super) const INSTANCE_ANSWER_WORD: &str = "there";
+pub(super) const NAME_IN_USE_WORD: &str = "here";
 /// Header with the instance of the sending endpoint: a random number that is drawn in `join_fabric`.
-const PLACE: &str = "Packetrig-Place";
+const INSTANCE_HEADER: &str = "Packetrig-Place";
 /// Header with the number of samples, or hellos, that this instance of the place posted before this one.
-pub(super) const NUMBER: &str = "Packetrig-Number";
+pub(super) const SEQUENCE_NUMBER_HEADER: &str = "Packetrig-Number";
 
 /// State that the tasks of an endpoint share with it.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(super) struct EndpointState {
     pub(super) dropped: Arc<AtomicU64>,
     /// Number of letters that are not genuine.
     pub(super) refused: Arc<AtomicU64>,
-    pub(super) troubles: ConnectionTroubles,
+    pub(super) troubles: ConnectionFailures,
     /// Number of refused messages of each node.
     pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Nodes that sent a message, with their instances.
@@ -73,7 +73,7 @@ impl EndpointState {
     /// Counts and reports a refused message. A message that arrived out of order is only counted, because it is genuine.
     pub(super) fn refuse_message(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        if why != OVERTAKEN {
+        if why != OVERTAKEN_MESSAGE_REASON {
             self.report_fault(message, why);
         }
     }
@@ -83,7 +83,7 @@ impl EndpointState {
     pub(super) fn report_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
-            return self.troubles.add_trouble(Error::NotPermitted(format!("{subject}: {why}")));
+            return self.troubles.add_failure(Error::NotPermitted(format!("{subject}: {why}")));
         }
         let from = subject::publishing_node(subject).unwrap_or_else(|| NodeName("?".to_owned()));
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
@@ -92,7 +92,7 @@ impl EndpointState {
         // True for 1, 10, 100 and so on. `count` is at least 1, so it has a logarithm.
         if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
             let text = format!("{subject}: {why} (refused message number {count} of that node)");
-            self.troubles.add_trouble(Error::NotPermitted(text));
+            self.troubles.add_failure(Error::NotPermitted(text));
         }
     }
 
@@ -121,7 +121,7 @@ impl EndpointState {
 
     pub(super) fn own_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(PLACE, format!("{:016x}", self.incarnation));
+        headers.insert(INSTANCE_HEADER, format!("{:016x}", self.incarnation));
         headers
     }
 }
@@ -131,7 +131,7 @@ pub(super) fn header_value<'a>(message: &'a Message, name: &str) -> Option<&'a s
 }
 
 pub(super) fn sender_incarnation(message: &Message) -> Option<u64> {
-    u64::from_str_radix(header_value(message, PLACE)?, 16).ok()
+    u64::from_str_radix(header_value(message, INSTANCE_HEADER)?, 16).ok()
 }
 
 pub(crate) fn random_u64() -> Result<u64, Error> {
@@ -149,7 +149,7 @@ impl EndpointState {
 
     async fn send_question(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
         let mut headers = self.own_headers();
-        headers.insert(ASK, ask);
+        headers.insert(QUESTION_HEADER, ask);
         let sent = match reply {
             Some(inbox) => self.client.publish_with_reply_and_headers(at, inbox, headers, Bytes::new()).await,
             None => self.client.publish_with_headers(at, headers, Bytes::new()).await,
@@ -164,8 +164,8 @@ impl EndpointState {
         let mut answers = self.subscribe_to(&inbox).await?;
         // The question comes back on this place's own subscription. The server takes everything in order, so by then it
         // has taken or refused all subscriptions.
-        self.send_question(subject::presence_subject(&self.name.0), NAME, Some(inbox)).await?;
-        let proven = tokio::time::timeout(PROOF, self.await_claim_echo(echo)).await;
+        self.send_question(subject::presence_subject(&self.name.0), NAME_CLAIM_WORD, Some(inbox)).await?;
+        let proven = tokio::time::timeout(SUBSCRIPTION_TIMEOUT, self.await_claim_echo(echo)).await;
         proven.unwrap_or_else(|_| {
             Err(Error::Down("the server did not confirm the subscriptions".to_owned()))
         })?;
@@ -175,7 +175,7 @@ impl EndpointState {
         let taken = async {
             while let Some(answer) = answers.next().await {
                 // If two endpoints claim the name at the same time, the one with the lower instance number gets it.
-                let settled = header_value(&answer, ASK) == Some(HERE);
+                let settled = header_value(&answer, QUESTION_HEADER) == Some(NAME_IN_USE_WORD);
                 if settled || sender_incarnation(&answer).is_some_and(|other| other < self.incarnation) {
                     return;
                 }
@@ -184,7 +184,7 @@ impl EndpointState {
             std::future::pending::<()>().await;
         };
         // Silence means that the name is free, or that its holder is cut off (see `Fabric::open_endpoint`).
-        match tokio::time::timeout(CLAIM, taken).await {
+        match tokio::time::timeout(NAME_CLAIM_TIMEOUT, taken).await {
             Ok(()) => Err(Error::Taken(self.name.clone())),
             Err(_) => Ok(()),
         }
@@ -196,7 +196,7 @@ impl EndpointState {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
             // A refused subscription is an event of the connection, not an error of `subscribe`.
             let refused =
-                self.troubles.take_troubles().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
+                self.troubles.take_problems().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
             match (refused, came) {
                 (Some(refused), _) => return Err(refused),
                 (None, Ok(Ok(()))) => return Ok(()),
@@ -208,10 +208,10 @@ impl EndpointState {
 
     /// Announces to the controller that this instance of the endpoint exists.
     pub(super) async fn announce_presence(&self) -> Result<(), Error> {
-        // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
+        // From now on a claim of this name is answered with `NAME_IN_USE_WORD`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
         if !self.is_one_of_several_controllers() {
-            self.send_question(subject::presence_subject(&self.name.0), HERE, None).await?;
+            self.send_question(subject::presence_subject(&self.name.0), NAME_IN_USE_WORD, None).await?;
         }
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
@@ -221,8 +221,10 @@ impl EndpointState {
         if self.left.load(Ordering::Acquire) {
             return;
         }
-        if let Err(error) = self.send_question(subject::presence_subject(&self.name.0), HERE, None).await {
-            self.troubles.add_trouble(error);
+        if let Err(error) =
+            self.send_question(subject::presence_subject(&self.name.0), NAME_IN_USE_WORD, None).await
+        {
+            self.troubles.add_failure(error);
         }
     }
 
@@ -238,10 +240,10 @@ impl EndpointState {
         if self.left.load(Ordering::Acquire) {
             return;
         }
-        // `NAME` says that this endpoint claims the name at the same time, so the instance numbers decide.
-        let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
+        // `NAME_CLAIM_WORD` says that this endpoint claims the name at the same time, so the instance numbers decide.
+        let word = if self.settled.load(Ordering::Acquire) { NAME_IN_USE_WORD } else { NAME_CLAIM_WORD };
         if let Err(error) = self.send_question(reply.to_string(), word, None).await {
-            self.troubles.add_trouble(error);
+            self.troubles.add_failure(error);
         }
     }
 }

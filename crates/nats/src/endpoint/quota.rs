@@ -23,7 +23,7 @@ struct WaitingMessages {
     bytes: usize,
 }
 
-fn publisher_word(message: &Message) -> &str {
+fn publisher_subject_token(message: &Message) -> &str {
     message.subject.rsplit('.').next().unwrap_or_default()
 }
 
@@ -49,7 +49,7 @@ impl NodeQuota {
     /// Reserves space for one more message of that node; false if it has none.
     pub(super) fn reserve_quota(&self, message: &Message) -> bool {
         let mut all = self.lock_waiting();
-        let waiting = all.entry(publisher_word(message).to_owned()).or_default();
+        let waiting = all.entry(publisher_subject_token(message).to_owned()).or_default();
         let bytes = waiting.bytes + message.length;
         // One message is always accepted, however long it is.
         if waiting.messages > 0 && (waiting.messages >= self.messages || bytes > self.bytes) {
@@ -62,12 +62,12 @@ impl NodeQuota {
     /// Releases the space of a message that was read.
     pub(super) fn release_quota(&self, message: &Message) {
         let mut all = self.lock_waiting();
-        if let Some(waiting) = all.get_mut(publisher_word(message)) {
+        if let Some(waiting) = all.get_mut(publisher_subject_token(message)) {
             waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
             // Otherwise an entry would stay for every name that ever sent a message.
             if waiting.messages == 0 {
-                all.remove(publisher_word(message));
+                all.remove(publisher_subject_token(message));
             }
         }
     }

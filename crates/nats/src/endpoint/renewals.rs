@@ -23,17 +23,17 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Renewals and bytes of one node in a burst. A lease of two seconds needs two renewals a second.
-const BURST: u64 = 256;
+const MAX_RENEWAL_BURST: u64 = 256;
 const BURST_BYTES: u64 = 128 << 10;
 /// Renewals and bytes per second beyond the burst.
-const PER_SECOND: u64 = 64;
-const BYTES_PER_SECOND: u64 = 32 << 10;
+const RENEWALS_PER_SECOND: u64 = 64;
+const RENEWAL_BYTES_PER_SECOND: u64 = 32 << 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Time for which a flooding node is ignored the first time. It doubles each time.
-const MUTED: Duration = Duration::from_secs(5);
+const FIRST_MUTE_TIME: Duration = Duration::from_secs(5);
 const MAX_MUTED: Duration = Duration::from_mins(5);
 /// Pause before a subscription is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
+const SUBSCRIPTION_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The queue of the renewals of all nodes.
 #[derive(Clone, Debug)]
@@ -44,13 +44,13 @@ pub(super) struct RenewalQueue {
 
 /// The controller's subscriptions, one for each node that it leads.
 #[derive(Debug)]
-pub(super) struct RenewalLine {
+pub(super) struct RenewalSubscriptions {
     listener: EndpointListener,
     queue: RenewalQueue,
     tasks: BTreeMap<NodeName, JoinHandle<()>>,
 }
 
-impl Drop for RenewalLine {
+impl Drop for RenewalSubscriptions {
     fn drop(&mut self) {
         for task in self.tasks.values() {
             task.abort();
@@ -58,7 +58,7 @@ impl Drop for RenewalLine {
     }
 }
 
-impl RenewalLine {
+impl RenewalSubscriptions {
     pub(super) const fn new(listener: EndpointListener, queue: RenewalQueue) -> Self {
         Self { listener, queue, tasks: BTreeMap::new() }
     }
@@ -75,7 +75,7 @@ impl RenewalLine {
     }
 }
 
-impl RenewalLine {
+impl RenewalSubscriptions {
     /// Ends the subscriptions of nodes that renew their leases elsewhere from now on.
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)) {
@@ -86,15 +86,15 @@ impl RenewalLine {
 
 async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
     let at = subject::renewal_subject(&node.0);
-    let mut muted = MUTED;
+    let mut muted = FIRST_MUTE_TIME;
     loop {
         let Ok(mut subscriber) = listener.own.leases.subscribe(at.clone()).await else {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(SUBSCRIPTION_RETRY_PAUSE).await;
             continue;
         };
         let Some(count) = queue_until_flooded(&listener, &queue, &mut subscriber).await else { return };
         unsubscribe_and_reconnect(&listener.own, &mut subscriber).await;
-        listener.own.troubles.add_trouble(Error::NotPermitted(format!(
+        listener.own.troubles.add_failure(Error::NotPermitted(format!(
             "{at}: node {node} sent {count} renewals, far more than a lease needs; its renewals are ignored for {} s",
             muted.as_secs()
         )));
@@ -147,7 +147,7 @@ struct RenewalBudget {
 
 impl RenewalBudget {
     const fn full_at(now_ns: u64) -> Self {
-        Self { renewals: BURST, bytes: BURST_BYTES, filled_ns: now_ns }
+        Self { renewals: MAX_RENEWAL_BURST, bytes: BURST_BYTES, filled_ns: now_ns }
     }
 
     /// Takes one renewal of that length from the allowance; false if it is too much.
@@ -155,8 +155,10 @@ impl RenewalBudget {
         // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
-            self.renewals = BURST.min(self.renewals.saturating_add(seconds.saturating_mul(PER_SECOND)));
-            self.bytes = BURST_BYTES.min(self.bytes.saturating_add(seconds.saturating_mul(BYTES_PER_SECOND)));
+            self.renewals = MAX_RENEWAL_BURST
+                .min(self.renewals.saturating_add(seconds.saturating_mul(RENEWALS_PER_SECOND)));
+            self.bytes =
+                BURST_BYTES.min(self.bytes.saturating_add(seconds.saturating_mul(RENEWAL_BYTES_PER_SECOND)));
             self.filled_ns = now_ns;
         }
         if self.renewals == 0 || self.bytes < bytes {
@@ -177,7 +179,7 @@ mod tests {
         let mut steady = RenewalBudget::full_at(0);
         assert!((0..10_000).all(|number| steady.try_spend(400, number * SECOND_NS / 20)));
         let mut flood = RenewalBudget::full_at(0);
-        assert_eq!((0..10_000).filter(|_| flood.try_spend(400, 1)).count() as u64, BURST);
+        assert_eq!((0..10_000).filter(|_| flood.try_spend(400, 1)).count() as u64, MAX_RENEWAL_BURST);
         assert!(flood.try_spend(400, 2 * SECOND_NS), "later there is room again");
         assert!(!RenewalBudget::full_at(0).try_spend(BURST_BYTES + 1, 0), "too long to be a renewal");
     }

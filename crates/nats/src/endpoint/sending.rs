@@ -1,7 +1,7 @@
 //! Sends the messages of an endpoint: chooses the subject, adds the seal, and waits for space in the send queue.
 
 use super::NatsEndpoint;
-use super::place::{ASK, NUMBER, THERE_WORD};
+use super::place::{INSTANCE_ANSWER_WORD, QUESTION_HEADER, SEQUENCE_NUMBER_HEADER};
 use crate::letter;
 use crate::subject;
 use async_nats::RequestErrorKind;
@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Time within which a node must answer a question for its instance.
-const THERE: Duration = Duration::from_secs(1);
+const INSTANCE_ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which a message waits for space in the send queue of the connection.
-pub(super) const ROOM: Duration = Duration::from_secs(1);
+pub(super) const SEND_QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum time for which telemetry waits for space in the send queue.
-const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
+const TELEMETRY_SEND_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Counts of the messages that may be dropped. Each carries its number, so the receiver knows which are missing.
 #[derive(Debug, Default)]
@@ -52,7 +52,7 @@ impl NatsEndpoint {
         to: &NodeName,
         body: &MessageBody,
     ) -> Result<LetterDestination, Error> {
-        let name = subject::node_word(to)?;
+        let name = subject::node_subject_token(to)?;
         if *to == NodeName::controller() {
             let subject = subject::to_controller(&self.own.name.0, body);
             return Ok(LetterDestination { subject, incarnation: 0 });
@@ -62,7 +62,7 @@ impl NatsEndpoint {
             incarnation = self.query_incarnation(to)?;
             // The only controller of a fleet begins to listen for the renewals of
             // a node with its first letter to it.
-            if self.node_subscriptions.cover_all_nodes() {
+            if self.node_subscriptions.covers_all_nodes() {
                 self.renewal_line.listen_to(to, &self.runtime);
             }
         }
@@ -78,7 +78,7 @@ impl NatsEndpoint {
         let node = to.clone();
         let asking = async move {
             let mut headers = own.own_headers();
-            headers.insert(ASK, THERE_WORD);
+            headers.insert(QUESTION_HEADER, INSTANCE_ANSWER_WORD);
             let question =
                 own.client.request_with_headers(subject::command_subject(&node.0), headers, Bytes::new());
             tokio::select! {
@@ -91,7 +91,7 @@ impl NatsEndpoint {
                 else => Err(no_answer_error(&node)),
             }
         };
-        self.runtime.wait_for(THERE, asking).unwrap_or_else(|| Err(no_answer_error(to)))
+        self.runtime.wait_for(INSTANCE_ANSWER_TIMEOUT, asking).unwrap_or_else(|| Err(no_answer_error(to)))
     }
 
     /// Publishes a message; `to` is one node with its instance.
@@ -121,7 +121,7 @@ impl NatsEndpoint {
         self.seals.add_seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();
         if droppable {
-            headers.insert(NUMBER, self.posted.counter_of(body).to_string());
+            headers.insert(SEQUENCE_NUMBER_HEADER, self.posted.counter_of(body).to_string());
         }
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
@@ -130,7 +130,7 @@ impl NatsEndpoint {
         let mut sending = Box::pin(sending);
         // The send queue nearly always has space, and no task is needed.
         let done = sending.as_mut().now_or_never();
-        let timeout = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
+        let timeout = if droppable { TELEMETRY_SEND_TIMEOUT } else { SEND_QUEUE_TIMEOUT };
         match done.or_else(|| self.runtime.wait_for(timeout, sending)) {
             Some(Ok(())) => {
                 // Only sent messages use a number: a message that was dropped here is counted here, and must not be a

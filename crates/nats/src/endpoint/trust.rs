@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Header with the seal of a letter, see [`crate::seal`].
-const SEAL: &str = "Packetrig-Seal";
-const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
+const SEAL_HEADER: &str = "Packetrig-Seal";
+const MISSING_SENDER_NAME: LetterRefusal = LetterRefusal::NotGenuine("its subject names no node");
 /// Header with the proof of the highest epoch that the sender has seen.
-const EPOCH: &str = "Packetrig-Epoch";
+const EPOCH_HEADER: &str = "Packetrig-Epoch";
 
 pub(crate) enum EndpointSeals {
     /// Every message is accepted unchecked: only for tests on one machine.
@@ -69,7 +69,7 @@ impl NodeLetterGate {
         if message.length > MAX_HELLO_BYTES {
             return Err(LetterRefusal::TooMuch("the hello is too long"));
         }
-        let from = subject::publishing_node(&message.subject).ok_or(NAMELESS)?;
+        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_NAME)?;
         let is_allowed = self.hellos.try_take_hello(from, monotonic_ns());
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("the node sends too many hellos")) }
     }
@@ -82,12 +82,18 @@ impl NodeLetterGate {
 
     /// Checks only the seal: the second step of [`Self::check_message`].
     pub(crate) fn check_seal(&self, message: &Message) -> Result<(), LetterRefusal> {
-        const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
+        const MISSING_INSTANCE: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
         let Some(checker) = &self.checker else { return Ok(()) };
-        let from = subject::publishing_node(&message.subject).ok_or(NAMELESS)?;
-        let life = sender_incarnation(message).ok_or(LIFELESS)?;
+        let from = subject::publishing_node(&message.subject).ok_or(MISSING_SENDER_NAME)?;
+        let life = sender_incarnation(message).ok_or(MISSING_INSTANCE)?;
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
-        checker.check_letter(&from, life, &message.subject, header_value(message, SEAL), &message.payload)
+        checker.check_letter(
+            &from,
+            life,
+            &message.subject,
+            header_value(message, SEAL_HEADER),
+            &message.payload,
+        )
     }
 }
 
@@ -140,18 +146,18 @@ impl EndpointSeals {
         match self {
             Self::None => {}
             Self::Controller(own) => {
-                headers.insert(SEAL, own.sealer.seal_letter(subject, to, body, bytes)?);
+                headers.insert(SEAL_HEADER, own.sealer.seal_letter(subject, to, body, bytes)?);
                 // The node stores this proof and shows it to later controllers.
                 if let MessageBody::Command(head, _) = body {
-                    headers.insert(EPOCH, own.sealer.epoch_proof(head.epoch));
+                    headers.insert(EPOCH_HEADER, own.sealer.epoch_proof(head.epoch));
                 }
             }
             Self::Node(own) => {
                 own.sealer.set_session(own.controllers.addressee_session(body));
-                headers.insert(SEAL, own.sealer.seal_letter(subject, bytes));
+                headers.insert(SEAL_HEADER, own.sealer.seal_letter(subject, bytes));
                 // Hellos only, because a new controller learns the epochs from those.
                 if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.highest_proof()) {
-                    headers.insert(EPOCH, proof);
+                    headers.insert(EPOCH_HEADER, proof);
                 }
             }
         }
@@ -168,7 +174,7 @@ impl EndpointSeals {
         if !own.is_controller() {
             let mut envelope = letter::decode_message(bytes)?;
             if let Self::Node(seals) = self {
-                let seal = header_value(message, SEAL);
+                let seal = header_value(message, SEAL_HEADER);
                 // The name in the message proves nothing. The seal names the instance of the controller.
                 let session = seals.checker.check_letter(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
@@ -194,14 +200,14 @@ impl EndpointSeals {
 impl ControllerSeals {
     /// The highest epoch of which the sender has a proof; zero without one.
     fn proven_epoch(&self, message: &Message) -> u64 {
-        let proof = header_value(message, EPOCH);
+        let proof = header_value(message, EPOCH_HEADER);
         proof.and_then(|proof| proven_epoch(self.sealer.public_key(), proof)).unwrap_or(0)
     }
 }
 
 impl NodeSeals {
     fn store_proof(&mut self, message: &Message) {
-        if let Some(proof) = header_value(message, EPOCH) {
+        if let Some(proof) = header_value(message, EPOCH_HEADER) {
             // If the file cannot be written, the proof is known until this instance of the node ends.
             drop(self.proofs.store_proof(proof));
         }

@@ -1,8 +1,8 @@
 //! The node's side of enrolment: trusts the authority of the line, proves its key, stores the answer.
 
 use super::{
-    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, certificate_fingerprint,
-    connection_secret, network_error, read_message, write_message,
+    ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
+    certificate_fingerprint, connection_secret, network_error, read_message, write_message,
 };
 use crate::authority::{JoinSecret, NodeAdmission, from_hex, to_hex};
 use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, parse_certificates};
@@ -56,7 +56,7 @@ pub struct FleetMembership {
 }
 
 /// A certificate with less remaining time, in seconds, is renewed.
-const RENEW_BEFORE: u64 = 60 * 24 * 3600;
+const RENEWAL_LEAD_S: u64 = 60 * 24 * 3600;
 
 impl std::fmt::Debug for FleetMembership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -95,7 +95,7 @@ impl FleetMembership {
 
     /// True if its certificate and claims should be renewed at `now`, in seconds since 1970.
     pub const fn is_due(&self, now: u64) -> bool {
-        self.expires > 0 && (now.saturating_add(RENEW_BEFORE) >= self.expires || !self.has_bound_claims)
+        self.expires > 0 && (now.saturating_add(RENEWAL_LEAD_S) >= self.expires || !self.has_bound_claims)
     }
 
     /// Certificate and claims of new connections after a renewal.
@@ -180,7 +180,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
-    let admission = request_admission(line, &Asker { name, key: &key.0, is_renewal: false })?;
+    let admission = request_admission(line, &CertificateRequester { name, key: &key.0, is_renewal: false })?;
     // The handshake has proven the fingerprint. The node must store the certificate with that fingerprint, not any
     // other one in the answer.
     let first = parse_certificates(&admission.authority).into_iter().next();
@@ -214,19 +214,22 @@ pub fn renew_membership(membership: &FleetMembership) -> Result<FleetMembership,
         // A renewal has no secret: the authority knows the node's key already.
         secret: JoinSecret(String::new()),
     };
-    let admission = request_admission(&door, &Asker { name: &membership.name, key: &key, is_renewal: true })?;
+    let admission = request_admission(
+        &door,
+        &CertificateRequester { name: &membership.name, key: &key, is_renewal: true },
+    )?;
     let NodeAdmission { certificate, expires, user, .. } = admission;
     Ok(FleetMembership { certificate, expires, user, has_bound_claims: true, ..membership.clone() })
 }
 
 /// A node that asks for a certificate.
-struct Asker<'a> {
+struct CertificateRequester<'a> {
     name: &'a NodeName,
     key: &'a KeyPair,
     is_renewal: bool,
 }
 
-impl Asker<'_> {
+impl CertificateRequester<'_> {
     /// A question with its proof for this connection.
     fn signed_question(
         &self,
@@ -254,7 +257,7 @@ fn line_hash(line: &JoinLine) -> String {
     to_hex(&Sha256::digest(line.to_string()))
 }
 
-fn request_admission(line: &JoinLine, asker: &Asker<'_>) -> Result<NodeAdmission, Error> {
+fn request_admission(line: &JoinLine, asker: &CertificateRequester<'_>) -> Result<NodeAdmission, Error> {
     match exchange_messages(line, asker)? {
         EnrolAnswer::Admitted(admission) => Ok(admission),
         EnrolAnswer::Refused(why) => Err(Error::Refused(why)),
@@ -262,13 +265,14 @@ fn request_admission(line: &JoinLine, asker: &Asker<'_>) -> Result<NodeAdmission
     }
 }
 
-fn exchange_messages(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
+fn exchange_messages(line: &JoinLine, asker: &CertificateRequester<'_>) -> Result<EnrolAnswer, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
+    let verifier =
+        Arc::new(FingerprintVerifier { print: line.authority.clone(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::Here(error.to_string()))?
-        // No less strict than usual: `ByPrint` trusts one authority and leaves all other checks to rustls.
+        // No less strict than usual: `FingerprintVerifier` trusts one authority and leaves all other checks to rustls.
         .dangerous()
         .with_custom_certificate_verifier(verifier)
         .with_no_client_auth();
@@ -300,27 +304,27 @@ fn connect_to(address: &str) -> Result<TcpStream, Error> {
     let mut connected = Err(std::io::ErrorKind::AddrNotAvailable.into());
     // A name may have an IPv6 address that the server does not listen at.
     for address in address.to_socket_addrs().map_err(network_error(address))? {
-        connected = TcpStream::connect_timeout(&address, STEP);
+        connected = TcpStream::connect_timeout(&address, ENROL_STEP_TIMEOUT);
         if connected.is_ok() {
             break;
         }
     }
     let stream = connected.map_err(network_error(address))?;
-    stream.set_read_timeout(Some(ANSWER)).map_err(network_error(address))?;
-    stream.set_write_timeout(Some(STEP)).map_err(network_error(address))?;
+    stream.set_read_timeout(Some(ENROL_ANSWER_TIMEOUT)).map_err(network_error(address))?;
+    stream.set_write_timeout(Some(ENROL_STEP_TIMEOUT)).map_err(network_error(address))?;
     Ok(stream)
 }
 
 /// Trusts only the authority with that fingerprint; all other checks are the usual ones.
 #[derive(Debug)]
-struct ByPrint {
+struct FingerprintVerifier {
     print: String,
     provider: Arc<rustls::crypto::CryptoProvider>,
 }
 
 const UNKNOWN_ISSUER: rustls::Error = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
 
-impl ServerCertVerifier for ByPrint {
+impl ServerCertVerifier for FingerprintVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

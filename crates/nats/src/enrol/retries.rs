@@ -9,10 +9,10 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::time::Duration;
 
 /// Upper bound of the first pause.
-const FIRST: Duration = Duration::from_millis(400);
-const LONGEST: Duration = Duration::from_secs(15);
+const MAX_FIRST_PAUSE: Duration = Duration::from_millis(400);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(15);
 /// Attempts in total: about two minutes if nothing answers.
-const ATTEMPTS: u32 = 14;
+const MAX_ENROL_ATTEMPTS: u32 = 14;
 
 /// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` receives each one.
 pub fn enrol_with_retries(
@@ -25,7 +25,7 @@ pub fn enrol_with_retries(
     loop {
         attempt += 1;
         match enrol_with(line, name, key) {
-            Err(error) if error.is_temporary() && attempt < ATTEMPTS => {
+            Err(error) if error.is_temporary() && attempt < MAX_ENROL_ATTEMPTS => {
                 on_failure(&error);
                 std::thread::sleep(pause_after(attempt, random_u32()));
             }
@@ -45,7 +45,7 @@ fn random_u32() -> u32 {
 
 /// The pause after this attempt: between half of its range and all of it.
 fn pause_after(attempt: u32, drawn: u32) -> Duration {
-    let range = LONGEST.min(FIRST.saturating_mul(2_u32.saturating_pow(attempt - 1)));
+    let range = MAX_RETRY_PAUSE.min(MAX_FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(attempt - 1)));
     let half = range / 2;
     half + half.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
 }
@@ -56,9 +56,10 @@ mod tests {
 
     #[test]
     fn retry_pause_doubles_to_limit_with_jitter() {
-        let ranges: Vec<Duration> = (1..=ATTEMPTS).map(|attempt| pause_after(attempt, u32::MAX)).collect();
-        assert_eq!(ranges[..3], [FIRST, 2 * FIRST, 4 * FIRST]);
-        assert!(ranges.is_sorted() && ranges.ends_with(&[LONGEST]));
+        let ranges: Vec<Duration> =
+            (1..=MAX_ENROL_ATTEMPTS).map(|attempt| pause_after(attempt, u32::MAX)).collect();
+        assert_eq!(ranges[..3], [MAX_FIRST_PAUSE, 2 * MAX_FIRST_PAUSE, 4 * MAX_FIRST_PAUSE]);
+        assert!(ranges.is_sorted() && ranges.ends_with(&[MAX_RETRY_PAUSE]));
         assert!(
             (1..=40).all(|attempt| pause_after(attempt, 0) * 2
                 <= pause_after(attempt, u32::MAX) + Duration::from_nanos(9))

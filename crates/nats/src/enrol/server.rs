@@ -6,8 +6,8 @@
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::{
-    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, certificate_fingerprint,
-    connection_secret, network_error, read_message, write_message,
+    ConnectionSecret, ENROL_ANSWER_TIMEOUT, ENROL_STEP_TIMEOUT, EnrolAnswer, EnrolQuestion, Error, JoinLine,
+    certificate_fingerprint, connection_secret, network_error, read_message, write_message,
 };
 use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, from_hex};
 use crate::broker::ServerSecurity;
@@ -28,12 +28,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The reason for refusing a question without a valid proof.
-const UNPROVEN: &str = "the request is not signed with the node's key for this connection; use one version of packetrig on both machines";
+const MISSING_PROOF_REASON: &str = "the request is not signed with the node's key for this connection; use one version of packetrig on both machines";
 /// Interval at which the listener checks whether it should end.
-const LOOK: Duration = Duration::from_millis(50);
+const END_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Called with a new node before the node gets its answer, to inform the message server.
-pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
+pub type JoinCallback = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 
 /// Admits nodes; dropping it stops that.
 pub struct EnrolServer {
@@ -55,7 +55,7 @@ impl EnrolServer {
         authority: Arc<FleetAuthority>,
         security: &ServerSecurity,
         listen: SocketAddr,
-        on_join: OnJoin,
+        on_join: JoinCallback,
     ) -> Result<Self, Error> {
         let config = RwLock::new(Arc::new(tls_config(&authority, security)?));
         let socket = TcpListener::bind(listen).map_err(network_error(listen.to_string()))?;
@@ -141,14 +141,14 @@ fn read_pem(path: &Path) -> Result<String, Error> {
 struct EnrolService {
     authority: Arc<FleetAuthority>,
     config: RwLock<Arc<ServerConfig>>,
-    on_join: OnJoin,
+    on_join: JoinCallback,
     slots: ConnectionSlots,
 }
 
 fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicBool) {
     while !end.load(Ordering::Acquire) {
         let Ok((stream, from)) = socket.accept() else {
-            std::thread::sleep(LOOK);
+            std::thread::sleep(END_CHECK_INTERVAL);
             continue;
         };
         // All slots are taken: the dropped connection makes the node retry.
@@ -175,7 +175,7 @@ fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Optio
 impl EnrolService {
     fn serve_connection(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
-        let stream = DeadlineStream::new(stream, STEP);
+        let stream = DeadlineStream::new(stream, ENROL_STEP_TIMEOUT);
         // Taken for each connection, so that the next node sees a renewed certificate.
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
@@ -184,7 +184,7 @@ impl EnrolService {
         slot.mark_question_received();
         let secret = connection_secret(&stream.conn).map_err(std::io::Error::other)?;
         let answer = self.answer_question(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
-        stream.sock.restart_deadline(ANSWER);
+        stream.sock.restart_deadline(ENROL_ANSWER_TIMEOUT);
         write_message(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
@@ -196,7 +196,7 @@ impl EnrolService {
         connection: &ConnectionSecret,
     ) -> Result<EnrolAnswer, String> {
         let now = wall_clock_ns() / 1_000_000_000;
-        let keys = proven_keys(question, connection).ok_or(UNPROVEN)?;
+        let keys = proven_keys(question, connection).ok_or(MISSING_PROOF_REASON)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
             let renewal = self.authority.renew_certificate(&name, &keys, now);

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections that are served at once.
-const MOST: usize = 64;
+const MAX_ENROL_CONNECTIONS: usize = 64;
 /// Connections from one address. Nodes behind one address of a network share it.
 const MAX_OF_ADDRESS: usize = 32;
 
@@ -85,12 +85,12 @@ impl Drop for ConnectionSlot {
 impl HeldConnections {
     fn evict_if_full(&mut self, network: IpAddr) -> Option<()> {
         // The threads of evicted connections take a moment to end.
-        if self.held.len() >= 2 * MOST {
+        if self.held.len() >= 2 * MAX_ENROL_CONNECTIONS {
             return None;
         }
         let full = if self.count_connections_of(network) >= MAX_OF_ADDRESS {
             network
-        } else if self.live_connections().count() >= MOST {
+        } else if self.live_connections().count() >= MAX_ENROL_CONNECTIONS {
             // The network with most connections loses one.
             self.live_connections()
                 .map(|held| held.network)
@@ -172,7 +172,8 @@ mod tests {
             (room.claim_slot([192, 0, 2, last].into(), &far), near, far)
         };
         let few = enter(1);
-        let many: Vec<_> = (0..MOST - 1).map(|at| enter(if at % 2 == 0 { 2 } else { 3 })).collect();
+        let many: Vec<_> =
+            (0..MAX_ENROL_CONNECTIONS - 1).map(|at| enter(if at % 2 == 0 { 2 } else { 3 })).collect();
         assert!(enter(4).0.is_some());
         let evicted =
             room.lock_connections().held.iter().find(|held| held.is_evicted).map(|held| held.network);

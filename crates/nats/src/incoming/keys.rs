@@ -1,6 +1,6 @@
 //! Checks the seals of segments: a segment counts only with the seal of its node.
 
-use crate::results::{SEAL, SEGMENT};
+use crate::results::{SEAL_HEADER, SEGMENT_HEADER};
 use crate::seal::{MacKeys, is_segment_genuine};
 use crate::subject;
 use async_nats::jetstream::Message;
@@ -31,7 +31,7 @@ impl NodeKeys {
         let Some(keys) = &self.0 else { return Ok(id) };
         let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
         let headers = message.headers.as_ref();
-        let seal = headers.and_then(|headers| headers.get(SEAL)).ok_or(SegmentRefusal::NotGenuine)?;
+        let seal = headers.and_then(|headers| headers.get(SEAL_HEADER)).ok_or(SegmentRefusal::NotGenuine)?;
         if is_segment_genuine(&key, message.subject.as_str(), json, &message.payload, seal.as_str()) {
             Ok(id)
         } else {
@@ -50,7 +50,7 @@ struct NamedSegment<'a> {
 impl<'a> NamedSegment<'a> {
     /// `None` if there is no id, or if it does not match the subject, for which the server vouches.
     fn from_message(message: &'a Message) -> Option<Self> {
-        let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
+        let json = message.headers.as_ref()?.get(SEGMENT_HEADER)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;
         let is_at_home = subject::segment_subject(&id.run.0, &id.node.0) == message.subject.as_str();
         is_at_home.then_some(Self { id, json })

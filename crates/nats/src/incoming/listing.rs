@@ -5,7 +5,7 @@
 //! node can be in loses all its segments.
 
 use super::{ReaderConnection, unanswered_error};
-use crate::subject::{self, RESULTS};
+use crate::subject::{self, RESULTS_STREAM};
 use async_nats::jetstream::stream::Stream;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use packetrig_fleet::fabric::Error;
@@ -13,13 +13,13 @@ use packetrig_fleet::message::{NodeName, RunId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of runs of one node with waiting results. Only a faulty or hostile node has more.
-const RUNS_OF_NODE: usize = 1024;
+const MAX_RUNS_PER_NODE: usize = 1024;
 /// Maximum number of orders to the server that are in flight at a time.
-const ORDERS_AT_ONCE: usize = 16;
+const MAX_ORDERS_IN_FLIGHT: usize = 16;
 
 /// The contents of the stream.
 #[derive(Debug, Default)]
-pub(super) struct Listing {
+pub(super) struct StreamListing {
     /// The readers of each run.
     pub(super) runs: BTreeMap<RunId, BTreeSet<String>>,
     /// True if more than half of the stream's limit is used.
@@ -29,21 +29,23 @@ pub(super) struct Listing {
 }
 
 impl ReaderConnection {
-    pub(super) async fn list_waiting_segments(&self) -> Result<Listing, Error> {
+    pub(super) async fn list_waiting_segments(&self) -> Result<StreamListing, Error> {
         let stream = self.get_or_create_stream().await?;
         let mut readers = self.readers_by_run(&stream).await?;
         let mut subjects =
-            stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered_error)?;
+            stream.info_with_subjects(format!("{RESULTS_STREAM}.>")).await.map_err(unanswered_error)?;
         // Removal ends here: later segments were not judged by this listing.
         let last = subjects.info.state.last_sequence;
         // A negative value means no limit.
         let room = u64::try_from(subjects.info.config.max_bytes).unwrap_or(u64::MAX);
-        let mut listing =
-            Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
+        let mut listing = StreamListing {
+            is_nearly_full: subjects.info.state.bytes > room / 2,
+            ..StreamListing::default()
+        };
         let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
         while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered_error)? {
             let word = subject.split('.').nth(1).unwrap_or_default();
-            let is_run = subject::is_run_word(word);
+            let is_run = subject::is_run_keyword(word);
             if let Some(node) = subject::publishing_node(&subject) {
                 let runs = suspects.entry(node).or_default();
                 // One subject without a valid run is enough: no correct node uses such a subject.
@@ -53,7 +55,7 @@ impl ReaderConnection {
                 listing.runs.insert(RunId(word.to_owned()), readers.remove(word).unwrap_or_default());
             }
         }
-        suspects.retain(|_, runs| *runs > RUNS_OF_NODE);
+        suspects.retain(|_, runs| *runs > MAX_RUNS_PER_NODE);
         listing.removed = self.remove_segments_of_nodes(&stream, suspects.into_keys(), last).await;
         Ok(listing)
     }
@@ -75,7 +77,7 @@ impl ReaderConnection {
             }
             (node, removed)
         });
-        let removed: Vec<_> = stream::iter(removals).buffered(ORDERS_AT_ONCE).collect().await;
+        let removed: Vec<_> = stream::iter(removals).buffered(MAX_ORDERS_IN_FLIGHT).collect().await;
         removed.into_iter().filter(|(_, count)| *count > 0).collect()
     }
 
@@ -86,7 +88,7 @@ impl ReaderConnection {
         let last = stream.cached_info().state.last_sequence;
         let removals =
             runs.into_iter().map(|run| purge_subjects(stream, subject::segment_subject(&run, "*"), last));
-        let removed: Vec<u64> = stream::iter(removals).buffered(ORDERS_AT_ONCE).try_collect().await?;
+        let removed: Vec<u64> = stream::iter(removals).buffered(MAX_ORDERS_IN_FLIGHT).try_collect().await?;
         Ok(removed.into_iter().sum())
     }
 }

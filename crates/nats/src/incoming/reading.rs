@@ -1,8 +1,8 @@
 //! Reads one run from the server until its task is aborted.
 
-use super::{CONFIRMING, ReaderConnection, consumer_name, unanswered_error};
-use crate::connection::ConnectionTroubles;
-use crate::results::{ATTEMPT, PAUSE};
+use super::{CONFIRM_TIMEOUT, ReaderConnection, consumer_name, unanswered_error};
+use crate::connection::ConnectionFailures;
+use crate::results::{ATTEMPT_PAUSE, ATTEMPT_TIMEOUT};
 use crate::subject;
 use async_nats::jetstream::Message;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
@@ -14,13 +14,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender;
 
 /// Deliveries of a run that are fetched ahead: 16 MiB at most.
-const AHEAD: usize = 32;
+const MAX_PREFETCHED_DELIVERIES: usize = 32;
 /// Maximum number of deliveries that wait for their confirmation.
-const UNCONFIRMED: i64 = 4096;
+const MAX_UNCONFIRMED_DELIVERIES: i64 = 4096;
 /// The server removes a consumer that was not used for this long.
-const UNUSED: Duration = Duration::from_hours(24);
+const UNUSED_CONSUMER_LIFETIME: Duration = Duration::from_hours(24);
 /// Failures in a row before they are reported.
-const FAILURES_TO_TELL: u32 = 2;
+const REPORTED_FAILURES_IN_A_ROW: u32 = 2;
 
 impl ReaderConnection {
     pub(super) async fn open_run_consumer(
@@ -31,13 +31,13 @@ impl ReaderConnection {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
             // The consumer outlives its controller. The next reader removes it (`take_over`), or the
-            // server does after `UNUSED`.
+            // server does after `UNUSED_CONSUMER_LIFETIME`.
             durable_name: Some(name.clone()),
             ack_policy: AckPolicy::Explicit,
-            ack_wait: CONFIRMING,
-            max_ack_pending: UNCONFIRMED,
+            ack_wait: CONFIRM_TIMEOUT,
+            max_ack_pending: MAX_UNCONFIRMED_DELIVERIES,
             filter_subject: subject::segment_subject(run, "*"),
-            inactive_threshold: UNUSED,
+            inactive_threshold: UNUSED_CONSUMER_LIFETIME,
             ..pull::Config::default()
         };
         stream.get_or_create_consumer(&name, config).await
@@ -49,8 +49,9 @@ impl ReaderConnection {
             .await
             .map_err(unanswered_error)?;
         // Missing heartbeats reveal a server that has gone, long before the request expires.
-        let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
-        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered_error)
+        let ahead =
+            consumer.stream().max_messages_per_batch(MAX_PREFETCHED_DELIVERIES).expires(CONFIRM_TIMEOUT);
+        ahead.heartbeat(ATTEMPT_TIMEOUT).messages().await.map_err(unanswered_error)
     }
 
     /// Passes on the segments of a run, whatever happens to the server meanwhile; a lost store is created again.
@@ -58,7 +59,7 @@ impl ReaderConnection {
         self: Arc<Self>,
         run: String,
         arrivals: Sender<Message>,
-        troubles: ConnectionTroubles,
+        troubles: ConnectionFailures,
     ) {
         let mut failures = 0;
         loop {
@@ -68,13 +69,13 @@ impl ReaderConnection {
                 Err(error) => {
                     failures += 1;
                     // A single failure is a restarted server, and a third one adds nothing new.
-                    if failures == FAILURES_TO_TELL {
-                        troubles.add_trouble(error);
+                    if failures == REPORTED_FAILURES_IN_A_ROW {
+                        troubles.add_failure(error);
                     }
                 }
             }
             // Waits also after a regular end: a stream that ends at once must not be reopened without a pause.
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(ATTEMPT_PAUSE).await;
         }
     }
 

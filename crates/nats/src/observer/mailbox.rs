@@ -20,12 +20,12 @@ pub(super) struct HelloMailbox(Arc<SharedMail>);
 
 #[derive(Debug, Default)]
 struct SharedMail {
-    mail: Mutex<Mail>,
+    mail: Mutex<MailboxContents>,
     has_come: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Mail {
+struct MailboxContents {
     newest: BTreeMap<NodeName, WaitingHello>,
     /// The keys of `newest`, the node that waits longest first.
     order: VecDeque<NodeName>,
@@ -39,7 +39,7 @@ pub(super) struct WaitingHello {
 }
 
 impl HelloMailbox {
-    fn lock_mail(&self) -> MutexGuard<'_, Mail> {
+    fn lock_mail(&self) -> MutexGuard<'_, MailboxContents> {
         self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

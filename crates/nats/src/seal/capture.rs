@@ -1,19 +1,19 @@
 //! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
 
 use super::node::{derive_key, segment_bytes};
-use super::{BASE64, MAC_KEY, signing_key};
+use super::{BASE64, MAC_KEY_BYTES, signing_key};
 use base64::Engine as _;
 use packetrig_fleet::fabric::Error;
 use ring::hmac;
 use ring::signature::{ED25519, UnparsedPublicKey};
 
 /// Prefix of signed bytes: they can be mistaken for nothing else that is signed with the key.
-const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
-const ANSWERS: &str = "packetrig captures 1";
+const CAPTURE_QUESTION_PREFIX: &[u8] = b"packetrig capture question 1\0";
+const CAPTURE_ANSWER_PURPOSE: &str = "packetrig captures 1";
 
 fn signed_payload(subject: &str, about: &str) -> Vec<u8> {
     // The subject names the node, so a question to one node is of no use for another.
-    [QUESTIONS, &segment_bytes(subject, about, &[])].concat()
+    [CAPTURE_QUESTION_PREFIX, &segment_bytes(subject, about, &[])].concat()
 }
 
 pub(crate) fn question_seal(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
@@ -25,19 +25,20 @@ pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str,
     UnparsedPublicKey::new(&ED25519, controller).verify(&signed_payload(subject, about), &seal).is_ok()
 }
 
-pub(crate) fn capture_seal(key: &[u8; MAC_KEY], subject: &str, about: &str, bytes: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derive_key(key, ANSWERS), &segment_bytes(subject, about, bytes)))
+pub(crate) fn capture_seal(key: &[u8; MAC_KEY_BYTES], subject: &str, about: &str, bytes: &[u8]) -> String {
+    BASE64.encode(hmac::sign(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &segment_bytes(subject, about, bytes)))
 }
 
 pub(crate) fn is_capture_genuine(
-    key: &[u8; MAC_KEY],
+    key: &[u8; MAC_KEY_BYTES],
     subject: &str,
     about: &str,
     bytes: &[u8],
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derive_key(key, ANSWERS), &segment_bytes(subject, about, bytes), &seal).is_ok()
+    hmac::verify(&derive_key(key, CAPTURE_ANSWER_PURPOSE), &segment_bytes(subject, about, bytes), &seal)
+        .is_ok()
 }
 
 #[cfg(test)]
@@ -57,10 +58,10 @@ mod tests {
             !is_question_genuine(public, "get.b", "{}", &seal)
                 && !is_question_genuine(public, "get.a", "{ }", &seal)
         );
-        let key = [7; MAC_KEY];
+        let key = [7; MAC_KEY_BYTES];
         let seal = capture_seal(&key, "cap.a", "{}", b"bytes");
         assert!(is_capture_genuine(&key, "cap.a", "{}", b"bytes", &seal));
         assert!(!is_capture_genuine(&key, "cap.a", "{}", b"other", &seal));
-        assert!(!is_capture_genuine(&[8; MAC_KEY], "cap.a", "{}", b"bytes", &seal));
+        assert!(!is_capture_genuine(&[8; MAC_KEY_BYTES], "cap.a", "{}", b"bytes", &seal));
     }
 }

@@ -10,7 +10,7 @@
 //! Invariant: the controller accepts each number of a node's instance once and in order, for each kind of subject.
 
 use super::numbers::AcceptedNumbers;
-use super::{BASE64, MAC_KEY, MacKeys, SealScope, WrittenSeal};
+use super::{BASE64, MAC_KEY_BYTES, MacKeys, SealScope, WrittenSeal};
 use base64::Engine as _;
 use packetrig_fleet::message::NodeName;
 use ring::hmac;
@@ -18,17 +18,17 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Maximum number of earlier instances of a node that are remembered.
-const EARLIER_LIVES: usize = 256;
+const MAX_EARLIER_INSTANCES: usize = 256;
 
-const SEGMENTS: &str = "packetrig segments 1";
+const SEGMENT_SEAL_PURPOSE: &str = "packetrig segments 1";
 
 /// The key for one purpose.
-pub(super) fn derive_key(key: &[u8; MAC_KEY], purpose: &str) -> hmac::Key {
+pub(super) fn derive_key(key: &[u8; MAC_KEY_BYTES], purpose: &str) -> hmac::Key {
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
     hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())
 }
 
-fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
+fn letter_key(key: &[u8; MAC_KEY_BYTES]) -> hmac::Key {
     derive_key(key, "packetrig letters of a node 1")
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct NodeSealer {
 }
 
 impl NodeSealer {
-    pub(crate) fn new(key: &[u8; MAC_KEY], incarnation: u64) -> Self {
+    pub(crate) fn new(key: &[u8; MAC_KEY_BYTES], incarnation: u64) -> Self {
         Self { key: letter_key(key), incarnation, session: 0, number: 0 }
     }
 
@@ -170,7 +170,7 @@ impl NodeSealChecker {
 impl KnownNode {
     fn start_new_instance(&mut self, fresh: Self) {
         let mut earlier = std::mem::take(&mut self.earlier);
-        if earlier.len() == EARLIER_LIVES {
+        if earlier.len() == MAX_EARLIER_INSTANCES {
             earlier.pop_front();
         }
         earlier.push_back(self.incarnation);
@@ -180,8 +180,8 @@ impl KnownNode {
 }
 
 /// The seal on a segment of results. It covers the subject and the id under which the segment is stored.
-pub(crate) fn segment_seal(key: &[u8; MAC_KEY], subject: &str, id: &str, body: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derive_key(key, SEGMENTS), &segment_bytes(subject, id, body)))
+pub(crate) fn segment_seal(key: &[u8; MAC_KEY_BYTES], subject: &str, id: &str, body: &[u8]) -> String {
+    BASE64.encode(hmac::sign(&derive_key(key, SEGMENT_SEAL_PURPOSE), &segment_bytes(subject, id, body)))
 }
 
 pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
@@ -195,24 +195,24 @@ pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
 
 /// True if `seal` is that of the node with this key.
 pub(crate) fn is_segment_genuine(
-    key: &[u8; MAC_KEY],
+    key: &[u8; MAC_KEY_BYTES],
     subject: &str,
     id: &str,
     body: &[u8],
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derive_key(key, SEGMENTS), &segment_bytes(subject, id, body), &seal).is_ok()
+    hmac::verify(&derive_key(key, SEGMENT_SEAL_PURPOSE), &segment_bytes(subject, id, body), &seal).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::numbers::REPEATED;
+    use super::super::numbers::REPEATED_MESSAGE_REASON;
     use super::LetterRefusal::{NoKeyNow, NotGenuine, OtherController};
     use super::*;
     use std::sync::Arc;
 
-    const KEY: [u8; MAC_KEY] = [7; MAC_KEY];
+    const KEY: [u8; MAC_KEY_BYTES] = [7; MAC_KEY_BYTES];
 
     fn node() -> NodeName {
         NodeName("a".into())
@@ -237,7 +237,10 @@ mod tests {
         let mut own = checker();
         assert_eq!(own.check_letter(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
         assert_eq!(own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine(REPEATED)));
+        assert_eq!(
+            own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"),
+            Err(NotGenuine(REPEATED_MESSAGE_REASON))
+        );
     }
 
     #[test]
@@ -286,7 +289,7 @@ mod tests {
         assert!(!is_segment_genuine(&KEY, "res.r.b", "{1}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.a", "{2}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.a", "{1}", b"bod", &seal));
-        assert!(!is_segment_genuine(&[8; MAC_KEY], "res.r.a", "{1}", b"body", &seal));
+        assert!(!is_segment_genuine(&[8; MAC_KEY_BYTES], "res.r.a", "{1}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.a", "{1}", b"body", ""));
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 /// Reason for refusing a message whose number was accepted before.
-pub(crate) const REPEATED: &str = "the message was received before";
+pub(crate) const REPEATED_MESSAGE_REASON: &str = "the message was received before";
 /// Reason for refusing a message that a later one has overtaken. After a lost connection, messages that the old
 /// connection still carried may arrive after those of the new one: they are correct.
-pub(crate) const OVERTAKEN: &str = "a later message has arrived before it";
+pub(crate) const OVERTAKEN_MESSAGE_REASON: &str = "a later message has arrived before it";
 /// Accepted numbers that are remembered. A number below them counts as repeated.
-const REMEMBERED: usize = 64;
+const MAX_REMEMBERED_NUMBERS: usize = 64;
 
 /// The latest accepted numbers, in order.
 #[derive(Debug, Default)]
@@ -19,15 +19,20 @@ impl AcceptedNumbers {
         let last = self.0.back().copied().unwrap_or(0);
         // Gaps are allowed, because messages may be lost.
         if number > last {
-            if self.0.len() == REMEMBERED {
+            if self.0.len() == MAX_REMEMBERED_NUMBERS {
                 self.0.pop_front();
             }
             self.0.push_back(number);
             return Ok(());
         }
         let is_forgotten = number == 0
-            || self.0.len() == REMEMBERED && self.0.front().is_some_and(|oldest| number < *oldest);
-        Err(if is_forgotten || self.0.contains(&number) { REPEATED } else { OVERTAKEN })
+            || self.0.len() == MAX_REMEMBERED_NUMBERS
+                && self.0.front().is_some_and(|oldest| number < *oldest);
+        Err(if is_forgotten || self.0.contains(&number) {
+            REPEATED_MESSAGE_REASON
+        } else {
+            OVERTAKEN_MESSAGE_REASON
+        })
     }
 }
 
@@ -39,10 +44,11 @@ mod tests {
     fn numbers_are_accepted_once_and_in_order() {
         let mut numbers = AcceptedNumbers::default();
         let accepted = [1, 2, 7, 5, 7, 2, 5, 8, 0].map(|number| numbers.accept_number(number));
-        let [good, repeated, overtaken] = [Ok(()), Err(REPEATED), Err(OVERTAKEN)];
+        let [good, repeated, overtaken] =
+            [Ok(()), Err(REPEATED_MESSAGE_REASON), Err(OVERTAKEN_MESSAGE_REASON)];
         let wanted = [good, good, good, overtaken, repeated, repeated, overtaken, good, repeated];
         assert_eq!(accepted, wanted);
-        for number in (100..100 + 2 * REMEMBERED as u64).step_by(2) {
+        for number in (100..100 + 2 * MAX_REMEMBERED_NUMBERS as u64).step_by(2) {
             assert_eq!(numbers.accept_number(number), good);
         }
         assert_eq!([101, 99, 8].map(|number| numbers.accept_number(number)), [overtaken, repeated, repeated]);

@@ -111,7 +111,7 @@ fn simultaneous_joins_all_enrol_and_work() {
     let again = join_at_once(&fleet, BURST);
     say(&format!("{BURST} joined at once: {again} asked again"));
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_troubles());
+    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_problems());
 }
 
 /// The server's certificate is renewed while many machines are switched on.
@@ -128,7 +128,7 @@ fn server_survives_reloads_while_nodes_join() {
             .count()
     });
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_troubles());
+    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_problems());
     assert!(reloads > 1, "reloaded {reloads} times");
 }
 

@@ -89,6 +89,6 @@ fn endpoint_recovers_from_server_restart_and_reports_it() {
         agent.receive_message(Nanos::from_millis(100)).is_some()
     });
     assert!(heard);
-    assert!(!agent.take_troubles().is_empty());
-    assert!(server.broker.take_troubles().iter().any(|told| told.contains("starting it again")));
+    assert!(!agent.take_problems().is_empty());
+    assert!(server.broker.take_problems().iter().any(|told| told.contains("starting it again")));
 }

@@ -5,7 +5,7 @@ use crate::server::{program, say};
 use crate::slow_link::SlowLink;
 use crate::stranger::Stranger;
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
-use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, give_back_leads};
+use packetrig_fleet::lead::{ClaimProgress, LeadClaim, WantedNodes, return_leads};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{LeaseGrant, MessageBody, MessageHead, NodeName, Nonce, PlanHash, RunId};
 use packetrig_fleet::term::{Identity, TermTimes, TermWatch};
@@ -84,7 +84,7 @@ impl HeldLease {
     /// Asks so many times, and answers as a controller does.
     fn hold(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) -> Self {
         let time = AttendedTime::start();
-        let until = time.now() + LeaseTerms::FLEET.ttl.as_u64();
+        let until = time.now() + LeaseTerms::FLEET_TERMS.ttl.as_u64();
         let mut held = Self { time, asked: BTreeMap::new(), until, least_left: i64::MAX };
         for number in 1..=QUESTIONS {
             let asked = held.time.now();
@@ -92,7 +92,7 @@ impl HeldLease {
             agent
                 .post_message(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
                 .expect("it is sent");
-            while held.time.now() < asked + LeaseTerms::FLEET.renew_every(2).as_u64() {
+            while held.time.now() < asked + LeaseTerms::FLEET_TERMS.renew_every(2).as_u64() {
                 grant(controller);
                 held.hear(agent);
             }
@@ -105,7 +105,7 @@ impl HeldLease {
         if let Some(MessageBody::Granted(_, grant)) =
             agent.receive_message(Nanos::ZERO).map(|letter| letter.body)
         {
-            self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET.ttl.as_u64());
+            self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET_TERMS.ttl.as_u64());
         }
     }
 }
@@ -141,7 +141,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let (held, flooded) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| hostile.flood(&subjects, payload, &over));
         // The flood fills all buffers before the first question.
-        std::thread::sleep(LeaseTerms::FLEET.renew_every(2).to_std());
+        std::thread::sleep(LeaseTerms::FLEET_TERMS.renew_every(2).to_std());
         let held = HeldLease::hold(&mut controller, &mut agent);
         over.store(true, Ordering::Release);
         (held, flood.join().expect("it ends"))
@@ -151,7 +151,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
         "{flooded} B flooded on {subjects:?} over a link of {LINK} B/s: the lease of another had {left_ms} ms left at worst"
     ));
     assert!(held.least_left > 0, "the lease ran out");
-    Some((controller.refused_message_count(), controller.take_troubles()))
+    Some((controller.refused_message_count(), controller.take_problems()))
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
             ClaimProgress::Blocked(held) => panic!("nobody else wants them: {held:?}"),
             ClaimProgress::Taken(_, leads) => {
                 assert_eq!(leads.len(), nodes);
-                assert_eq!(give_back_leads(records, leads), (Vec::new(), None));
+                assert_eq!(return_leads(records, leads), (Vec::new(), None));
                 return;
             }
         }

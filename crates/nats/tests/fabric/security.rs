@@ -45,7 +45,7 @@ fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
     (0..200)
         .find_map(|_| {
             assert_eq!(of.receive_message(Nanos::from_millis(50)), None);
-            Some(of.take_troubles()).filter(|troubles| !troubles.is_empty())
+            Some(of.take_problems()).filter(|troubles| !troubles.is_empty())
         })
         .expect("something was refused")
 }
@@ -79,7 +79,7 @@ fn fleet_works_with_certificates_and_seals() {
     assert!(controller.receive_message(LONG).is_some());
     controller.post_message(&node("a"), commit()).expect("it works");
     assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(commit()));
-    assert_eq!((agent.refused_message_count(), agent.take_troubles()), (0, vec![]));
+    assert_eq!((agent.refused_message_count(), agent.take_problems()), (0, vec![]));
 }
 
 #[test]

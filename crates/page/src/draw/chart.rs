@@ -7,14 +7,14 @@ use crate::markup::Markup;
 use crate::quantity;
 use packetrig_units::Nanos;
 
-const WIDTH: f64 = 400.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 62.0;
-const RIGHT: f64 = 14.0;
-const TOP: f64 = 26.0;
-const BOTTOM: f64 = 40.0;
-const PLOT_WIDTH: f64 = WIDTH - LEFT - RIGHT;
-const PLOT_HEIGHT: f64 = HEIGHT - TOP - BOTTOM;
+const CHART_WIDTH: f64 = 400.0;
+const CHART_HEIGHT: f64 = 220.0;
+const LEFT_MARGIN: f64 = 62.0;
+const RIGHT_MARGIN: f64 = 14.0;
+const TOP_MARGIN: f64 = 26.0;
+const BOTTOM_MARGIN: f64 = 40.0;
+const PLOT_WIDTH: f64 = CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN;
+const PLOT_HEIGHT: f64 = CHART_HEIGHT - TOP_MARGIN - BOTTOM_MARGIN;
 
 /// Maximum number of columns of a series. The plot is about this many SVG units wide.
 pub const MAX_COLUMNS: usize = 320;
@@ -173,8 +173,8 @@ impl Chart {
     /// Draws the chart. Series pass their values to the page's script.
     pub fn draw_chart(&self) -> Markup {
         let mut svg = Markup::new();
-        let view = format!("0 0 {WIDTH} {HEIGHT}");
-        let plot = format!("{LEFT} {TOP} {PLOT_WIDTH} {PLOT_HEIGHT}");
+        let view = format!("0 0 {CHART_WIDTH} {CHART_HEIGHT}");
+        let plot = format!("{LEFT_MARGIN} {TOP_MARGIN} {PLOT_WIDTH} {PLOT_HEIGHT}");
         // The script needs this length to find the second under the pointer.
         let seconds = format_coordinate(self.x.scale.high());
         let mut attributes = vec![
@@ -206,11 +206,11 @@ impl Chart {
     }
 
     fn x_coordinate_of(&self, value: f64) -> f64 {
-        LEFT + self.x.scale.position_of(value) * PLOT_WIDTH
+        LEFT_MARGIN + self.x.scale.position_of(value) * PLOT_WIDTH
     }
 
     fn y_coordinate_of(&self, value: f64) -> f64 {
-        TOP + (1.0 - self.y.scale.position_of(value)) * PLOT_HEIGHT
+        TOP_MARGIN + (1.0 - self.y.scale.position_of(value)) * PLOT_HEIGHT
     }
 
     fn draw_axes(&self, svg: &mut Markup) {
@@ -218,27 +218,27 @@ impl Chart {
         let x_ticks = self.choose_fitting_x_ticks();
         let mut grid = FormattedText::default();
         for tick in &y_ticks {
-            let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT);
-            grid.add_part(format_args!("M{LEFT} {y}h{PLOT_WIDTH}"));
+            let y = format_coordinate(TOP_MARGIN + (1.0 - tick.position) * PLOT_HEIGHT);
+            grid.add_part(format_args!("M{LEFT_MARGIN} {y}h{PLOT_WIDTH}"));
         }
         svg.empty_element("path", &[("class", "grid"), ("d", grid.as_str())]);
-        let base = TOP + PLOT_HEIGHT;
-        let axis = format!("M{LEFT} {TOP}V{base}H{}", LEFT + PLOT_WIDTH);
+        let base = TOP_MARGIN + PLOT_HEIGHT;
+        let axis = format!("M{LEFT_MARGIN} {TOP_MARGIN}V{base}H{}", LEFT_MARGIN + PLOT_WIDTH);
         svg.empty_element("path", &[("class", "axis"), ("d", &axis)]);
         // Screen readers get the description of the chart: single numbers of an axis would say nothing to them.
         svg.open_element("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
         for tick in &y_ticks {
-            let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
+            let y = format_coordinate(TOP_MARGIN + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
             svg.add_element(
                 "text",
-                &[("x", &format_coordinate(LEFT - 6.0)), ("y", &y)],
+                &[("x", &format_coordinate(LEFT_MARGIN - 6.0)), ("y", &y)],
                 &self.y.unit.format_tick_value(tick.value),
             );
         }
         svg.close_element("g");
         svg.open_element("g", &[("class", "x-marks"), ("aria-hidden", "true")]);
         for tick in &x_ticks {
-            let x = format_coordinate(LEFT + tick.position * PLOT_WIDTH);
+            let x = format_coordinate(LEFT_MARGIN + tick.position * PLOT_WIDTH);
             svg.add_element(
                 "text",
                 &[("x", &x), ("y", &format_coordinate(base + 16.0))],
@@ -247,8 +247,8 @@ impl Chart {
         }
         svg.close_element("g");
         svg.add_element("text", &[("class", "axis-name"), ("x", "2"), ("y", "13")], &self.y.name);
-        let x = format_coordinate(LEFT + PLOT_WIDTH);
-        let y = format_coordinate(HEIGHT - 5.0);
+        let x = format_coordinate(LEFT_MARGIN + PLOT_WIDTH);
+        let y = format_coordinate(CHART_HEIGHT - 5.0);
         svg.add_element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
     }
 
@@ -278,8 +278,10 @@ impl Chart {
         match line {
             ChartLine::Series { name, style, columns } => self.draw_series(svg, name, *style, columns),
             ChartLine::Level { name, style, value } => {
-                let path =
-                    format!("M{LEFT} {}h{PLOT_WIDTH}", format_coordinate(self.y_coordinate_of(*value)));
+                let path = format!(
+                    "M{LEFT_MARGIN} {}h{PLOT_WIDTH}",
+                    format_coordinate(self.y_coordinate_of(*value))
+                );
                 svg.open_element("path", &[("class", &format!("line line-{style} level")), ("d", &path)]);
                 svg.add_element("title", &[], name).close_element("path");
             }
@@ -417,7 +419,7 @@ impl Chart {
         let width = (self.x_coordinate_of(span.until) - x).max(1.5);
         let class = if span.is_partial { "partial" } else { "outage" };
         let (x, width) = (format_coordinate(x), format_coordinate(width));
-        let (y, height) = (format_coordinate(TOP), format_coordinate(PLOT_HEIGHT));
+        let (y, height) = (format_coordinate(TOP_MARGIN), format_coordinate(PLOT_HEIGHT));
         svg.open_element(
             "rect",
             &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
@@ -425,7 +427,7 @@ impl Chart {
         svg.add_element("title", &[], &span.text).close_element("rect");
         if !span.is_partial {
             // A mark above the plot, so that outages are not recognised by colour alone.
-            let mark = format!("M{x} {}l-4-7h8z", format_coordinate(TOP));
+            let mark = format!("M{x} {}l-4-7h8z", format_coordinate(TOP_MARGIN));
             svg.empty_element("path", &[("class", "outage-mark"), ("d", &mark)]);
         }
     }
@@ -435,7 +437,7 @@ impl Chart {
         if self.bars.is_empty() {
             return;
         }
-        let base = TOP + PLOT_HEIGHT;
+        let base = TOP_MARGIN + PLOT_HEIGHT;
         let mut path = FormattedText::default();
         let mut list = FormattedText::default();
         for (index, bar) in self.bars.iter().enumerate() {
@@ -466,14 +468,14 @@ impl Chart {
             // A name that fits into no row overlaps in the last one.
             let row = ends.iter().position(|end| *end < x).unwrap_or(2);
             ends[row] = x + width;
-            let path = format!("M{} {TOP}v{PLOT_HEIGHT}", format_coordinate(x));
+            let path = format!("M{} {TOP_MARGIN}v{PLOT_HEIGHT}", format_coordinate(x));
             svg.empty_element("path", &[("class", "value-line"), ("d", &path)]);
             // Near the right edge a name is written to the left of its line.
             // The drawing ends there, and text beyond its edge would be cut off.
-            let is_at_end = x + width > WIDTH;
+            let is_at_end = x + width > CHART_WIDTH;
             let class = if is_at_end { "value-name end" } else { "value-name" };
             let x = if is_at_end { x - 3.0 } else { x + 3.0 };
-            let y = format_coordinate(TOP + 10.0 + row as f64 * 13.0);
+            let y = format_coordinate(TOP_MARGIN + 10.0 + row as f64 * 13.0);
             svg.add_element(
                 "text",
                 &[("class", class), ("x", &format_coordinate(x)), ("y", &y)],

@@ -2,7 +2,7 @@
 
 /// The smallest and the largest of several successive samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extremes {
+pub struct SampleExtremes {
     pub low: u64,
     pub high: u64,
 }
@@ -13,7 +13,7 @@ pub struct Columns {
     /// Samples in each column; the last one may have fewer.
     pub step: usize,
     /// `None` for columns without a measured value.
-    pub values: Vec<Option<Extremes>>,
+    pub values: Vec<Option<SampleExtremes>>,
 }
 
 impl Columns {
@@ -25,7 +25,7 @@ impl Columns {
             let known = column.iter().flatten();
             // A column in which no sample was measured is a gap, not a zero.
             let low = known.clone().min()?;
-            Some(Extremes { low: *low, high: *known.max()? })
+            Some(SampleExtremes { low: *low, high: *known.max()? })
         });
         Self { step, values: values.collect() }
     }
@@ -40,7 +40,7 @@ impl Columns {
     }
 
     /// The values for the page's script: `5 7*3 -` is 5, three times 7, and one value that was not measured.
-    pub(crate) fn format_script_values(&self, of: impl Fn(Extremes) -> u64) -> String {
+    pub(crate) fn format_script_values(&self, of: impl Fn(SampleExtremes) -> u64) -> String {
         let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
         let mut text = String::with_capacity(values.len() * 4);
         // Most series stay constant for long times, so run-length encoding makes the page much shorter.

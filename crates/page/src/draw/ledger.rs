@@ -7,7 +7,7 @@ use super::ledger_picture;
 use crate::markup::Markup;
 use crate::quantity::{format_count, format_percent, format_short_percent};
 use packetrig_report::LossPlaces;
-use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
+use packetrig_stats::ledger::{BALANCE_RULES, FrameLedger, LedgerAccount, LedgerImbalance};
 
 /// The part of the path that a station or a loss belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ pub struct LedgerDiagram {
     pub lost: Option<u64>,
 }
 
-/// A station, and the rule that leads to the next one: its index in [`RULES`]. The path has no rule.
-const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
+/// A station, and the rule that leads to the next one: its index in [`BALANCE_RULES`]. The path has no rule.
+const LEDGER_STATIONS: [(LedgerAccount, Option<usize>); 8] = [
     (LedgerAccount::Planned, Some(0)),
     (LedgerAccount::Built, Some(1)),
     (LedgerAccount::HandedOver, Some(2)),
@@ -81,7 +81,7 @@ const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
 impl LedgerDiagram {
     /// The flow of these accounts; `places` contains the losses on the path.
     pub fn from_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
-        let stations = STATIONS.iter().map(|(account, rule)| LedgerStage {
+        let stations = LEDGER_STATIONS.iter().map(|(account, rule)| LedgerStage {
             account: *account,
             frames: ledger.get(*account),
             exits: build_loss_branches(*account, ledger, places),
@@ -194,7 +194,7 @@ fn build_account_branch(account: LedgerAccount, ledger: &FrameLedger) -> LossBra
 }
 
 fn check_flow_balance(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
-    let rule = &RULES[rule];
+    let rule = &BALANCE_RULES[rule];
     // A broken rule comes first: it is certain, even if a part of the run did not measure the rule.
     if let Some(broken) = imbalances.iter().find(|imbalance| imbalance.rule == rule.name) {
         return FlowBalance::Broken(broken.to_string());
@@ -301,7 +301,7 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
 fn tabulate_rules(table: &mut Markup, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) {
     table.add_element("h3", &[], "Rules between accounts");
     table.open_element("ul", &[("class", "rules")]);
-    for (index, rule) in RULES.iter().enumerate() {
+    for (index, rule) in BALANCE_RULES.iter().enumerate() {
         let (sign, state) = match check_flow_balance(index, ledger, imbalances) {
             FlowBalance::Balanced => ("✓", "holds".to_owned()),
             FlowBalance::Broken(how) => ("✗", how),

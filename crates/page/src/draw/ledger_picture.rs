@@ -8,7 +8,7 @@ use crate::markup::Markup;
 use crate::quantity::format_count;
 
 /// Width of the flow itself. It is the same everywhere: the drawing shows places, not shares.
-const TRUNK: f64 = 44.0;
+const FLOW_WIDTH: f64 = 44.0;
 
 /// Width of the arrow of a loss. It grows with the power of ten of the number of frames.
 fn exit_width(frames: u64) -> f64 {
@@ -19,21 +19,21 @@ fn exit_width(frames: u64) -> f64 {
     }
 }
 
-const WIDE: f64 = 1520.0;
-const TRUNK_TOP: f64 = 112.0;
-const TRUNK_BASE: f64 = TRUNK_TOP + TRUNK;
+const WIDE_PICTURE_WIDTH: f64 = 1520.0;
+const FLOW_TOP: f64 = 112.0;
+const FLOW_BASE: f64 = FLOW_TOP + FLOW_WIDTH;
 /// Positions of the stations. The path is between the fourth and the fifth.
-const STATION_X: [f64; 8] = [64.0, 224.0, 384.0, 544.0, 882.0, 1024.0, 1214.0, 1406.0];
-const FIRST_ROW: f64 = TRUNK_BASE + 52.0;
-const ROW: f64 = 41.0;
+const STATION_POSITIONS: [f64; 8] = [64.0, 224.0, 384.0, 544.0, 882.0, 1024.0, 1214.0, 1406.0];
+const FIRST_ROW_TOP: f64 = FLOW_BASE + 52.0;
+const ROW_HEIGHT: f64 = 41.0;
 
 /// Draws the ledger from left to right.
 pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
     // Each loss has its own row, so the station with the most losses decides the height.
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
-    let height = FIRST_ROW + rows as f64 * ROW + 8.0;
+    let height = FIRST_ROW_TOP + rows as f64 * ROW_HEIGHT + 8.0;
     let mut svg = Markup::new();
-    let view = format!("0 0 {WIDE} {}", format_coordinate(height));
+    let view = format!("0 0 {WIDE_PICTURE_WIDTH} {}", format_coordinate(height));
     svg.open_element(
         "svg",
         &[
@@ -53,14 +53,14 @@ pub(super) fn draw_wide(flow: &LedgerDiagram) -> Markup {
     }
     // SVG paints in this order: stations and exits cover the trunk.
     for (index, station) in flow.stations.iter().enumerate() {
-        if let Some(next) = STATION_X.get(index + 1) {
-            draw_wide_trunk(&mut svg, station, &flow.stations[index + 1], STATION_X[index], *next);
+        if let Some(next) = STATION_POSITIONS.get(index + 1) {
+            draw_wide_trunk(&mut svg, station, &flow.stations[index + 1], STATION_POSITIONS[index], *next);
         }
     }
     draw_wide_totals(&mut svg, flow);
     for (index, station) in flow.stations.iter().enumerate() {
-        draw_wide_exits(&mut svg, flow, station, STATION_X[index]);
-        draw_wide_station(&mut svg, station, STATION_X[index]);
+        draw_wide_exits(&mut svg, flow, station, STATION_POSITIONS[index]);
+        draw_wide_station(&mut svg, station, STATION_POSITIONS[index]);
     }
     draw_wide_joined(&mut svg, flow);
     svg.close_element("svg");
@@ -92,7 +92,7 @@ fn is_unknown(from: &LedgerStage, to: &LedgerStage) -> bool {
 fn draw_wide_trunk(svg: &mut Markup, from: &LedgerStage, to: &LedgerStage, x: f64, next: f64) {
     let class = if is_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
     let mut piece = |from: f64, until: f64| {
-        let [x, y, width, height] = [from, TRUNK_TOP, until - from, TRUNK].map(format_coordinate);
+        let [x, y, width, height] = [from, FLOW_TOP, until - from, FLOW_WIDTH].map(format_coordinate);
         svg.empty_element(
             "rect",
             &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
@@ -110,20 +110,20 @@ fn draw_wide_imbalance(svg: &mut Markup, middle: f64, rule: &str) {
     let mark = format!(
         "M{} {}l12 12m0-12l-12 12",
         format_coordinate(middle - 6.0),
-        format_coordinate(TRUNK_TOP + TRUNK / 2.0 - 6.0)
+        format_coordinate(FLOW_TOP + FLOW_WIDTH / 2.0 - 6.0)
     );
     svg.open_element("path", &[("class", "broken"), ("d", &mark)])
         .add_element("title", &[], rule)
         .close_element("path");
-    let (x, y) = (format_coordinate(middle), format_coordinate(TRUNK_TOP - 6.0));
+    let (x, y) = (format_coordinate(middle), format_coordinate(FLOW_TOP - 6.0));
     svg.add_element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
 }
 
 fn draw_wide_totals(svg: &mut Markup, flow: &LedgerDiagram) {
     let Some(last) = flow.stations.last() else { return };
-    let x = STATION_X[STATION_X.len() - 1];
+    let x = STATION_POSITIONS[STATION_POSITIONS.len() - 1];
     let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
-    let head = format!("M{x} {TRUNK_TOP}h44v-12l34 34l-34 34v-12h-44z");
+    let head = format!("M{x} {FLOW_TOP}h44v-12l34 34l-34 34v-12h-44z");
     svg.empty_element("path", &[("class", class), ("d", &head)]);
     if let FlowBalance::Broken(rule) = &last.balance {
         draw_wide_imbalance(svg, x + 22.0, rule);
@@ -134,7 +134,7 @@ fn draw_wide_totals(svg: &mut Markup, flow: &LedgerDiagram) {
         ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), format_count)),
     ];
     for (row, (name, value)) in lines.iter().enumerate() {
-        let y = FIRST_ROW + row as f64 * ROW;
+        let y = FIRST_ROW_TOP + row as f64 * ROW_HEIGHT;
         svg.add_element(
             "text",
             &[("class", "exit-name"), ("x", &format_coordinate(x - 4.0)), ("y", &format_coordinate(y))],
@@ -154,7 +154,7 @@ fn draw_wide_totals(svg: &mut Markup, flow: &LedgerDiagram) {
 
 fn draw_wide_station(svg: &mut Markup, station: &LedgerStage, x: f64) {
     // The border of a zone must not cross the trunk, so it begins on the right of it.
-    let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
+    let line = format!("M{x} {}V{}", FLOW_TOP - 8.0, FLOW_BASE + 8.0);
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
     let x = format_coordinate(x);
     let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
@@ -176,7 +176,7 @@ fn draw_wide_exits(svg: &mut Markup, flow: &LedgerDiagram, station: &LedgerStage
     for (index, exit) in station.exits.iter().enumerate() {
         let row = count - 1 - index;
         let x = left + index as f64 * 14.0;
-        let y = FIRST_ROW + row as f64 * ROW;
+        let y = FIRST_ROW_TOP + row as f64 * ROW_HEIGHT;
         draw_wide_exit(svg, exit, x, y);
         let (x, first, second) =
             (format_coordinate(x + 14.0), format_coordinate(y), format_coordinate(y + 17.0));
@@ -213,7 +213,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
     // known.
     let width = exit.frames.map_or(0.0, exit_width);
     if width == 0.0 {
-        let path = format!("M{x} {TRUNK_BASE}V{}", format_coordinate(y - 2.0));
+        let path = format!("M{x} {FLOW_BASE}V{}", format_coordinate(y - 2.0));
         svg.empty_element("path", &[("class", class), ("d", &path)]);
         return;
     }
@@ -222,7 +222,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &LossBranch, x: f64, y: f64) {
     let path = format!(
         "M{} {}V{}",
         format_coordinate(x),
-        format_coordinate(TRUNK_BASE - 10.0),
+        format_coordinate(FLOW_BASE - 10.0),
         format_coordinate(y + 1.0)
     );
     svg.empty_element("path", &[("class", class), ("d", &path), ("stroke-width", &format_coordinate(width))]);
@@ -247,7 +247,7 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerDiagram) {
     let frames = flow.joined.iter().fold(0, |sum: u64, exit| sum.saturating_add(exit.frames.unwrap_or(0)));
     let x = 718.0;
     let width = exit_width(frames);
-    let path = format!("M{x} 82V{}", TRUNK_TOP + 10.0);
+    let path = format!("M{x} 82V{}", FLOW_TOP + 10.0);
     svg.empty_element(
         "path",
         &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", &format_coordinate(width))],
@@ -264,9 +264,9 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerDiagram) {
     );
 }
 
-const NARROW: f64 = 340.0;
-const TRUNK_X: f64 = 20.0;
-const NARROW_TRUNK: f64 = 30.0;
+const NARROW_PICTURE_WIDTH: f64 = 340.0;
+const NARROW_FLOW_X: f64 = 20.0;
+const NARROW_FLOW_WIDTH: f64 = 30.0;
 const STATION_HEIGHT: f64 = 40.0;
 const EXIT_HEIGHT: f64 = 30.0;
 const ZONE_HEIGHT: f64 = 30.0;
@@ -300,7 +300,7 @@ pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
         }
     }
     let mut svg = Markup::new();
-    let view = format!("0 0 {NARROW} {}", format_coordinate(y + 22.0));
+    let view = format!("0 0 {NARROW_PICTURE_WIDTH} {}", format_coordinate(y + 22.0));
     svg.open_element(
         "svg",
         &[
@@ -316,7 +316,7 @@ pub(super) fn draw_narrow(flow: &LedgerDiagram) -> Markup {
 
 fn draw_narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
     let class = if is_unknown { "trunk trunk-unknown" } else { "trunk" };
-    let [x, y, width, height] = [TRUNK_X, y, NARROW_TRUNK, height].map(format_coordinate);
+    let [x, y, width, height] = [NARROW_FLOW_X, y, NARROW_FLOW_WIDTH, height].map(format_coordinate);
     svg.empty_element(
         "rect",
         &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
@@ -328,12 +328,12 @@ fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f6
         draw_narrow_trunk(svg, y, ZONE_HEIGHT, false);
     }
     let line = format!(
-        "M{} {}H{NARROW}",
-        if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 },
+        "M{} {}H{NARROW_PICTURE_WIDTH}",
+        if has_trunk { NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0 } else { 0.0 },
         format_coordinate(y + 8.0)
     );
     svg.empty_element("path", &[("class", "zone-line"), ("d", &line)]);
-    let x = if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 };
+    let x = if has_trunk { NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0 } else { 0.0 };
     svg.add_element(
         "text",
         &[("class", "zone-name"), ("x", &format_coordinate(x)), ("y", &format_coordinate(y + 24.0))],
@@ -347,15 +347,20 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
     let middle = y + STATION_HEIGHT / 2.0;
     draw_narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
     if is_last {
-        let (left, base) = (TRUNK_X - 8.0, format_coordinate(y + STATION_HEIGHT));
-        let head = format!("M{left} {base}h{}l-{} 18z", NARROW_TRUNK + 16.0, NARROW_TRUNK / 2.0 + 8.0);
+        let (left, base) = (NARROW_FLOW_X - 8.0, format_coordinate(y + STATION_HEIGHT));
+        let head =
+            format!("M{left} {base}h{}l-{} 18z", NARROW_FLOW_WIDTH + 16.0, NARROW_FLOW_WIDTH / 2.0 + 8.0);
         svg.empty_element(
             "path",
             &[("class", if is_unknown { "trunk trunk-unknown" } else { "trunk" }), ("d", &head)],
         );
     }
-    let line =
-        format!("M{} {m}H{}", TRUNK_X - 8.0, TRUNK_X + NARROW_TRUNK + 8.0, m = format_coordinate(middle));
+    let line = format!(
+        "M{} {m}H{}",
+        NARROW_FLOW_X - 8.0,
+        NARROW_FLOW_X + NARROW_FLOW_WIDTH + 8.0,
+        m = format_coordinate(middle)
+    );
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
     let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
     let class = if is_unknown { "station-count unknown end" } else { "station-count end" };
@@ -367,7 +372,7 @@ fn draw_narrow_station(svg: &mut Markup, station: &LedgerStage, y: f64, is_last:
     );
     svg.add_element(
         "text",
-        &[("class", class), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
+        &[("class", class), ("x", &format_coordinate(NARROW_PICTURE_WIDTH - 2.0)), ("y", &base)],
         &frames,
     );
     y + STATION_HEIGHT
@@ -377,7 +382,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y
     // The trunk goes on beside the exits, so that the rows of one column are one flow.
     draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
-    let edge = TRUNK_X + NARROW_TRUNK;
+    let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;
     let class = choose_exit_class(exit);
     let width = exit.frames.map_or(0.0, exit_width);
     let path = format!("M{} {}H{}", edge - 6.0, format_coordinate(middle), edge + 20.0);
@@ -405,7 +410,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerDiagram, exit: &LossBranch, y
     let class = format!("{} end", choose_count_class(exit));
     svg.add_element(
         "text",
-        &[("class", &class), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
+        &[("class", &class), ("x", &format_coordinate(NARROW_PICTURE_WIDTH - 2.0)), ("y", &base)],
         &flow.describe_share(exit.frames),
     );
     y + EXIT_HEIGHT
@@ -415,7 +420,7 @@ fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
     draw_narrow_trunk(svg, y, EXIT_HEIGHT, false);
     // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);
-    let edge = TRUNK_X + NARROW_TRUNK;
+    let edge = NARROW_FLOW_X + NARROW_FLOW_WIDTH;
     let path = format!("M{} {middle}H{}", edge + 26.0, edge - 2.0);
     svg.empty_element("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", "4")]);
     let base = format_coordinate(y + EXIT_HEIGHT / 2.0 + 5.0);
@@ -427,14 +432,18 @@ fn draw_narrow_joined(svg: &mut Markup, joined: &LossBranch, y: f64) -> f64 {
     let frames = format!("+{}", format_count(joined.frames.unwrap_or(0)));
     svg.add_element(
         "text",
-        &[("class", "exit-count aside end"), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
+        &[
+            ("class", "exit-count aside end"),
+            ("x", &format_coordinate(NARROW_PICTURE_WIDTH - 2.0)),
+            ("y", &base),
+        ],
         &frames,
     );
     y + EXIT_HEIGHT
 }
 
 fn draw_narrow_imbalance(svg: &mut Markup, y: f64) -> f64 {
-    let mark = format!("M{} {}l12 12m0-12l-12 12", TRUNK_X + 9.0, format_coordinate(y + 6.0));
+    let mark = format!("M{} {}l12 12m0-12l-12 12", NARROW_FLOW_X + 9.0, format_coordinate(y + 6.0));
     svg.empty_element("path", &[("class", "broken"), ("d", &mark)]);
     svg.add_element(
         "text",

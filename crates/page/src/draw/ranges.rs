@@ -17,21 +17,21 @@ pub struct TimeRange {
     pub max_ns: u64,
 }
 
-const WIDTH: f64 = 400.0;
-const LEFT: f64 = 118.0;
-const RIGHT: f64 = 18.0;
-const TOP: f64 = 6.0;
-const ROW: f64 = 18.0;
-const BOTTOM: f64 = 22.0;
+const CHART_WIDTH: f64 = 400.0;
+const LEFT_MARGIN: f64 = 118.0;
+const RIGHT_MARGIN: f64 = 18.0;
+const TOP_MARGIN: f64 = 6.0;
+const ROW_HEIGHT: f64 = 18.0;
+const BOTTOM_MARGIN: f64 = 22.0;
 /// Characters of a name that fit on the left of the plot.
 const MAX_NAME: usize = 17;
 /// Distance between the texts of two marks of the axis.
-const MARK_DISTANCE: f64 = 50.0;
+const MIN_MARK_DISTANCE: f64 = 50.0;
 
 /// Draws the ranges in their order. `description` is for readers that see no picture.
 pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
-    let height = TOP + ranges.len() as f64 * ROW + BOTTOM;
-    let view = format!("0 0 {WIDTH} {}", format_coordinate(height));
+    let height = TOP_MARGIN + ranges.len() as f64 * ROW_HEIGHT + BOTTOM_MARGIN;
+    let view = format!("0 0 {CHART_WIDTH} {}", format_coordinate(height));
     let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
     let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
     // Logarithmic, because the lines of one plan can differ by powers of ten.
@@ -41,16 +41,16 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
         "svg",
         &[("class", "ranges"), ("viewBox", &view), ("role", "img"), ("aria-label", description)],
     );
-    draw_axis(&mut svg, &scale, height - BOTTOM);
+    draw_axis(&mut svg, &scale, height - BOTTOM_MARGIN);
     for (row, range) in ranges.iter().enumerate() {
-        draw_range(&mut svg, &scale, range, TOP + (row as f64 + 0.5) * ROW);
+        draw_range(&mut svg, &scale, range, TOP_MARGIN + (row as f64 + 0.5) * ROW_HEIGHT);
     }
     svg.close_element("svg");
     svg
 }
 
 fn x_coordinate_of(scale: &Scale, value: f64) -> f64 {
-    LEFT + scale.position_of(value) * (WIDTH - LEFT - RIGHT)
+    LEFT_MARGIN + scale.position_of(value) * (CHART_WIDTH - LEFT_MARGIN - RIGHT_MARGIN)
 }
 
 fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
@@ -59,7 +59,7 @@ fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
     let mut free_from = f64::NEG_INFINITY;
     for tick in &ticks {
         let x = x_coordinate_of(scale, tick.value);
-        let line = format!("M{} {TOP}V{}", format_coordinate(x), format_coordinate(base));
+        let line = format!("M{} {TOP_MARGIN}V{}", format_coordinate(x), format_coordinate(base));
         svg.empty_element("path", &[("class", "grid"), ("d", &line)]);
         // Marks that are too close to each other have a line but no text.
         if x >= free_from {
@@ -69,7 +69,7 @@ fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
                 &[("x", &x_text), ("y", &y)],
                 &AxisUnit::Time.format_tick_value(tick.value),
             );
-            free_from = x + MARK_DISTANCE;
+            free_from = x + MIN_MARK_DISTANCE;
         }
     }
     svg.close_element("g");
@@ -81,7 +81,7 @@ fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
     let line = format_coordinate(y);
     // SVG 1.1: the title must be the first child of its group, or some browsers do not show it.
     svg.open_element("g", &[]).add_element("title", &[], &range.describe_range());
-    let (x, base) = (format_coordinate(LEFT - 8.0), format_coordinate(y + 4.0));
+    let (x, base) = (format_coordinate(LEFT_MARGIN - 8.0), format_coordinate(y + 4.0));
     svg.add_element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten_name(&range.name));
     svg.empty_element("path", &[("class", "range-whole"), ("d", &format!("M{min} {line}H{max}"))]);
     svg.empty_element("path", &[("class", "range-upper"), ("d", &format!("M{p50} {line}H{p99}"))]);

@@ -11,7 +11,7 @@ use packetrig_method::{MethodReport, MethodVerdict};
 use packetrig_stats::port::PortInfo;
 
 /// A column with a longer text is laid out as prose.
-const PROSE: usize = 24;
+const MIN_PROSE_CHARACTERS: usize = 24;
 /// Maximum number of trials in the table.
 const MAX_TRIALS: usize = 500;
 
@@ -35,7 +35,7 @@ pub struct MethodPage<'a> {
     pub documents: &'a [String],
 }
 
-const FILES: [(&str, &str); 5] = [
+const METHOD_FILES: [(&str, &str); 5] = [
     ("result.json", "the result, for programs"),
     ("result.csv", "its tables"),
     ("journal.jsonl", "every trial, one line each"),
@@ -68,7 +68,7 @@ fn format_method_heading(page: MethodPage<'_>) -> String {
 fn build_page_head(page: MethodPage<'_>) -> Markup {
     let mut head = Markup::new();
     head.open_element("div", &[("class", "head-line")]).add_element("h1", &[], &format_method_heading(page));
-    write_verdict_sign(&mut head, choose_word_sign(page.verdict), page.verdict, false);
+    write_verdict_sign(&mut head, choose_sign_by_text(page.verdict), page.verdict, false);
     head.close_element("div").open_element("p", &[("class", "muted")]);
     head.add_text("Test ").add_element("code", &[], page.id).add_text(", started ");
     write_wall_time(&mut head, page.started_wall_ns);
@@ -77,7 +77,7 @@ fn build_page_head(page: MethodPage<'_>) -> Markup {
     head
 }
 
-fn choose_word_sign(word: &str) -> Sign {
+fn choose_sign_by_text(word: &str) -> Sign {
     match word {
         "PASS" => Sign::Pass,
         "FAIL" => Sign::Fail,
@@ -96,7 +96,7 @@ const fn sign_of(verdict: MethodVerdict) -> Sign {
 fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     let judgement = &page.report.judgement;
     part.open_element("p", &[("class", "verdict-line")]);
-    write_verdict_sign(part, choose_word_sign(page.verdict), page.verdict, true);
+    write_verdict_sign(part, choose_sign_by_text(page.verdict), page.verdict, true);
     let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
         (true, true) => "The test has no criteria, and all requested values are known.",
         (true, false) => "A requested value is not known.",
@@ -167,7 +167,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
             unit: column.unit,
             // A column of numbers only is aligned like a number.
             is_number: is_number_column(result, index),
-            is_prose: result.rows.iter().any(|row| row[index].chars().count() > PROSE),
+            is_prose: result.rows.iter().any(|row| row[index].chars().count() > MIN_PROSE_CHARACTERS),
         })
         .collect();
     let rows: Vec<Vec<Cell>> = result
@@ -270,7 +270,7 @@ fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
         setup::write_plan(part, &title, document);
     }
     part.add_element("h3", &[], "Files beside this page");
-    setup::write_files(part, &FILES);
+    setup::write_files(part, &METHOD_FILES);
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
     fn doubtful_trial(number: u32) -> JournalEntry {
         let (load, length) = (packetrig_method::Load::ZERO, packetrig_method::TrialLength::Frames(1));
         let purpose = packetrig_method::TrialPurpose::Search;
-        let order = packetrig_method::TrialOrder::with_constant_load(purpose, None, load, length);
+        let order = packetrig_method::TrialRequest::with_constant_load(purpose, None, load, length);
         let caveats = vec![format!("doubt {number}")];
         let result = packetrig_method::TrialResult { caveats, ..packetrig_method::TrialResult::default() };
         JournalEntry { number, started_wall_ns: 0, order, result }

@@ -14,7 +14,7 @@ use packetrig_method::{
 };
 use packetrig_units::{FrameSize, Nanos};
 
-const MARKS: &str = "Ring: carried. Cross: frames lost. Square: the rig could not sustain the trial.";
+const CHART_LEGEND: &str = "Ring: carried. Cross: frames lost. Square: the rig could not sustain the trial.";
 
 pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[JournalEntry]) {
     page.open_element("div", &[("class", "charts")]);
@@ -176,7 +176,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
     }
     // Last, so that the marks of the trials lie on the lines of the bounds.
     chart.lines.push(ChartLine::Points { style: 5, points, is_joined: false, has_steps: false });
-    write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(MARKS));
+    write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(CHART_LEGEND));
 }
 
 /// The best load so far of the selected trials, as steps that start at the first one.

@@ -8,7 +8,7 @@ use super::verdict::sign_of;
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_report::{ProbeFindings, ProbeLineReport, ProbesReport};
-use packetrig_stats::probe::{ProbeLineEnd, ProbeTimes};
+use packetrig_stats::probe::{ProbeLineEndReason, ProbeTimes};
 use std::collections::{HashMap, HashSet};
 
 /// Maximum number of ends of a grid.
@@ -197,7 +197,7 @@ impl<'a> ProbeGrid<'a> {
                 additions.extend(describe_loss(found.lost_there, counts.sent));
             }
         }
-        if found.end != ProbeLineEnd::Done {
+        if found.end != ProbeLineEndReason::Done {
             additions.push("ended early".to_owned());
         }
         additions

@@ -1,7 +1,7 @@
 //! The probes of a run: a grid of all pairs, a list of all lines, and the ranges of their times.
 
 use super::elements::{Cell, Figure, Heading, tabulate_rows, word_column};
-use super::probe_columns::{COLUMNS, ProbeColumn, ProbeValue};
+use super::probe_columns::{PROBE_PAGE_COLUMNS, ProbeColumn, ProbeValue};
 use super::{probe_grid, probe_ranges};
 use crate::markup::Markup;
 use crate::quantity;
@@ -12,7 +12,7 @@ use std::cmp::Reverse;
 /// Maximum number of rows of the complete list: a mesh of 20 nodes has 380.
 const MAX_ROWS: usize = 400;
 /// Rows of the worst lines, if there are more.
-const WORST_ROWS: usize = 200;
+const MAX_WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
 pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
@@ -119,7 +119,7 @@ pub(super) struct ProbeRow<'a> {
     pub(super) is_answered: bool,
 }
 
-const COMPLETE: &str = "complete";
+const COMPLETE_STATUS: &str = "complete";
 
 impl<'a> ProbeRow<'a> {
     fn from_line(probes: &'a ProbesReport, line: &'a ProbeLineReport) -> Self {
@@ -151,7 +151,7 @@ impl<'a> ProbeRow<'a> {
                 is_short.then(|| format!("{} not sent", quantity::format_count_with_unit(unsent, "probe")))
             })
             .or_else(|| (self.is_answered && found.counts.answered == 0).then(|| "no answer".to_owned()))
-            .unwrap_or_else(|| COMPLETE.to_owned())
+            .unwrap_or_else(|| COMPLETE_STATUS.to_owned())
     }
 
     /// Sort key for lists that are not complete: lines without a result, then without success, then the largest
@@ -188,15 +188,15 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     if count > MAX_ROWS {
         // Sorted only if some are left out: a complete list keeps the order of the plan.
         rows.sort_by_key(|row| Reverse(row.badness_sort_key()));
-        rows.truncate(WORST_ROWS);
-        label = format!("The {WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
+        rows.truncate(MAX_WORST_ROWS);
+        label = format!("The {MAX_WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
         let order = "those that are missing, then those without success, those that lost the largest share, and the slowest";
         page.add_element("p", &[("class", "notice")], &format!("{label}: {order}."));
     }
     let columns: Vec<ListColumn> =
-        COLUMNS.iter().filter_map(|column| ListColumn::from_column(column, &rows)).collect();
+        PROBE_PAGE_COLUMNS.iter().filter_map(|column| ListColumn::from_column(column, &rows)).collect();
     let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
-    let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.cell_at(row)).collect());
+    let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.column_cell_at(row)).collect());
     let cells: Vec<Vec<Cell>> = cells.collect();
     tabulate_rows(page, &label, Some("probes-table"), &headings, &cells);
 }
@@ -216,7 +216,7 @@ impl ListColumn {
             return None;
         }
         // Sentences need more width than a single word.
-        let word = ProbeValue::Text(COMPLETE.to_owned());
+        let word = ProbeValue::Text(COMPLETE_STATUS.to_owned());
         let has_sentences = column.heading.is_prose && values.iter().flatten().any(|value| *value != word);
         let heading = if column.heading.is_prose && !has_sentences {
             word_column(column.heading.name)
@@ -226,7 +226,7 @@ impl ListColumn {
         Some(Self { heading, values })
     }
 
-    fn cell_at(&self, row: usize) -> Cell {
+    fn column_cell_at(&self, row: usize) -> Cell {
         Cell::from_optional(self.values[row].as_ref().map(ProbeValue::to_cell))
     }
 }

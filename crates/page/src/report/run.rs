@@ -18,7 +18,7 @@ pub struct RunPage<'a> {
 /// A file that only runs with probes have.
 const PROBES_FILE: &str = "probes.csv";
 
-const FILES: [(&str, &str); 9] = [
+const RUN_FILES: [(&str, &str); 9] = [
     ("report.json", "everything on this page and more, for programs"),
     (PROBES_FILE, "one row for each pair of ends that probes were sent between"),
     ("streams.csv", "one row for each stream"),
@@ -112,7 +112,7 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     page.add_element("h3", &[], "Files beside this page");
     let has_probes = run.report.probes.is_some();
     // A link to a file that does not exist would look like a result that was lost.
-    let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
+    let files = RUN_FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
     setup::write_files(page, files);
 }
 

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
 
 const REPORT_STYLE: &str = include_str!("../../assets/report.css");
-const SCRIPT: &str = include_str!("../../assets/report.js");
+const REPORT_SCRIPT: &str = include_str!("../../assets/report.js");
 
 /// The sections of a page, and the list of contents that leads to them.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
     page.add_element("title", &[], title);
     // The hashes of the policy cover exactly the text between the tags.
     page.open_element("style", &[])
-        .add_own_text(crate::STYLE)
+        .add_own_text(crate::PAGE_STYLES)
         .add_own_text(REPORT_STYLE)
         .close_element("style");
     page.add_own_text(
@@ -69,14 +69,14 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
     )
     .close_element("p");
     page.close_element("footer");
-    page.add_own_text("\n<script>").add_own_text(SCRIPT).add_own_text("</script>\n</body>\n</html>\n");
+    page.add_own_text("\n<script>").add_own_text(REPORT_SCRIPT).add_own_text("</script>\n</body>\n</html>\n");
     page.into_string()
 }
 
 /// The content security policy: allows only the page's own style and script.
 fn build_content_policy() -> String {
-    let style = hash_content(&[crate::STYLE, REPORT_STYLE]);
-    let script = hash_content(&[SCRIPT]);
+    let style = hash_content(&[crate::PAGE_STYLES, REPORT_STYLE]);
+    let script = hash_content(&[REPORT_SCRIPT]);
     format!(
         // `default-src 'none'` refuses also files beside the page. The hashes allow exactly what this page
         // contains.

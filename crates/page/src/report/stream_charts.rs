@@ -74,7 +74,8 @@ const fn build_optional_figure(name: &'static str, text: Option<String>) -> Figu
     Figure { name, text, value: None, addition: String::new() }
 }
 
-const BEYOND: &str = "The run lasted longer than the per-second series: later seconds are only in the sums.";
+const TRUNCATED_SERIES_NOTE: &str =
+    "The run lasted longer than the per-second series: later seconds are only in the sums.";
 
 /// The time axis that all charts of a stream share.
 struct StreamTime {
@@ -175,7 +176,7 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         legend.push(LegendEntry { name: "asked".to_owned(), style: 5, is_level: true, text });
     }
     let shaded = time.partial.map(|_| "Shaded: a second in which sending ended.");
-    write_figure(page, "Rate", &chart, &legend, time.is_cut.then_some(BEYOND).or(shaded));
+    write_figure(page, "Rate", &chart, &legend, time.is_cut.then_some(TRUNCATED_SERIES_NOTE).or(shaded));
 }
 
 /// Measured counts of one kind for each second.

@@ -15,12 +15,12 @@ use std::cmp::Reverse;
 /// Maximum number of rows of a table that is plain HTML.
 const MAX_ROWS: usize = 200;
 /// Rows of the worst streams, if there are more.
-const WORST_ROWS: usize = 100;
+const MAX_WORST_ROWS: usize = 100;
 /// Maximum number of streams that all get charts, and number of the worst ones that get them otherwise.
 const MAX_CHARTS: usize = 64;
-const WORST_CHARTS: usize = 16;
+const MAX_WORST_CHARTS: usize = 16;
 /// Maximum number of streams that are all unfolded.
-const UNFOLDED: usize = 4;
+const MAX_UNFOLDED_STREAMS: usize = 4;
 
 /// The streams, those with the worst results first.
 pub(super) fn sort_worst_first(report: &RunReport) -> Vec<&StreamReport> {
@@ -60,13 +60,13 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     // The script replaces this table with all streams. Without script it stays, and names the file with the
     // rest.
     page.open_element("div", &[("id", "streams-worst")]);
-    let label = format!("The {WORST_ROWS} worst of {} streams", quantity::format_count(count as u64));
+    let label = format!("The {MAX_WORST_ROWS} worst of {} streams", quantity::format_count(count as u64));
     page.add_element(
         "p",
         &[("class", "notice")],
         &format!("{label}: those that lost the largest share, then the slowest."),
     );
-    let rows: Vec<Vec<Cell>> = worst.iter().take(WORST_ROWS).map(row).collect();
+    let rows: Vec<Vec<Cell>> = worst.iter().take(MAX_WORST_ROWS).map(row).collect();
     tabulate_rows(page, &label, None, &headings, &rows);
     page.close_element("div");
     write_all_rows(page, report, &columns, &headings);
@@ -108,11 +108,11 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
     let shown: Vec<&StreamReport> = if count <= MAX_CHARTS {
         report.streams.iter().collect()
     } else {
-        sort_worst_first(report).into_iter().take(WORST_CHARTS).collect()
+        sort_worst_first(report).into_iter().take(MAX_WORST_CHARTS).collect()
     };
     if shown.len() < count {
         let text = format!(
-            "The {WORST_CHARTS} streams with the worst results, of {}. Each second of every stream is in ",
+            "The {MAX_WORST_CHARTS} streams with the worst results, of {}. Each second of every stream is in ",
             quantity::format_count(count as u64)
         );
         page.open_element("p", &[("class", "notice")]).add_text(&text);
@@ -122,7 +122,7 @@ pub(super) fn write_single_streams(page: &mut Markup, report: &RunReport) {
     let most_columns = stream_charts::columns_per_series(shown.len());
     for (index, stream) in shown.iter().enumerate() {
         // The first one is always open, so that a reader sees what is folded in the others.
-        let is_open = shown.len() <= UNFOLDED || index == 0;
+        let is_open = shown.len() <= MAX_UNFOLDED_STREAMS || index == 0;
         let mut attributes = vec![("class", "stream"), ("data-name", stream.name.as_str())];
         if is_open {
             attributes.push(("open", ""));

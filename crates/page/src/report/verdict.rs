@@ -11,7 +11,7 @@ use packetrig_report::outcome::RunOutcome;
 use packetrig_report::{CriterionLine, CriterionResult, RunReport, RunVerdict, SubjectJudgement};
 
 /// Maximum number of reasons that are shown unfolded.
-const REASONS: usize = 12;
+const MAX_UNFOLDED_REASONS: usize = 12;
 
 pub(super) const fn choose_verdict_sign(verdict: &RunVerdict) -> Sign {
     match verdict {
@@ -68,7 +68,7 @@ fn write_reasons(page: &mut Markup, reasons: &[String]) {
         return;
     }
     // All reasons are on the page. Those beyond the limit are folded, because a reader may need any of them.
-    let (shown, folded) = reasons.split_at(reasons.len().min(REASONS));
+    let (shown, folded) = reasons.split_at(reasons.len().min(MAX_UNFOLDED_REASONS));
     write_list(page, shown);
     if !folded.is_empty() {
         page.open_element("details", &[]);

@@ -25,18 +25,18 @@ pub struct BoundStream {
 
 /// Assumed speed of a link that reports none. It estimates the duration of a stream that is sent as fast as possible,
 /// or by another node.
-const FAST: BitRate = BitRate::new(10_000_000_000);
+const ASSUMED_LINK_RATE: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
     /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own). Refuses a plan that needs
     /// more than a port's speed.
     pub fn bind_to_links(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
-        self.bind_part(speeds, &|_| true)
+        self.bind_local_part(speeds, &|_| true)
     }
 
     /// Binds a part of a plan, like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is true.
     /// Streams from other nodes may get an assumed schedule.
-    pub fn bind_part(
+    pub fn bind_local_part(
         self,
         speeds: &[Option<BitRate>],
         is_here: &dyn Fn(usize) -> bool,
@@ -53,9 +53,9 @@ impl Plan {
                 .map(|timeline| BoundStream { timeline, assumed: false });
             let bound = match exact {
                 // The sending node reports a real error itself; this node only receives the stream.
-                Err(_) if !is_here(stream.tx) => {
-                    stream.bind_to_link(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
-                }
+                Err(_) if !is_here(stream.tx) => stream
+                    .bind_to_link(Some(ASSUMED_LINK_RATE))
+                    .map(|timeline| BoundStream { timeline, assumed: true }),
                 exact => exact,
             };
             match bound {
@@ -127,7 +127,7 @@ impl Stream {
     fn bind_to_link(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
         let size = MeanSize::from(self.frames.mean_size());
         // An unpaced stream has no real rate: any speed will do to estimate how long it takes.
-        let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
+        let link = if self.frames.is_unpaced() { link.or(Some(ASSUMED_LINK_RATE)) } else { link };
         // OTG's `bps` counts layer 2 with FCS, its `percentage` counts layer 1 (preamble and gap included).
         let rate = match self.rate {
             Rate::Frames(rate) => Some(rate),

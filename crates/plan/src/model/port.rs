@@ -45,7 +45,7 @@ impl fmt::Display for PortLocation {
 
 impl PortLocation {
     /// A placeholder for a location that is not known yet. No interface has this name.
-    pub const fn not_yet_known() -> Self {
+    pub const fn unknown_location() -> Self {
         Self { namespace: None, interface: String::new() }
     }
 }
@@ -59,7 +59,7 @@ pub enum PortHost {
     /// The node of this name.
     Node(String),
     /// Any port of a fleet with this label. It is chosen when the nodes are known; until then its location is
-    /// [`PortLocation::not_yet_known`].
+    /// [`PortLocation::unknown_location`].
     Any(String),
 }
 

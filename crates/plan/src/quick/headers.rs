@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 // 02 in the first byte means "locally administered": no maker gives such an address to an interface.
 /// MAC address of the only sender.
-pub(super) const TX_MAC: &str = "02:00:00:00:00:01";
-pub(super) const RX_MAC: &str = "02:00:00:00:00:02";
+pub(super) const SENDER_MAC: &str = "02:00:00:00:00:01";
+pub(super) const RECEIVER_MAC: &str = "02:00:00:00:00:02";
 
 /// Addresses in a stream's frames.
 struct FlowAddresses {
@@ -56,12 +56,12 @@ impl QuickPlan {
         let [.., tx_high, tx_low] = tx.to_be_bytes();
         let [.., rx_high, rx_low] = rx.to_be_bytes();
         let src_mac = if self.is_plain() {
-            TX_MAC.to_owned()
+            SENDER_MAC.to_owned()
         } else {
             format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}")
         };
         let dst_mac = if self.is_plain() {
-            RX_MAC.to_owned()
+            RECEIVER_MAC.to_owned()
         } else {
             format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}")
         };

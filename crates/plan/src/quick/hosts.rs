@@ -1,6 +1,6 @@
 //! Emulated hosts at both ends of a plan from flags: they find their router and are found by it.
 
-use super::headers::{RX_MAC, TX_MAC};
+use super::headers::{RECEIVER_MAC, SENDER_MAC};
 use crate::device::{DeviceAddress, Mac, mac_text};
 use serde_json::{Value, json};
 use std::fmt;
@@ -97,7 +97,7 @@ impl QuickHosts {
             return Err(format!("{ip} is an {is} address, but the other flags need {sent}"));
         }
         let has_router = sender.has_next_hop() || receiver.has_next_hop();
-        let [of_sender, of_receiver] = usual_addresses(ipv6, has_router);
+        let [of_sender, of_receiver] = default_host_addresses(ipv6, has_router);
         let hosts = Self {
             sender: sender.named("sender", of_sender),
             receiver: receiver.named("receiver", of_receiver),
@@ -113,7 +113,10 @@ impl QuickHosts {
 
     /// OTG's `devices`, on the ports `tx` and `rx`.
     pub(crate) fn device_values(&self, vlan: Option<u16>) -> Value {
-        json!([host_value(&self.sender, "tx", TX_MAC, vlan), host_value(&self.receiver, "rx", RX_MAC, vlan)])
+        json!([
+            host_value(&self.sender, "tx", SENDER_MAC, vlan),
+            host_value(&self.receiver, "rx", RECEIVER_MAC, vlan)
+        ])
     }
 
     /// OTG's `tx_rx` of a flow.
@@ -124,7 +127,7 @@ impl QuickHosts {
 }
 
 /// Addresses reserved for benchmarking, of both hosts: in networks of their own at a router, otherwise in the same one.
-fn usual_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
+fn default_host_addresses(ipv6: bool, has_router: bool) -> [HostAddress; 2] {
     let (sender, receiver, shared) = if ipv6 {
         let ip = |network| Ipv6Addr::new(0x2001, 2, 0, network, 0, 0, 0, 1);
         // The shared networks are the whole reserved ranges, which contain both addresses.

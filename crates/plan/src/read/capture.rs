@@ -1,6 +1,6 @@
 //! Captures and their filters. A mask bit of 0 means "must match"; fields that are not named match anything.
 
-use super::{NOT_YET, PortNames, UniqueNames, port_named};
+use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, port_named};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{CaptureFormat, PlannedCapture};
 use packetrig_wire::filter::{FieldCondition, FilterBase, FrameFilter};
@@ -124,7 +124,7 @@ fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[Field
         }
     }
     if base == FilterBase::Frame {
-        fields.refuse_members(&["pfc_queue"], NOT_YET);
+        fields.refuse_members(&["pfc_queue"], UNSUPPORTED_TEXT);
     }
     fields.refuse_unread();
     found

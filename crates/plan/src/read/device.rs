@@ -1,13 +1,13 @@
 //! Devices: emulated interfaces and their addresses. Their routing protocols are refused by path.
 
-use super::{NOT_YET, PortNames, UniqueNames, port_named};
+use super::{PortNames, UNSUPPORTED_TEXT, UniqueNames, port_named};
 use crate::device::{DeviceAddress, DeviceInterface, Mac, VlanTag};
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const PROTOCOLS: &[&str] = &[
+const UNSUPPORTED_DEVICE_PROTOCOLS: &[&str] = &[
     "ipv4_loopbacks",
     "ipv6_loopbacks",
     "isis",
@@ -48,7 +48,7 @@ pub(super) fn read_devices<'a>(
         for item in object.read_items("ethernets") {
             devices.interfaces.extend(read_interface(&item, &device, ports, names, &mut taken));
         }
-        object.refuse_members(PROTOCOLS, NOT_YET);
+        object.refuse_members(UNSUPPORTED_DEVICE_PROTOCOLS, UNSUPPORTED_TEXT);
         object.refuse_unread();
         devices.names.push(device);
     }
@@ -74,7 +74,7 @@ fn read_interface<'a>(
     if object.read_number("mtu", 1500, 0, 65_535) != 1500 {
         object.item.add_warning("`mtu` has no effect: frames have the sizes their flows give");
     }
-    object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
+    object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], UNSUPPORTED_TEXT);
     object.refuse_unread();
     // Missing members count only now, after all others were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
@@ -105,7 +105,7 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     object.exclude_from_hints(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.read_choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
     if choice != "port_name" {
-        object.item.add_error(format!("`{choice}` is not supported: {NOT_YET}"));
+        object.item.add_error(format!("`{choice}` is not supported: {UNSUPPORTED_TEXT}"));
         return None;
     }
     let port = object.require_member("port_name").and_then(|item| port_named(&item, ports));

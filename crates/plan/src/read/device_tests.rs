@@ -4,7 +4,7 @@ use packetrig_units::{BitRate, Nanos};
 use packetrig_wire::header::{FieldSetting, HeaderKind};
 use packetrig_wire::tag::{TagKey, TagStamp};
 
-const DEVICES: &str = r#"
+const DEVICES_PLAN: &str = r#"
 ports: [{name: p1, location: veth-a}, {name: p2, location: veth-z}]
 devices:
 - name: d1
@@ -21,7 +21,7 @@ devices:
 "#;
 
 fn with(flow: &str) -> String {
-    [DEVICES, "flows:\n- {name: f, size: {fixed: 128}, ", flow, "}\n"].concat()
+    [DEVICES_PLAN, "flows:\n- {name: f, size: {fixed: 128}, ", flow, "}\n"].concat()
 }
 
 fn streams(flow: &str) -> Vec<Stream> {
@@ -215,7 +215,7 @@ fn impossible_device_flows_are_refused_by_path() {
         assert_eq!(problem.path, path, "{problem}");
         assert!(problem.message.contains(message), "{problem}");
     }
-    let changed = |from: &str, to: &str| error(&DEVICES.replace(from, to));
+    let changed = |from: &str, to: &str| error(&DEVICES_PLAN.replace(from, to));
     assert_eq!(changed("name: v4b", "name: v4a").path, "devices[1].ethernets[0].ipv4_addresses[0].name");
     assert!(
         changed("name: inner", "name: e1").message.contains("already the name of devices[0].ethernets[0]")
@@ -224,7 +224,7 @@ fn impossible_device_flows_are_refused_by_path() {
     assert_eq!(changed("{port_name: p2}", "{lag_name: l}").path, "devices[1].ethernets[0].connection");
     assert_eq!(changed("- name: d2", "- name: d2\n  bgp: {router_id: 1.1.1.1}").path, "devices[1].bgp");
     let tags = "     vlans: [{name: outer, tpid: x88A8, priority: 3, id: 7}, {name: inner, id: 8}],\n";
-    let twin = DEVICES
+    let twin = DEVICES_PLAN
         .replace(tags, "")
         .replace("{port_name: p2}", "{port_name: p1}")
         .replace("198.19.0.2,", "198.18.0.2,");
@@ -243,9 +243,9 @@ fn impossible_device_flows_are_refused_by_path() {
 
 #[test]
 fn protocols_start_by_themselves_unless_told_otherwise() {
-    assert!(Plan::from_text(DEVICES).unwrap().auto_start);
+    assert!(Plan::from_text(DEVICES_PLAN).unwrap().auto_start);
     let text = format!(
-        "{DEVICES}options: {{port_options: {{location_preemption: true}}, protocol_options: {{auto_start_all: false}}}}\n"
+        "{DEVICES_PLAN}options: {{port_options: {{location_preemption: true}}, protocol_options: {{auto_start_all: false}}}}\n"
     );
     let plan = Plan::from_text(&text).unwrap();
     assert!(!plan.auto_start && plan.warnings.is_empty());

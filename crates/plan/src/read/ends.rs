@@ -8,7 +8,7 @@ use crate::reader::{DocumentItem, DocumentObject};
 use std::collections::{HashMap, HashSet};
 
 /// The objects that `tx_rx` can name.
-pub(super) struct NamedEnds<'a> {
+pub(super) struct NamedEndpoints<'a> {
     port_names: &'a PortNames,
     pub(super) interfaces: &'a [DeviceInterface],
     endpoints: HashMap<&'a str, FlowEndpoint>,
@@ -35,12 +35,12 @@ pub(super) struct EndpointPair {
 
 /// The ends of a flow.
 #[derive(Clone, Debug)]
-pub(super) enum FlowEnds {
+pub(super) enum FlowEndpoints {
     Ports(usize, Vec<usize>),
     Pairs(Vec<EndpointPair>),
 }
 
-impl<'a> NamedEnds<'a> {
+impl<'a> NamedEndpoints<'a> {
     pub(super) fn new(
         port_names: &'a PortNames,
         interfaces: &'a [DeviceInterface],
@@ -96,7 +96,7 @@ impl<'a> NamedEnds<'a> {
     }
 }
 
-pub(super) fn read_ends(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
+pub(super) fn read_ends(item: &DocumentItem<'_>, known: &NamedEndpoints<'_>) -> Option<FlowEndpoints> {
     let object = item.as_object()?;
     let choice = object.read_choice(&["port", "device"], "port");
     let chosen = object.chosen_object(choice)?;
@@ -104,7 +104,7 @@ pub(super) fn read_ends(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Optio
     if choice == "device" { read_pairs(&chosen, known) } else { read_port_ends(&chosen, known.port_names) }
 }
 
-fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
+fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEndpoints> {
     let tx = port.require_member("tx_name").and_then(|item| port_named(&item, ports));
     let mut named = port.read_items("rx_names");
     // OTG has deprecated `rx_name`, but most scripts still send it.
@@ -121,10 +121,10 @@ fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEn
             None => {}
         }
     }
-    Some(FlowEnds::Ports(tx?, rx))
+    Some(FlowEndpoints::Ports(tx?, rx))
 }
 
-fn read_pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
+fn read_pairs(object: &DocumentObject<'_>, known: &NamedEndpoints<'_>) -> Option<FlowEndpoints> {
     let one_to_one = object.read_word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
     let both_ways = object.read_flag("bidirectional", false);
     // Both sides are read before either is given up, so that problems of both are noted.
@@ -163,14 +163,14 @@ fn read_pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<Flow
         object.item.add_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;
     }
-    Some(FlowEnds::Pairs(in_both_directions(&couples, both_ways)))
+    Some(FlowEndpoints::Pairs(in_both_directions(&couples, both_ways)))
 }
 
 /// The named endpoints; `None` if one of them is unknown.
 fn read_endpoints(
     object: &DocumentObject<'_>,
     name: &'static str,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
 ) -> Option<Vec<FlowEndpoint>> {
     let items = object.require_member(name).map(|item| item.as_list()).unwrap_or_default();
     let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.find_endpoint(item)).collect();

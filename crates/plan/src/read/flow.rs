@@ -1,6 +1,6 @@
 //! Flows: their ends, headers, sizes, payloads and metrics.
 
-use super::ends::{EndpointPair, FlowEnds, NamedEnds, read_ends};
+use super::ends::{EndpointPair, FlowEndpoints, NamedEndpoints, read_ends};
 use super::metrics::read_metrics;
 use super::packet::{HeaderContext, hex_bytes, read_headers};
 use super::pair_headers::{PairHeaders, direct_recording, headers_for_pair};
@@ -8,7 +8,7 @@ use super::port::read_placeholder;
 use super::replay::{self, ReplaySource};
 use super::size::read_size;
 use super::timing::{read_duration, read_flow_rate};
-use super::{NOT_YET, UniqueNames};
+use super::{UNSUPPORTED_TEXT, UniqueNames};
 use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::recording::FrameOrigin;
@@ -19,7 +19,7 @@ use crate::{
 use packetrig_units::{FrameSize, Rate, Share};
 use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::size::SizePattern;
-use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
+use packetrig_wire::tag::{MAX_SHORT_TAG_STREAMS, TagForm};
 use packetrig_wire::{Error, FrameSpec, FrameTemplate};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ const MAX_RECORDINGS: usize = 64;
 pub(super) fn read_flows<'a>(
     config: &DocumentObject<'a>,
     options: PlanParseOptions,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
     names: &mut UniqueNames<'a>,
 ) -> Vec<Stream> {
     let flows = config.each_item("flows");
@@ -63,7 +63,7 @@ fn read_flow<'a>(
     item: &DocumentItem<'a>,
     flow: usize,
     options: PlanParseOptions,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
     names: &mut UniqueNames<'a>,
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
@@ -72,37 +72,37 @@ fn read_flow<'a>(
     let end_item = object.require_member("tx_rx");
     let ends = end_item.as_ref().and_then(|item| read_ends(item, known));
     let receivers = match &ends {
-        Some(FlowEnds::Ports(_, rx)) => rx.len(),
-        Some(FlowEnds::Pairs(_)) => 1,
+        Some(FlowEndpoints::Ports(_, rx)) => rx.len(),
+        Some(FlowEndpoints::Pairs(_)) => 1,
         None => 0,
     };
     let metrics = read_metrics(&object, receivers);
     // Problems of the schedule are about the rate, so they point at it if the document has one.
     let place = object.read_member("rate").map_or_else(|| item.place(), |rate| rate.place());
-    let device = matches!(ends, Some(FlowEnds::Pairs(_)));
+    let device = matches!(ends, Some(FlowEndpoints::Pairs(_)));
     let context = HeaderContext { options, flow: flow as u64, device };
     let source = match object.read_object("x_replay") {
         Some(replay) => replay::read_source(&object, replay, metrics.enable).map(FlowOrigin::File),
         None => read_recipe(&object, context, metrics),
     };
-    object.refuse_members(&["egress_packet"], NOT_YET);
+    object.refuse_members(&["egress_packet"], UNSUPPORTED_TEXT);
     object.refuse_unread();
     // Given up only here, after all members were read, so that users see the problems of all of them.
     let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
     match (ends, source?) {
-        (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => {
+        (FlowEndpoints::Ports(tx, rx), FlowOrigin::File(source)) => {
             streams.push(shared.make_stream(tx, rx, source));
         }
-        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
+        (FlowEndpoints::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
             let frames = make_frames(item, spec, metrics, streams)?;
             streams.push(shared.make_stream(tx, rx, ReplaySource { frames, rate, duration }));
         }
-        (FlowEnds::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
+        (FlowEndpoints::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
             [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
             _ => end_item?.add_error("a replay goes from one interface to one other, not back"),
         },
-        (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
+        (FlowEndpoints::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             shared.push_pair_streams(item, &pairs, &recipe, known, streams)?;
         }
     }
@@ -121,7 +121,7 @@ struct FlowGap {
 fn read_flow_gap(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
     streams: usize,
 ) -> Option<FlowGap> {
     let object = item.as_object()?;
@@ -151,12 +151,12 @@ fn placeholder_stream(flow: usize, gap: &FlowGap) -> Stream {
         name: String::new(),
         flow,
         flow_name: String::new(),
-        part: FlowShare::WHOLE,
+        part: FlowShare::WHOLE_FLOW,
         awaits: None,
         tx: gap.tx,
         rx: Vec::new(),
         frames: gap.frames.clone(),
-        rate: Rate::Share(Share::WHOLE),
+        rate: Rate::Share(Share::WHOLE_LINK),
         duration: StreamDuration {
             amount: StreamAmount::Continuous,
             delay: InterFrameGap::Bytes(0),
@@ -181,7 +181,7 @@ impl FlowBasis {
             name: self.name.clone(),
             flow: self.flow,
             flow_name: self.name.clone(),
-            part: FlowShare::WHOLE,
+            part: FlowShare::WHOLE_FLOW,
             awaits: None,
             tx,
             rx,
@@ -198,7 +198,7 @@ impl FlowBasis {
         item: &DocumentItem<'_>,
         pairs: &[EndpointPair],
         recipe: &FlowRecipe,
-        known: &NamedEnds<'_>,
+        known: &NamedEndpoints<'_>,
         streams: &mut Vec<Stream>,
     ) -> Option<()> {
         for pair in pairs {
@@ -222,7 +222,7 @@ impl FlowBasis {
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
         recipe: &FlowRecipe,
-        known: &NamedEnds<'_>,
+        known: &NamedEndpoints<'_>,
         streams: &[Stream],
     ) -> Option<Stream> {
         let found = headers_for_pair(&recipe.spec.headers, pair, known);
@@ -240,7 +240,7 @@ impl FlowBasis {
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
         mut source: ReplaySource,
-        known: &NamedEnds<'_>,
+        known: &NamedEndpoints<'_>,
     ) -> Option<Stream> {
         let mut awaits = None;
         if let FrameOrigin::Recorded(recording) = &mut source.frames {
@@ -255,7 +255,7 @@ impl FlowBasis {
         &self,
         pair: &EndpointPair,
         source: ReplaySource,
-        known: &NamedEnds<'_>,
+        known: &NamedEndpoints<'_>,
     ) -> Stream {
         let tx = known.interfaces[pair.from.interface].port;
         let rx = known.interfaces[pair.to.interface].port;
@@ -345,7 +345,7 @@ fn check_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Wanted
     item.add_problem(match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
         // The short tag has 12 bits for the stream.
-        Some(TagForm::Short) if stream < SHORT_STREAMS => PlanProblem::warning(
+        Some(TagForm::Short) if stream < MAX_SHORT_TAG_STREAMS => PlanProblem::warning(
             path,
             "the smallest frames leave room for the short test tag only: no latency for them",
         ),

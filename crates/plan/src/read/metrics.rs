@@ -1,6 +1,6 @@
 //! The measurements that a flow requests.
 
-use super::NOT_YET;
+use super::UNSUPPORTED_TEXT;
 use super::timing::parse_decimal;
 use crate::WantedMetrics;
 use crate::reader::DocumentObject;
@@ -23,7 +23,7 @@ pub(super) fn read_metrics(flow: &DocumentObject<'_>, receivers: usize) -> Wante
     let ratio = object.read_object("rx_tx_ratio").map_or(1000, |ratio| read_ratio(ratio, receivers));
     if let Some(tags) = object.read_object("predefined_metric_tags") {
         if tags.read_flag("rx_name", false) {
-            tags.item.add_error(format!("not supported: {NOT_YET}"));
+            tags.item.add_error(format!("not supported: {UNSUPPORTED_TEXT}"));
         }
         tags.refuse_unread();
     }

@@ -1,17 +1,17 @@
 //! Header stacks: turns `packet` of a flow into headers of `wire`. The tables there name the fields, so this file has code only for headers
 //! that OTG writes differently.
 
-use super::NOT_YET;
+use super::UNSUPPORTED_TEXT;
 use crate::reader::{DocumentItem, DocumentObject};
 use crate::{PlanParseOptions, PlanProblem};
 use packetrig_wire::header::{
-    AbsentValue, ExtraChoice, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm,
+    AbsentValue, ExtraPatternChoice, FieldDef, FieldNotation, FieldSetting, HeaderKind, PacketHeader,
 };
 use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Headers that OTG has and packetrig does not.
-const UNSUPPORTED: &[&str] =
+const UNSUPPORTED_HEADERS: &[&str] =
     &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
 
 /// The context of a flow's headers.
@@ -32,12 +32,12 @@ fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<Packet
     let union = item.as_object()?;
     let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
     // The choice must accept these words, so that the error is "not supported" and not "unknown".
-    words.extend(UNSUPPORTED);
-    union.exclude_from_hints(UNSUPPORTED);
+    words.extend(UNSUPPORTED_HEADERS);
+    union.exclude_from_hints(UNSUPPORTED_HEADERS);
     let choice = union.read_choice(&words, "ethernet");
     let kind = HeaderKind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
-        item.add_error(format!("header `{choice}` is not supported: {NOT_YET}"));
+        item.add_error(format!("header `{choice}` is not supported: {UNSUPPORTED_TEXT}"));
         return None;
     };
     let object = union.chosen_object(choice)?;
@@ -54,7 +54,7 @@ fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<Packet
 }
 
 fn read_custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
-    object.refuse_members(&["metric_tags"], NOT_YET);
+    object.refuse_members(&["metric_tags"], UNSUPPORTED_TEXT);
     let item = object.require_member("bytes")?;
     let bytes = hex_bytes(item.as_text()?);
     if bytes.is_none() {
@@ -101,7 +101,7 @@ fn read_fields(
         }
         HeaderKind::Ipv6 => {
             read_prefixed_fields(&mut header, object, "", context);
-            object.refuse_members(&["dst_usids"], NOT_YET);
+            object.refuse_members(&["dst_usids"], UNSUPPORTED_TEXT);
         }
         HeaderKind::Geneve => {
             read_prefixed_fields(&mut header, object, "", context);
@@ -175,7 +175,7 @@ fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
             // RFC 2113: copied, number 20, four bytes, value 0.
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
             "end_of_options" => header.append_options(&[0]),
-            other => item.add_error(format!("IPv4 option `{other}` is not supported: {NOT_YET}")),
+            other => item.add_error(format!("IPv4 option `{other}` is not supported: {UNSUPPORTED_TEXT}")),
         }
         option.refuse_unread();
     }
@@ -198,12 +198,12 @@ fn read_geneve_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
 
 fn read_setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
     let object = item.as_object()?;
-    let setting = if field.form == ValueForm::Checksum {
+    let setting = if field.form == FieldNotation::Checksum {
         read_checksum(&object, field)
     } else {
         read_pattern(&object, field, context)
     };
-    object.refuse_members(&["metric_tags"], NOT_YET);
+    object.refuse_members(&["metric_tags"], UNSUPPORTED_TEXT);
     object.refuse_unread();
     setting
 }
@@ -224,15 +224,18 @@ fn read_pattern(
 ) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
     // OTG has no `auto` for a source MAC; on device flows it can mean one thing only.
-    let has_auto = context.device && field.form == ValueForm::Mac && field.name == "src"
-        || matches!(field.extra, ExtraChoice::Auto | ExtraChoice::Device | ExtraChoice::RandomOrDevice);
+    let has_auto = context.device && field.form == FieldNotation::Mac && field.name == "src"
+        || matches!(
+            field.extra,
+            ExtraPatternChoice::Auto | ExtraPatternChoice::Device | ExtraPatternChoice::RandomOrDevice
+        );
     if has_auto {
         words.push("auto");
     }
-    if matches!(field.extra, ExtraChoice::Random | ExtraChoice::RandomOrDevice) {
+    if matches!(field.extra, ExtraPatternChoice::Random | ExtraPatternChoice::RandomOrDevice) {
         words.push("random");
     }
-    let default = if field.extra == ExtraChoice::Auto { "auto" } else { "value" };
+    let default = if field.extra == ExtraPatternChoice::Auto { "auto" } else { "value" };
     let choice = object.read_choice(&words, default);
     let pattern = match choice {
         "value" => FieldPattern::Value(read_one(object, "value", field, field_default(field))?),
@@ -241,7 +244,7 @@ fn read_pattern(
         "decrement" => read_step(object, "decrement", field)?,
         "random" => read_random(object, field, context)?,
         // `auto`: no setting. The template computes the field, or the pair of interfaces fills it in.
-        _ if field.extra == ExtraChoice::Auto || context.device => return None,
+        _ if field.extra == ExtraPatternChoice::Auto || context.device => return None,
         _ => {
             let problem = PlanProblem::error(
                 &*object.item.path,
@@ -330,10 +333,10 @@ fn field_maximum(field: &FieldDef) -> u128 {
 fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     let text = item.as_text()?;
     let value = match field.form {
-        ValueForm::Number | ValueForm::Checksum => return item.as_number(0, field_maximum(field)),
-        ValueForm::Mac => parse_mac(text),
-        ValueForm::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
-        ValueForm::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
+        FieldNotation::Number | FieldNotation::Checksum => return item.as_number(0, field_maximum(field)),
+        FieldNotation::Mac => parse_mac(text),
+        FieldNotation::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+        FieldNotation::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
     };
     if value.is_none() {
         item.add_error(format!("`{text}` is not {}", describe_form(field.form)));
@@ -341,12 +344,12 @@ fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
     value
 }
 
-const fn describe_form(form: ValueForm) -> &'static str {
+const fn describe_form(form: FieldNotation) -> &'static str {
     match form {
-        ValueForm::Number | ValueForm::Checksum => "a number",
-        ValueForm::Mac => "a MAC address like 02:00:00:00:00:01",
-        ValueForm::Ipv4 => "an IPv4 address like 198.18.0.1",
-        ValueForm::Ipv6 => "an IPv6 address like 2001:2::1",
+        FieldNotation::Number | FieldNotation::Checksum => "a number",
+        FieldNotation::Mac => "a MAC address like 02:00:00:00:00:01",
+        FieldNotation::Ipv4 => "an IPv4 address like 198.18.0.1",
+        FieldNotation::Ipv6 => "an IPv6 address like 2001:2::1",
     }
 }
 

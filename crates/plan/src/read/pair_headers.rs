@@ -1,7 +1,7 @@
 //! The headers of a device flow for one pair of interfaces: takes missing values from the interfaces, gives the pair
 //! its share of varying values, and reverses the headers of the opposite direction.
 
-use super::ends::{EndpointPair, FlowEndpoint, NamedEnds};
+use super::ends::{EndpointPair, FlowEndpoint, NamedEndpoints};
 use crate::FlowShare;
 use crate::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
 use packetrig_wire::foreign::FrameRewrite;
@@ -22,7 +22,7 @@ pub(super) struct PairHeaders {
 pub(super) fn headers_for_pair(
     headers: &[PacketHeader],
     pair: &EndpointPair,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
 ) -> Result<PairHeaders, String> {
     let mut headers =
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
@@ -161,7 +161,7 @@ fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
 fn fill_addresses(
     headers: &mut [PacketHeader],
     pair: &EndpointPair,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
 ) -> Result<(), String> {
     let Some(at) = ip_header(headers) else { return Ok(()) };
     let header = &mut headers[at];
@@ -188,7 +188,7 @@ struct IndexedAddress<'a> {
 fn find_endpoint_address<'a>(
     endpoint: FlowEndpoint,
     is_v6: bool,
-    known: &NamedEnds<'a>,
+    known: &NamedEndpoints<'a>,
 ) -> Result<IndexedAddress<'a>, String> {
     let interfaces: &'a [DeviceInterface] = known.interfaces;
     let addresses = interfaces[endpoint.interface].addresses.iter().enumerate();
@@ -226,7 +226,7 @@ impl NextHop {
 fn find_next_hop(
     headers: &[PacketHeader],
     pair: &EndpointPair,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
 ) -> Result<NextHop, String> {
     let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
         return Ok(NextHop::host(known.interfaces[pair.to.interface].mac));
@@ -259,7 +259,7 @@ fn find_next_hop(
 pub(super) fn direct_recording(
     rewrite: &mut FrameRewrite,
     pair: &EndpointPair,
-    known: &NamedEnds<'_>,
+    known: &NamedEndpoints<'_>,
 ) -> Result<Option<DeviceNeighbour>, String> {
     let from = &known.interfaces[pair.from.interface];
     rewrite.src_mac.get_or_insert(from.mac);

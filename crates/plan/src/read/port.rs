@@ -1,13 +1,13 @@
 //! Ports and their layer 1.
 
 use super::{PortNames, UniqueNames, port_named, site};
-use crate::parts::ELSEWHERE;
+use crate::parts::OTHER_NODES_MEMBER;
 use crate::reader::DocumentObject;
 use crate::{PlanParseOptions, Port, PortHost, PortLocation};
 use packetrig_units::BitRate;
 
 /// OTG's speeds, in Mbit/s.
-const SPEEDS: &[(&str, u64)] = &[
+const OTG_SPEEDS: &[(&str, u64)] = &[
     ("speed_10_fd_mbps", 10),
     ("speed_10_hd_mbps", 10),
     ("speed_100_fd_mbps", 100),
@@ -29,7 +29,7 @@ pub(super) fn read_ports<'a>(
     names: &mut UniqueNames<'a>,
 ) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
-    let mut taken = site::TakenPlaces::new();
+    let mut taken = site::UsedLocations::new();
     for item in config.each_item("ports").into_iter().flatten() {
         let Some(object) = item.as_object() else { continue };
         if let Some(count) = read_placeholder(&object, options, MAX_PORTS - ports.len().min(MAX_PORTS)) {
@@ -43,7 +43,7 @@ pub(super) fn read_ports<'a>(
             .and_then(|item| site::read_location(&item, options, &name, &mut taken));
         object.refuse_unread();
         // A port without a location is already an error. Keep it, so that references to it are no errors, too.
-        let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::not_yet_known() };
+        let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::unknown_location() };
         ports.push(port_at(name, place.unwrap_or(nowhere)));
     }
     ports
@@ -66,7 +66,7 @@ pub(super) fn read_placeholder(
     if !options.part {
         return None;
     }
-    let item = object.read_member(ELSEWHERE)?;
+    let item = object.read_member(OTHER_NODES_MEMBER)?;
     // A refused count is already an error.
     Some(item.as_number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
@@ -74,7 +74,7 @@ pub(super) fn read_placeholder(
 fn placeholder_port() -> Port {
     // No node has an empty name, so this port belongs to no machine.
     let site = PortHost::Node(String::new());
-    port_at(String::new(), site::PortPlace { site, location: PortLocation::not_yet_known() })
+    port_at(String::new(), site::PortPlace { site, location: PortLocation::unknown_location() })
 }
 
 pub(super) fn read_layer1<'a>(
@@ -88,10 +88,10 @@ pub(super) fn read_layer1<'a>(
         names.read_unique_name(&object);
         let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
         let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
-        let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
+        let words: Vec<&'static str> = OTG_SPEEDS.iter().map(|(word, _)| *word).collect();
         // A wrong word is already an error; the fallback only lets the reading go on.
-        let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, SPEEDS[4].0));
-        let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));
+        let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, OTG_SPEEDS[4].0));
+        let mbits = speed.and_then(|word| OTG_SPEEDS.iter().find(|(known, _)| *known == word));
         let mtu = object.read_member("mtu").map(|_| object.read_number("mtu", 1500, 64, 14_000));
         let promiscuous = object.read_member("promiscuous").map(|_| object.read_flag("promiscuous", true));
         object.ignore_members(

@@ -15,17 +15,17 @@ const MAX_LINES: usize = 10_000;
 /// Maximum number of probes of all lines of a port. Each has a record in the memory of its node until the end of the run.
 const MAX_PROBES: u64 = 2_000_000;
 /// A train is released in one piece of work, so it may not be longer than a lease allows (`SendGate`: 10 ms).
-const LONGEST_TRAIN: Nanos = Nanos::from_millis(10);
+const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(10);
 /// The port of STAMP (RFC 8762), at which foreign hosts are expected to have their reflectors.
 const STAMP_PORT: u16 = 862;
 /// The port of the reflectors of a fleet. It needs no privilege, and leaves the port of STAMP to an existing reflector.
 const REFLECTOR_PORT: u16 = 18_620;
 /// Trains that an estimate of a capacity sends before its pairs, with longer pauses between them.
-const FIRST_TRAINS: u32 = 60;
+const CAPACITY_TRAINS_BEFORE_PAIRS: u32 = 60;
 /// An estimate needs at least this many pairs.
-const FEWEST_PAIRS: u32 = 10;
+const MIN_ESTIMATE_PAIRS: u32 = 10;
 /// A shorter train does not show how a path spreads it.
-const SHORTEST_LONGEST: u32 = 8;
+const MIN_LONGEST_TRAIN: u32 = 8;
 /// The port that discards datagrams (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
@@ -66,7 +66,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
             (REFLECTOR_PORT, STAMP_PORT)
         }
     };
-    let usual = Usual::for_method(method);
+    let usual = ProbeDefaults::for_method(method);
     let (port, host_port) = (given.unwrap_or(port), given.unwrap_or(host_port));
     let count = clamp_to_u32(object.read_number("count", usual.count, 1, 1_000_000));
     let interval = read_time(object, "interval", Nanos::from_millis(100));
@@ -74,7 +74,7 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
     let mut lines = read_lines(object, ports, host_port);
     // A capacity needs the path for itself. So a turn must be free at both ends of a line, not only at its sender.
     if method.needs_exclusive_turn() {
-        probes::assign_turns(&mut lines);
+        probes::assign_probe_line_turns(&mut lines);
     }
     ProbePlan {
         method,
@@ -94,13 +94,13 @@ fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan 
 }
 
 /// Defaults of a document.
-struct Usual {
+struct ProbeDefaults {
     count: u64,
     size: u64,
     train: u64,
 }
 
-impl Usual {
+impl ProbeDefaults {
     const fn for_method(method: PlannedMethod) -> Self {
         match method {
             PlannedMethod::Capacity => Self { count: 50, size: 1_518, train: 50 },
@@ -111,7 +111,7 @@ impl Usual {
 
 /// Time for the trains that find out how a path behaves, for the pairs, and for the last answer.
 const fn default_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
-    let trains = count.saturating_add(FIRST_TRAINS) as u64;
+    let trains = count.saturating_add(CAPACITY_TRAINS_BEFORE_PAIRS) as u64;
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
 
@@ -194,9 +194,9 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     } else if object.read_member("slot").is_some() {
         item.add_error("only the method `capacity` has a `slot`");
     }
-    if plan.train_length() > LONGEST_TRAIN {
+    if plan.train_length() > MAX_TRAIN_TIME {
         item.add_error(format!(
-            "a train of {} is too long; at most {LONGEST_TRAIN} are possible",
+            "a train of {} is too long; at most {MAX_TRAIN_TIME} are possible",
             plan.train_length()
         ));
     }
@@ -212,7 +212,7 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
     // The port with the most lines decides, because records are kept on each node for itself.
     let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
-    let first = if plan.method.needs_exclusive_turn() { FIRST_TRAINS } else { 0 };
+    let first = if plan.method.needs_exclusive_turn() { CAPACITY_TRAINS_BEFORE_PAIRS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MAX_PROBES {
@@ -221,15 +221,15 @@ fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
 }
 
 fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
-    if plan.count < FEWEST_PAIRS || plan.train < SHORTEST_LONGEST {
+    if plan.count < MIN_ESTIMATE_PAIRS || plan.train < MIN_LONGEST_TRAIN {
         item.add_error(format!(
-            "a capacity needs a `count` of at least {FEWEST_PAIRS} pairs and a `train` of at least {SHORTEST_LONGEST} probes"
+            "a capacity needs a `count` of at least {MIN_ESTIMATE_PAIRS} pairs and a `train` of at least {MIN_LONGEST_TRAIN} probes"
         ));
     }
-    let least = plan.interval.as_u64().saturating_mul(FEWEST_PAIRS.into());
+    let least = plan.interval.as_u64().saturating_mul(MIN_ESTIMATE_PAIRS.into());
     if plan.slot.as_u64() <= least {
         item.add_error(format!(
-            "a `slot` of {} is too short: {FEWEST_PAIRS} pairs, one each {}, take longer",
+            "a `slot` of {} is too short: {MIN_ESTIMATE_PAIRS} pairs, one each {}, take longer",
             plan.slot, plan.interval
         ));
     }

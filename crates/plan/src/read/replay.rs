@@ -10,9 +10,9 @@ use packetrig_wire::foreign::FrameRewrite;
 use std::str::FromStr;
 use std::sync::Arc;
 
-const INSTEAD: &str = "the frames come from `x_replay`";
+const REPLAY_FRAMES_REASON: &str = "the frames come from `x_replay`";
 /// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
-const LARGEST: u64 = 300_000;
+const MAX_REPLAYED_FRAME_BYTES: u64 = 300_000;
 
 /// A flow's frames and their times.
 pub(super) struct ReplaySource {
@@ -27,7 +27,7 @@ pub(super) fn read_source(
     replay: DocumentObject<'_>,
     tagged: bool,
 ) -> Option<ReplaySource> {
-    flow.refuse_members(&["packet", "size", "payload", "duration"], INSTEAD);
+    flow.refuse_members(&["packet", "size", "payload", "duration"], REPLAY_FRAMES_REASON);
     let recording = read_recording(&replay, tagged);
     replay.refuse_unread();
     let recording = recording?;
@@ -36,7 +36,7 @@ pub(super) fn read_source(
     } else {
         flow.refuse_members(&["rate"], "the times come from `x_replay`");
         // The rate is only for the estimates of load and time. The recorded times decide when a frame leaves.
-        recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
+        recording.mean_rate().map_or(Rate::Share(Share::WHOLE_LINK), Rate::Frames)
     };
     let amount = match recording.send_pattern() {
         SendPattern::Frames(frames) => StreamAmount::Packets(frames),
@@ -120,7 +120,7 @@ fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     let frames = required_number(&object, "frames", 1);
     let bytes = required_number(&object, "bytes", 1);
     let span = required_number(&object, "span_ns", 0);
-    let largest = object.read_number("largest", 1518, 14, LARGEST);
+    let largest = object.read_number("largest", 1518, 14, MAX_REPLAYED_FRAME_BYTES);
     // Without the member, no tag is known that could be taken off.
     let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
     let has_fcs = object.read_flag("has_fcs", false);

@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// Prefix of a location that stands for any port with a label.
-const ANY: &str = "any-";
+const ANY_LABEL_PREFIX: &str = "any-";
 /// Longest name of a node or a label.
-const LONGEST: usize = 63;
+const MAX_NAME_CHARACTERS: usize = 63;
 
 /// The machine and the interface of a port.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -20,20 +20,20 @@ pub(super) struct PortPlace {
 }
 
 /// Locations that ports of the plan already use, with the names of the ports.
-pub(super) type TakenPlaces = HashMap<PortPlace, String>;
+pub(super) type UsedLocations = HashMap<PortPlace, String>;
 
 /// Reads the location of the port `name`, or notes why it is invalid.
 pub(super) fn read_location(
     item: &DocumentItem<'_>,
     options: PlanParseOptions,
     name: &str,
-    taken: &mut TakenPlaces,
+    taken: &mut UsedLocations,
 ) -> Option<PortPlace> {
     let text = item.as_text()?;
     let read = if options.fleet { parse_in_fleet(text) } else { parse_local(text) };
     let found = match read {
         Ok(found) => found,
-        Err(InvalidPlace { message, hint }) => {
+        Err(InvalidLocationReason { message, hint }) => {
             item.add_problem(PlanProblem::error(&*item.path, message).with_hint(hint));
             return None;
         }
@@ -50,51 +50,55 @@ pub(super) fn read_location(
 }
 
 /// The reason why a location is invalid.
-struct InvalidPlace {
+struct InvalidLocationReason {
     message: String,
     hint: String,
 }
 
-impl InvalidPlace {
+impl InvalidLocationReason {
     /// An error for a location that has none of the forms of a fleet.
     fn in_fleet(message: String) -> Self {
-        Self { message, hint: FLEET_FORMS.to_owned() }
+        Self { message, hint: FLEET_LOCATION_FORMATS.to_owned() }
     }
 }
 
-const FLEET_FORMS: &str = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
+const FLEET_LOCATION_FORMATS: &str =
+    "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
 
-fn parse_local(text: &str) -> Result<PortPlace, InvalidPlace> {
+fn parse_local(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     let location: PortLocation = text.parse().map_err(|message| {
         let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias: `packetrig \
             serve --port IF=LOCATION`";
-        InvalidPlace { message, hint: hint.to_owned() }
+        InvalidLocationReason { message, hint: hint.to_owned() }
     })?;
     Ok(PortPlace { site: PortHost::Here, location })
 }
 
-fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
+fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidLocationReason> {
     // Only the first slash divides: behind it, a namespace may follow.
     let Some((node, interface)) = text.split_once('/') else {
-        let Some(label) = text.strip_prefix(ANY) else {
+        let Some(label) = text.strip_prefix(ANY_LABEL_PREFIX) else {
             let is_interface = text.parse::<PortLocation>().is_ok();
-            let forms = FLEET_FORMS;
+            let forms = FLEET_LOCATION_FORMATS;
             let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
-            return Err(InvalidPlace { message: format!("`{text}` does not say on which node it is"), hint });
+            return Err(InvalidLocationReason {
+                message: format!("`{text}` does not say on which node it is"),
+                hint,
+            });
         };
         if !is_label(label) {
-            return Err(InvalidPlace::in_fleet(format!("`{label}` is not a label: {LABEL_FORM}")));
+            return Err(InvalidLocationReason::in_fleet(format!("`{label}` is not a label: {LABEL_FORMAT}")));
         }
         return Ok(PortPlace {
             site: PortHost::Any(label.to_owned()),
-            location: PortLocation::not_yet_known(),
+            location: PortLocation::unknown_location(),
         });
     };
     if !is_name(node) {
         let message = format!("`{node}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -");
-        return Err(InvalidPlace::in_fleet(message));
+        return Err(InvalidLocationReason::in_fleet(message));
     }
-    let location = interface.parse().map_err(InvalidPlace::in_fleet)?;
+    let location = interface.parse().map_err(InvalidLocationReason::in_fleet)?;
     Ok(PortPlace { site: PortHost::Node(node.to_owned()), location })
 }
 
@@ -102,11 +106,11 @@ fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
 /// they have no dots.
 fn is_name(text: &str) -> bool {
     let is_word = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
-    is_word && !text.is_empty() && text.len() <= LONGEST
+    is_word && !text.is_empty() && text.len() <= MAX_NAME_CHARACTERS
 }
 
 /// The form of a label, in words.
-pub const LABEL_FORM: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
+pub const LABEL_FORMAT: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
 
 /// True for a possible label of a port or node: a word, or a key with a value.
 pub fn is_label(text: &str) -> bool {
@@ -114,7 +118,7 @@ pub fn is_label(text: &str) -> bool {
         Some((key, value)) => is_name(key) && is_name(value),
         None => is_name(text),
     };
-    parts_are_names && text.len() <= LONGEST
+    parts_are_names && text.len() <= MAX_NAME_CHARACTERS
 }
 
 #[cfg(test)]

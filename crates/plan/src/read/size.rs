@@ -8,19 +8,19 @@ use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 
 /// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
-const LARGEST: u64 = 16_383;
+const MAX_FRAME_BYTES: u64 = 16_383;
 // OTG allows sizes from 12 bytes in a mix; below 64 they are raised, with a warning.
-const SMALLEST: u64 = 12;
+const MIN_MIX_FRAME_BYTES: u64 = 12;
 
 /// OTG's named mixes: (size, weight in hundredths).
-const IMIX: &[(u32, u32)] = &[(64, 700), (570, 400), (1518, 100)];
+const IMIX_WEIGHTS: &[(u32, u32)] = &[(64, 700), (570, 400), (1518, 100)];
 const IPSEC_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1418, 1567)];
 const TCP_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1518, 1567)];
 const IPV6_IMIX: &[(u32, u32)] = &[(60, 5867), (496, 200), (594, 2366), (1518, 1567)];
 const STANDARD_IMIX: &[(u32, u32)] = &[(58, 5867), (62, 200), (594, 2366), (1518, 1567)];
 
 fn read_frame_size(object: &DocumentObject<'_>, name: &'static str, default: u64) -> FrameSize {
-    let read = object.read_number(name, default, SMALLEST, LARGEST);
+    let read = object.read_number(name, default, MIN_MIX_FRAME_BYTES, MAX_FRAME_BYTES);
     let size = FrameSize::new(clamp_to_u32(read));
     if size < FrameSize::MIN {
         object.item.add_warning(format!(
@@ -37,7 +37,7 @@ pub(super) fn read_size(flow: &DocumentObject<'_>, context: HeaderContext) -> Op
             let steps = object.chosen_object("increment")?;
             let start = read_frame_size(&steps, "start", 64);
             let end = read_frame_size(&steps, "end", 1518);
-            let step = u32::try_from(steps.read_number("step", 1, 1, LARGEST)).ok()?;
+            let step = u32::try_from(steps.read_number("step", 1, 1, MAX_FRAME_BYTES)).ok()?;
             check_order(&steps, "start", start, "end", end)?;
             steps.refuse_unread();
             SizePattern::Increment { start, end, step }
@@ -90,7 +90,7 @@ fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
             "ipv6_imix" => IPV6_IMIX,
             "standard_imix" => STANDARD_IMIX,
             "tcp_imix" => TCP_IMIX,
-            _ => IMIX,
+            _ => IMIX_WEIGHTS,
         };
         // The tables are sorted, so the first size is the smallest.
         if table[0].0 < 64 {

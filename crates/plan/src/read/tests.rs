@@ -281,7 +281,7 @@ proptest! {
 fn rate_without_number_gets_unit_default() {
     let unit = |unit: &str| plan(&format!("rate: {{choice: {unit}}}")).streams[0].rate;
     assert_eq!(unit("pps"), Rate::Frames(FrameRate::per_second(1000).unwrap()));
-    assert_eq!(unit("percentage"), Rate::Share(packetrig_units::Share::WHOLE));
+    assert_eq!(unit("percentage"), Rate::Share(packetrig_units::Share::WHOLE_LINK));
     for bits in ["bps", "kbps", "mbps", "gbps"] {
         assert_eq!(unit(bits), Rate::Bits(BitRate::new(1_000_000_000)), "{bits}");
     }

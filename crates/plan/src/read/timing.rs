@@ -20,7 +20,7 @@ pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
 fn default_rate(unit: &str) -> Option<Rate> {
     match unit {
         "pps" => FrameRate::per_second(1000).map(Rate::Frames),
-        "percentage" => Some(Rate::Share(Share::WHOLE)),
+        "percentage" => Some(Rate::Share(Share::WHOLE_LINK)),
         // OTG's defaults of bps, kbps, mbps and gbps are different numbers for the same rate.
         _ => Some(Rate::Bits(BitRate::new(1_000_000_000))),
     }

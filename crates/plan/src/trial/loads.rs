@@ -107,7 +107,7 @@ impl TrialTraffic {
             let bytes = MeanSize::from(planned.frames.mean_size()).as_f64();
             frames += share;
             bits += share * bytes * 8.0;
-            line_bits += share * (bytes + f64::from(FrameSize::L1_OVERHEAD)) * 8.0;
+            line_bits += share * (bytes + f64::from(FrameSize::LAYER1_OVERHEAD_BYTES)) * 8.0;
         }
         if frames <= 0.0 {
             return Ok(None);
@@ -124,7 +124,7 @@ impl TrialTraffic {
 
     /// The smallest size at which the frames of all flows have room for their headers and the whole test tag.
     pub fn least_size(&self) -> Result<FrameSize, PlanProblems> {
-        let largest = FrameSize::new(LARGEST_LEAST);
+        let largest = FrameSize::new(MAX_MIN_FRAME_BYTES);
         // A size that is too small is refused, so the search must find the boundary without a plan of that size.
         let (mut too_small, mut fits) = (FrameSize::MIN.bytes() - 1, largest.bytes());
         let fits_at = |bytes: u32| {
@@ -163,13 +163,13 @@ impl TrialTraffic {
     }
 
     fn bind_document(&self, text: &str) -> Result<BoundPlan, PlanProblems> {
-        let plan = Plan::from_text_with(text, self.reading).map_err(PlanProblems::without_places)?;
-        plan.bind_to_links(&self.speeds).map_err(PlanProblems::without_places)
+        let plan = Plan::from_text_with(text, self.reading).map_err(PlanProblems::without_line_numbers)?;
+        plan.bind_to_links(&self.speeds).map_err(PlanProblems::without_line_numbers)
     }
 }
 
 /// The headers of no plan need more.
-const LARGEST_LEAST: u32 = 512;
+const MAX_MIN_FRAME_BYTES: u32 = 512;
 
 fn has_room_for_tags(plan: &Plan) -> bool {
     let templates =

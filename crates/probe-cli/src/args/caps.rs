@@ -5,7 +5,7 @@ use packetrig_plan::PortLocation;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  packetrig probe caps eth1")]
-pub struct ProbeCaps {
+pub struct CapsArgs {
     /// Interface to examine: IF or NAMESPACE/IF [default: all that are up, except loopback]
     #[arg(value_name = "IF")]
     pub interface: Option<PortLocation>,

@@ -31,7 +31,7 @@ impl FromStr for ProbeDestination {
 #[command(after_help = "Examples:\n  \
     packetrig probe oneway eth2 --through eth1 --allow 192.0.2.0/24 --count 100\n  \
     packetrig probe oneway 192.0.2.1 --allow 192.0.2.0/24 --count 100")]
-pub struct OneWay {
+pub struct OneWayArgs {
     /// Interface of this machine that receives the probes (IF or NAMESPACE/IF; --through names the sending one).
     /// Or the address of a node that runs `packetrig probe reflect`, with its port if that is not 862
     #[arg(value_name = "TO")]

@@ -56,7 +56,7 @@ pub struct UserGrant {
 
 /// Highest priority of a packet.
 // The field of HELLO goes from 0 to 7 (docs/book/release-protocol.md).
-const MOST: u8 = 7;
+const MAX_PRIORITY: u8 = 7;
 
 impl FromStr for UserGrant {
     type Err = String;
@@ -66,9 +66,9 @@ impl FromStr for UserGrant {
         let user = user
             .parse()
             .map_err(|_| format!("`{user}` is not the number of a user; `id -u NAME` shows it"))?;
-        let priority = priority.parse().ok().filter(|priority| *priority <= MOST);
-        let priority =
-            priority.ok_or_else(|| format!("the priority of `{text}` is not a number from 0 to {MOST}"))?;
+        let priority = priority.parse().ok().filter(|priority| *priority <= MAX_PRIORITY);
+        let priority = priority
+            .ok_or_else(|| format!("the priority of `{text}` is not a number from 0 to {MAX_PRIORITY}"))?;
         Ok(Self { user, priority })
     }
 }

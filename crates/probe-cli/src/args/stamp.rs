@@ -73,12 +73,12 @@ pub struct ReflectArgs {
 }
 
 fn parse_named_target(text: &str) -> Result<ProbeTargetPort, String> {
-    ProbeTargetPort::parse_with_port(text, packetrig_probe::session::PORT)
+    ProbeTargetPort::parse_with_port(text, packetrig_probe::session::STAMP_PORT)
 }
 
 /// The address of a reflector. It cannot be a host name, because `probe oneway` also takes the name of an interface here.
 pub(super) fn parse_reflector_address(text: &str) -> Result<SocketAddr, String> {
-    let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
+    let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::STAMP_PORT));
     text.parse().or(without_port).map_err(|_| {
         format!(
             "`{text}` is not the address of a reflector; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862"

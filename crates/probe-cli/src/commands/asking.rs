@@ -8,7 +8,7 @@ use crate::{HostProgram, RecordFiles};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::ProbeMethod;
 use packetrig_probe::{PermittedTarget, ProbePermit, ProbeSchedule};
-use packetrig_probe_io::ask::{self, AskEvent, AskOptions, LineEnd, LineOutcome, ProbeLine};
+use packetrig_probe_io::ask::{self, AskEvent, AskOptions, ProbeLine, ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 /// Probes of a series without `--count`. A schedule is a list in memory, so it has to end somewhere.
-const ENDLESS: u64 = 1_000_000;
+const ENDLESS_SERIES_PROBES: u64 = 1_000_000;
 
 /// The path to a target; refused if the permit does not allow the target.
 pub(super) fn find_permitted_path(
@@ -63,17 +63,17 @@ pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Ve
 
 /// Position among several lines that take turns.
 #[derive(Clone, Copy)]
-pub(super) struct LineTurn {
+pub(super) struct ProbeLineTurn {
     pub(super) nth: usize,
     pub(super) of: usize,
 }
 
-impl LineTurn {
+impl ProbeLineTurn {
     pub(super) const ALONE: Self = Self { nth: 0, of: 1 };
 }
 
 /// Probes to one target, and the header of their records.
-pub(super) struct AskedLine<'m> {
+pub(super) struct TargetProbeSeries<'m> {
     pub(super) line: ProbeLine<'m>,
     pub(super) header: ProbeHeader,
 }
@@ -83,8 +83,8 @@ pub(super) fn make_line<'m>(
     files: RecordFiles,
     way: ProbePath,
     method: Box<dyn ProbeMethod + 'm>,
-    turn: LineTurn,
-) -> Result<AskedLine<'m>, Error> {
+    turn: ProbeLineTurn,
+) -> Result<TargetProbeSeries<'m>, Error> {
     // Before anything is sent: a file that cannot be written would lose the result.
     files.check_tables(&asking.write)?;
     let chosen = mechanism::choose_mechanism(&asking.release, &way.location);
@@ -102,11 +102,11 @@ pub(super) fn make_line<'m>(
     // The quotient is rounded down, so the last line begins before the first one sends again.
     let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
     let shift = Nanos::new(gap * turn.nth as u64);
-    Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
+    Ok(TargetProbeSeries { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
 }
 
 /// How the lines of a command are run and shown.
-pub(super) struct LineRun<'a> {
+pub(super) struct ProbeLineRun<'a> {
     pub(super) asking: &'a AskingArgs,
     pub(super) host: HostProgram,
     /// What an answer takes: `round trip to`.
@@ -115,14 +115,14 @@ pub(super) struct LineRun<'a> {
     pub(super) headers: &'a [ProbeHeader],
 }
 
-impl LineRun<'_> {
+impl ProbeLineRun<'_> {
     /// Runs the lines to their end. Viewers see them if the program has a server for viewers.
     pub(super) fn run_lines(
         &self,
         lines: &mut [ProbeLine<'_>],
         listeners: &mut [PacketListener],
         on_event: &mut dyn FnMut(AskEvent<'_>),
-    ) -> Result<Vec<LineOutcome>, Error> {
+    ) -> Result<Vec<ProbeSeriesOutcome>, Error> {
         // Opened before the first probe, so that viewers see the whole series.
         let viewer = self.host.open_viewer.map(|open_viewer| {
             // The name by which `packetrig watch` lists what can be watched.
@@ -161,7 +161,7 @@ pub(super) fn write_records(
     asking: &AskingArgs,
     files: RecordFiles,
     headers: &[ProbeHeader],
-    outcomes: &[LineOutcome],
+    outcomes: &[ProbeSeriesOutcome],
 ) -> Result<(), Error> {
     for file in &asking.write {
         for (header, outcome) in headers.iter().zip(outcomes) {
@@ -198,7 +198,7 @@ fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<Prob
     }
     let length = clamp_to_u32(length as u64);
     // The series must end at the latest with the total that the limits of the target allow.
-    let endless = way.permitted.limits().most.min(ENDLESS);
+    let endless = way.permitted.limits().most.min(ENDLESS_SERIES_PROBES);
     let count = asking.count.unwrap_or_else(|| clamp_to_u32(endless));
     let schedule = if asking.poisson {
         ProbeSchedule::poisson(count, asking.interval, length, seed)
@@ -219,22 +219,23 @@ pub(super) fn random_number() -> u64 {
 }
 
 /// The exit code of a command: that of its worst line.
-pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
+pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[ProbeSeriesOutcome]) -> CommandExit {
     // A series that a limit, a host or its losses ended comes first: what it lost says little about the path.
     if outcomes.iter().any(was_stopped_by_limits) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
         CommandExit::Fail
     // Without `--count` an interrupt is the usual end of a series and no failure.
-    } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == LineEnd::Stopped) {
+    } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == SeriesEndReason::Stopped)
+    {
         CommandExit::Interrupted
     } else {
         CommandExit::Ok
     }
 }
 
-fn was_stopped_by_limits(outcome: &LineOutcome) -> bool {
-    matches!(outcome.end, LineEnd::Lossy | LineEnd::Prohibited | LineEnd::Limits(_))
+fn was_stopped_by_limits(outcome: &ProbeSeriesOutcome) -> bool {
+    matches!(outcome.end, SeriesEndReason::Lossy | SeriesEndReason::Prohibited | SeriesEndReason::Limits(_))
 }
 
 #[cfg(test)]

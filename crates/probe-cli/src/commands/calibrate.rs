@@ -7,7 +7,7 @@ use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ErrorSpread, ReleaseMechanism};
-use packetrig_probe_io::calibrate::{self, CalibrationExtent, FoundMechanism};
+use packetrig_probe_io::calibrate::{self, CalibratedMechanism, CalibrationExtent};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::format_count;
@@ -22,7 +22,7 @@ use std::path::Path;
 
 /// Probes in a train.
 // `--count` allows no number below this, so each mechanism sends at least one whole train.
-const TRAIN: u32 = 50;
+const FRAMES_PER_TRAIN: u32 = 50;
 
 pub(super) fn run_calibration(
     arguments: &Arguments,
@@ -32,7 +32,7 @@ pub(super) fn run_calibration(
     let ports = ConnectedPorts::open_ports(&arguments.interfaces)?;
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
-    let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: TRAIN };
+    let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: FRAMES_PER_TRAIN };
     let ends = (&ports.near, &ports.far);
     let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
     // Half a calibration is not kept: `auto` would compare mechanisms of which some were not measured.
@@ -102,7 +102,7 @@ fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
     private_files::write_file(place, text + "\n")
 }
 
-fn findings_text(found: &[FoundMechanism]) -> String {
+fn findings_text(found: &[CalibratedMechanism]) -> String {
     let header = [
         "mechanism (times in us)",
         "arrived",
@@ -121,10 +121,10 @@ fn findings_text(found: &[FoundMechanism]) -> String {
     text
 }
 
-fn mechanism_row(found: &FoundMechanism) -> Vec<String> {
+fn mechanism_row(found: &CalibratedMechanism) -> Vec<String> {
     if found.obstacle.is_some() {
         // The header has eight columns after the name.
-        let dashes = std::iter::repeat_n(super::UNKNOWN.to_owned(), 8);
+        let dashes = std::iter::repeat_n(super::UNKNOWN_FIGURE.to_owned(), 8);
         return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
     }
     vec![
@@ -141,5 +141,5 @@ fn mechanism_row(found: &FoundMechanism) -> Vec<String> {
 }
 
 fn micros_cell(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> Option<i64>) -> String {
-    spread.and_then(of).map_or_else(|| super::UNKNOWN.to_owned(), format_micros)
+    spread.and_then(of).map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_micros)
 }

@@ -1,6 +1,6 @@
 //! `packetrig probe caps`: which release mechanisms and time stamps an interface supports.
 
-use crate::args::ProbeCaps as Arguments;
+use crate::args::CapsArgs as Arguments;
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::DepartureStage;

@@ -9,15 +9,15 @@ use crate::args::{
 use crate::error::Error;
 use packetrig_probe::ProbeRecord;
 use packetrig_probe::estimate::{
-    ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
-    RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
+    ChirpEstimator, FleetShape, NoEstimateReason, PairEstimator, PairSelection, PathloadEstimator,
+    RateEstimate, RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
 };
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod};
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
 use packetrig_probe::session::time::TimeFormat;
 use packetrig_probe_io::circumstances;
-use packetrig_probe_io::trains::{ArrivalRule, TrainSender, TrainSeriesEnd};
+use packetrig_probe_io::trains::{ArrivalRule, TrainSender, TrainSeriesEndReason};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::{format_count, format_scaled};
@@ -28,7 +28,7 @@ use serde_json::json;
 
 /// Maximum number of fleets of streams for one Pathload estimate.
 // A bound for paths whose available bandwidth moves: the search might not end without it.
-const FLEETS: usize = 30;
+const MAX_PATHLOAD_FLEETS: usize = 30;
 
 #[derive(Clone, Copy)]
 enum TrainTarget {
@@ -96,8 +96,8 @@ pub(super) fn run_available(
 
 fn capacity_estimator(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
     match method {
-        CapacityMethod::Pair => Box::new(PairEstimator::new(PairPick::Mode, count, shape)),
-        CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairPick::LeastDelay, count, shape)),
+        CapacityMethod::Pair => Box::new(PairEstimator::new(PairSelection::Mode, count, shape)),
+        CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairSelection::LeastDelay, count, shape)),
         CapacityMethod::Train => Box::new(TrainEstimator::new(count, shape)),
     }
 }
@@ -105,8 +105,11 @@ fn capacity_estimator(method: CapacityMethod, count: usize, shape: TrainShape) -
 fn available_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
     match arguments.method {
         AvailableMethod::Pathload => {
-            let fleets =
-                FleetShape { probes: shape.longest, streams: repetition_count(arguments, 12), most: FLEETS };
+            let fleets = FleetShape {
+                probes: shape.longest,
+                streams: repetition_count(arguments, 12),
+                most: MAX_PATHLOAD_FLEETS,
+            };
             Box::new(PathloadEstimator::new(fleets, shape))
         }
         AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetition_count(arguments, 30), shape)),
@@ -155,15 +158,16 @@ impl EstimateInquiry<'_> {
         self.write_records(&header, trains.records())?;
         // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {
-            TrainSeriesEnd::Done => None,
-            TrainSeriesEnd::Stopped => return Ok(CommandExit::Interrupted),
-            TrainSeriesEnd::Prohibited => {
+            TrainSeriesEndReason::Done => None,
+            TrainSeriesEndReason::Stopped => return Ok(CommandExit::Interrupted),
+            TrainSeriesEndReason::Prohibited => {
                 print_remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
                 return Ok(CommandExit::Inconclusive);
             }
-            TrainSeriesEnd::Lossy => Some(trains.loss_share()),
+            TrainSeriesEndReason::Lossy => Some(trains.loss_share()),
         };
-        let answer = lost.map_or_else(|| estimator.estimate_rate(), |share| Err(NoAnswer::Loss { share }));
+        let answer =
+            lost.map_or_else(|| estimator.estimate_rate(), |share| Err(NoEstimateReason::Loss { share }));
         self.print_answer(&trains, &answer, &setup.chosen.why, output)?;
         Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
     }
@@ -216,7 +220,7 @@ impl EstimateInquiry<'_> {
     fn print_answer(
         &self,
         trains: &TrainSender<'_>,
-        answer: &Result<RateEstimate, NoAnswer>,
+        answer: &Result<RateEstimate, NoEstimateReason>,
         why: &str,
         output: &mut CommandOutput,
     ) -> Result<(), Error> {

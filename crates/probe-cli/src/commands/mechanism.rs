@@ -73,7 +73,7 @@ pub(super) fn open_dispatcher(
 }
 
 fn release_options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
-    let usual = ReleaseOptions::usual_for(mechanism);
+    let usual = ReleaseOptions::default_for(mechanism);
     ReleaseOptions {
         ahead: flags.ahead.unwrap_or(usual.ahead),
         slack: flags.slack.unwrap_or(usual.slack),
@@ -125,7 +125,7 @@ mod tests {
         let sleep = chosen(&["--mechanism", "sleep"]);
         assert_eq!(
             (sleep.mechanism, sleep.options),
-            (ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
+            (ReleaseMechanism::Sleep, ReleaseOptions::default_for(ReleaseMechanism::Sleep))
         );
         let spin = chosen(&[
             "--mechanism",

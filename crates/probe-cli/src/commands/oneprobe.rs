@@ -9,7 +9,7 @@ use packetrig_probe::oneprobe::{
     ArrivalOrder, DirectionCounts, ForwardOutcome, HttpRequest, OneprobeMachine, OneprobeOptions,
     OneprobeOutcome, OneprobeReport, ProbeVerdict, TimeSpread,
 };
-use packetrig_probe_io::oneprobe::{OneprobeDriver, OneprobeEnd};
+use packetrig_probe_io::oneprobe::{OneprobeDriver, OneprobeEndReason};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::{format_count, format_percent};
@@ -67,10 +67,10 @@ pub(super) fn run_oneprobe(
     }
     print_report(arguments, report, end, &setup.chosen, output)?;
     Ok(match end {
-        OneprobeEnd::Done => CommandExit::Ok,
-        OneprobeEnd::Stopped => CommandExit::Interrupted,
-        OneprobeEnd::Lossy | OneprobeEnd::Prohibited => CommandExit::Inconclusive,
-        OneprobeEnd::Failed(_) => CommandExit::World,
+        OneprobeEndReason::Done => CommandExit::Ok,
+        OneprobeEndReason::Stopped => CommandExit::Interrupted,
+        OneprobeEndReason::Lossy | OneprobeEndReason::Prohibited => CommandExit::Inconclusive,
+        OneprobeEndReason::Failed(_) => CommandExit::World,
     })
 }
 
@@ -104,15 +104,19 @@ fn write_outcomes(file: &Path, report: &OneprobeReport) -> io::Result<()> {
 fn print_report(
     arguments: &OneprobeArgs,
     report: &OneprobeReport,
-    end: OneprobeEnd,
+    end: OneprobeEndReason,
     by: &ChosenMechanism,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     match end {
-        OneprobeEnd::Done | OneprobeEnd::Stopped => {}
-        OneprobeEnd::Lossy => print_remark("oneprobe: stopped: more probes are lost than the limits allow"),
-        OneprobeEnd::Prohibited => print_remark("oneprobe: stopped: a host on the path forbids these probes"),
-        OneprobeEnd::Failed(failure) => print_remark(format_args!("oneprobe: {failure}")),
+        OneprobeEndReason::Done | OneprobeEndReason::Stopped => {}
+        OneprobeEndReason::Lossy => {
+            print_remark("oneprobe: stopped: more probes are lost than the limits allow")
+        }
+        OneprobeEndReason::Prohibited => {
+            print_remark("oneprobe: stopped: a host on the path forbids these probes")
+        }
+        OneprobeEndReason::Failed(failure) => print_remark(format_args!("oneprobe: {failure}")),
     }
     // The two are separate: the kernel answers a handshake, and the server, which may be slow, answers data.
     let data = TimeSpread::from_times(&report.round_trips);
@@ -152,7 +156,8 @@ fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Opt
     for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {
         let Some(spread) = spread else { continue };
         let [min, p50, max] = [spread.min_ns, spread.p50_ns, spread.max_ns].map(Nanos::new);
-        let p95 = spread.p95_ns.map_or_else(|| super::UNKNOWN.to_owned(), |ns| Nanos::new(ns).to_string());
+        let p95 =
+            spread.p95_ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), |ns| Nanos::new(ns).to_string());
         lines.push(format!(
             "{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}",
             format_count(spread.samples)

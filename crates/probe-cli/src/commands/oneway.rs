@@ -1,10 +1,10 @@
 //! `packetrig probe oneway`: one-way delay from one interface of this machine to another, by one clock; or to another node, by clocks
 //! that the session compares.
 
-use super::asking::{self, AskedLine, LineRun, LineTurn};
+use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show, stamp};
 use crate::HostProgram;
-use crate::args::{OneWay, ProbeDestination, SessionFlags};
+use crate::args::{OneWayArgs, ProbeDestination, SessionFlags};
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::method::OneWayMethod;
@@ -19,7 +19,7 @@ use packetrig_sys::signal;
 use std::net::IpAddr;
 
 pub(super) fn run_oneway(
-    arguments: &OneWay,
+    arguments: &OneWayArgs,
     host: HostProgram,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
@@ -34,7 +34,7 @@ pub(super) fn run_oneway(
 }
 
 /// Refuses flags that have no effect for this destination.
-fn refuse_unused_options(arguments: &OneWay) -> Result<(), Error> {
+fn refuse_unused_options(arguments: &OneWayArgs) -> Result<(), Error> {
     let SessionFlags { auth, clock_bound, ntp } = &arguments.session;
     let refusal = match &arguments.to {
         ProbeDestination::Node(_) if arguments.address.is_some() => {
@@ -50,7 +50,7 @@ fn refuse_unused_options(arguments: &OneWay) -> Result<(), Error> {
 
 /// Measures the way to another interface of this machine.
 fn measure_local_interfaces(
-    arguments: &OneWay,
+    arguments: &OneWayArgs,
     to: &PortLocation,
     host: HostProgram,
     output: &mut CommandOutput,
@@ -67,13 +67,13 @@ fn measure_local_interfaces(
     let mut listeners = [PacketListener::open_at_interface(to, index, &wanted)?];
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
     let from = way.location.to_string();
-    let AskedLine { line, mut header } =
-        asking::make_line(asking, host.files, way, Box::new(method), LineTurn::ALONE)?;
+    let TargetProbeSeries { line, mut header } =
+        asking::make_line(asking, host.files, way, Box::new(method), ProbeLineTurn::ALONE)?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let run = LineRun { asking, host, measured: "one way from", headers: &headers };
+    let run = ProbeLineRun { asking, host, measured: "one way from", headers: &headers };
     let outcomes = run.run_lines(&mut [line], &mut listeners, &mut |event: AskEvent<'_>| {
         if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
             && has_lines

@@ -1,12 +1,12 @@
 //! `packetrig probe ping`: round trips to targets without special software.
 
-use super::asking::{self, AskedLine, LineRun, LineTurn};
+use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show};
 use crate::args::PingArgs;
 use crate::error::Error;
 use crate::{HostProgram, RecordFiles};
 use packetrig_probe::ProbePermit;
-use packetrig_probe::answer::PathTrouble;
+use packetrig_probe::answer::PathFailure;
 use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod, ReplyMeaning, SynMethod};
 use packetrig_probe::series::AnswerMeaning;
 use packetrig_probe_io::ask::AskEvent;
@@ -35,7 +35,7 @@ pub(super) fn run_ping(
         .collect::<Result<_, _>>()?;
     // Named, and not `_`: the settings of the loopback interface are needed until the end of this function.
     let _loopback = asking::open_loopback(&ways)?;
-    let port = OwnPort::reserve_own_port(arguments, &ways)?;
+    let port = AnswerPort::reserve_own_port(arguments, &ways)?;
     let mut listeners = asking::open_listeners(&ways, port.number())?;
     let mut lines = Vec::new();
     let mut headers = Vec::new();
@@ -46,7 +46,7 @@ pub(super) fn run_ping(
     signal::latch_end_signals()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let has_lines = !asking.quiet && !asking.json;
-    let run = LineRun { asking, host, measured: "round trip to", headers: &headers };
+    let run = ProbeLineRun { asking, host, measured: "round trip to", headers: &headers };
     let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
         if has_lines {
             print_event(&names, event, output);
@@ -71,7 +71,7 @@ pub(super) fn run_ping(
 }
 
 /// The own port that answers come to.
-enum OwnPort {
+enum AnswerPort {
     /// Echo requests have an identifier instead.
     None,
     /// The kernel answers nothing that comes to it.
@@ -80,7 +80,7 @@ enum OwnPort {
     Reserved(ReservedPort),
 }
 
-impl OwnPort {
+impl AnswerPort {
     fn reserve_own_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
         // One namespace for all: `--through` is given once, and the routing table does not leave the namespace.
@@ -122,8 +122,8 @@ fn make_lines(
     files: RecordFiles,
     permit: &ProbePermit,
     ways: &[ProbePath],
-    port: &OwnPort,
-) -> Result<Vec<AskedLine<'static>>, Error> {
+    port: &AnswerPort,
+) -> Result<Vec<TargetProbeSeries<'static>>, Error> {
     // 0 without a port: echo requests have an identifier in its place.
     let own_port = port.number().unwrap_or(0);
     // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
@@ -139,7 +139,7 @@ fn make_lines(
                 Box::new(EchoMethod::new(way.ends, u16::from_be_bytes([high, low]), about))
             }
         };
-        let turn = LineTurn { nth, of: ways.len() };
+        let turn = ProbeLineTurn { nth, of: ways.len() };
         lines.push(asking::make_line(&arguments.asking, files, way.clone(), method, turn)?);
     }
     Ok(lines)
@@ -156,7 +156,9 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
                 ReplyMeaning::Echo => String::new(),
                 ReplyMeaning::Open => " open".into(),
                 ReplyMeaning::Closed => " closed".into(),
-                ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, describe_trouble(trouble)),
+                ReplyMeaning::Trouble(trouble) => {
+                    format!(" {}: {}", answer.from, describe_path_failure(trouble))
+                }
             };
             let means = match meaning {
                 AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured(took)),
@@ -173,14 +175,14 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
     }
 }
 
-const fn describe_trouble(trouble: PathTrouble) -> &'static str {
+const fn describe_path_failure(trouble: PathFailure) -> &'static str {
     match trouble {
-        PathTrouble::PortUnreachable => "port unreachable",
-        PathTrouble::Prohibited => "prohibited",
-        PathTrouble::Unreachable => "unreachable",
-        PathTrouble::TooManyHops => "TTL exceeded",
-        PathTrouble::TooLong => "packet too big",
-        PathTrouble::Other => "another ICMP error",
+        PathFailure::PortUnreachable => "port unreachable",
+        PathFailure::Prohibited => "prohibited",
+        PathFailure::Unreachable => "unreachable",
+        PathFailure::TooManyHops => "TTL exceeded",
+        PathFailure::TooLong => "packet too big",
+        PathFailure::Other => "another ICMP error",
     }
 }
 

@@ -6,7 +6,7 @@ use packetrig_probe::schedule::ScheduledTrain;
 use packetrig_probe::script::{self, ChirpScript};
 use packetrig_probe::{ProbeSchedule, script::ScriptError};
 use packetrig_units::{clamp_to_u32, clamp_to_usize};
-use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
+use packetrig_wire::pcap::{self, CaptureDecoder, CaptureElement};
 use std::path::Path;
 
 /// The schedule for these flags. `seed` is for random intervals.
@@ -71,21 +71,21 @@ fn read_capture(file: &Path) -> Result<ProbeSchedule, Error> {
             .next_step(rest)
             .map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
         match step {
-            DecoderStep::Record { record, used } => {
+            CaptureElement::Record { record, used } => {
                 // Lengths in a schedule are without FCS; most captures have none, but a pcapng interface can say so.
                 let fcs = if record.has_fcs == Some(true) { 4 } else { 0 };
-                let is_frame = record.link_type == pcap::ETHERNET;
+                let is_frame = record.link_type == pcap::ETHERNET_LINK_TYPE;
                 frames.extend(
                     record.at_ns.filter(|_| is_frame).map(|at| (at, record.full_len.saturating_sub(fcs))),
                 );
                 rest = &rest[used..];
             }
-            DecoderStep::Skip(used) => {
+            CaptureElement::Skip(used) => {
                 // A block that is cut off at the end of the file can claim to be longer than what is left.
                 rest = rest.get(clamp_to_usize(used)..).unwrap_or_default();
             }
             // The whole file is here: a request for more is the end, or a record that is cut off.
-            DecoderStep::More(_) => break,
+            CaptureElement::More(_) => break,
         }
     }
     script::schedule_from_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))

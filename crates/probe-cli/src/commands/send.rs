@@ -9,7 +9,7 @@ use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::{ErrorSpread, ProbePermit, ProbeRecord, ProbeSchedule, ReleaseSummary};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::path;
-use packetrig_probe_io::send::{self, ProbeAim, ProbeContent, SendOutcome};
+use packetrig_probe_io::send::{self, ProbeContent, SendOutcome, TargetProbesToSend};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
@@ -35,7 +35,8 @@ pub(super) fn run_send(
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
     // `_loopbacks` and not `_`: a bare underscore would drop the guards at the end of this statement.
-    let TargetAims { mut aims, loopbacks: _loopbacks } = make_aims(arguments, &permit, &chosen, &schedule)?;
+    let TargetSendPaths { mut aims, loopbacks: _loopbacks } =
+        make_aims(arguments, &permit, &chosen, &schedule)?;
     let mut header = circumstances::probe_header(
         &arguments.interface,
         chosen.mechanism,
@@ -55,8 +56,8 @@ pub(super) fn run_send(
 }
 
 /// The path to each target, with a mechanism behind its limits.
-struct TargetAims {
-    aims: Vec<ProbeAim>,
+struct TargetSendPaths {
+    aims: Vec<TargetProbesToSend>,
     /// Restore settings of the loopback interface when dropped.
     loopbacks: Vec<OpenLoopback>,
 }
@@ -66,10 +67,10 @@ fn make_aims(
     permit: &ProbePermit,
     chosen: &ChosenMechanism,
     schedule: &ProbeSchedule,
-) -> Result<TargetAims, Error> {
+) -> Result<TargetSendPaths, Error> {
     let namespace = arguments.interface.namespace.as_deref();
     let name = &arguments.interface.interface;
-    let mut targets = TargetAims { aims: Vec::new(), loopbacks: Vec::new() };
+    let mut targets = TargetSendPaths { aims: Vec::new(), loopbacks: Vec::new() };
     for target in &arguments.to {
         let permitted = bounds::permit_target(permit, target.address)?;
         let way = path::find_path(namespace, permitted, Some(name))?;
@@ -82,7 +83,7 @@ fn make_aims(
         targets.loopbacks.extend(path::open_loopback(&way)?);
         let content = probe_content(arguments, permit, &way)?;
         let dispatcher = mechanism::open_dispatcher(chosen, &way.location, permitted.limits())?;
-        targets.aims.push(ProbeAim { way, dispatcher, content });
+        targets.aims.push(TargetProbesToSend { way, dispatcher, content });
     }
     Ok(targets)
 }
@@ -130,12 +131,12 @@ fn conclude_send(
     files: RecordFiles,
     header: &ProbeHeader,
     sent: &SendOutcome,
-    aims: &[ProbeAim],
+    aims: &[TargetProbesToSend],
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let summary = ReleaseSummary::from_records(&sent.records);
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
-    let turns = train_turns(&trains);
+    let turns = order_trains(&trains);
     for file in &arguments.write {
         files.write_file(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
             // Frames were not kept: each is written again, from its record alone.
@@ -165,7 +166,7 @@ fn conclude_send(
 }
 
 /// Writes the frame of a probe whose train came after `turn` others: trains take turns with the targets.
-fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
+fn write_frame(aims: &[TargetProbesToSend], turn: usize, record: &ProbeRecord, out: &mut Vec<u8>) {
     let probe = packetrig_probe::PlannedProbe {
         number: record.number,
         train: record.train,
@@ -179,7 +180,7 @@ fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut V
 }
 
 /// Number of trains before that of each probe; `trains` has the train of each probe in the order of their numbers.
-fn train_turns(trains: &[u32]) -> Vec<usize> {
+fn order_trains(trains: &[u32]) -> Vec<usize> {
     let trains = trains.chunk_by(|one, other| one == other).enumerate();
     trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
 }
@@ -228,7 +229,7 @@ fn spread_row(name: &str, spread: ErrorSpread) -> Vec<String> {
     let ErrorSpread { least, p50, p95, p99, most } = spread;
     let figures = [Some(least), Some(p50), p95, p99, Some(most)];
     // The sample is too small for a percentile that is absent.
-    let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), format_micros));
+    let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_micros));
     std::iter::once(name.to_owned()).chain(figures).collect()
 }
 
@@ -250,6 +251,6 @@ mod tests {
 
     #[test]
     fn probes_of_one_train_share_turn_number() {
-        assert_eq!(train_turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
+        assert_eq!(order_trains(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
     }
 }

@@ -29,7 +29,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a client in the queue, for each packet of its quota: one full Ethernet frame.
-const BYTES_PER_PACKET: u64 = 1_514;
+const QUEUE_BYTES_PER_PACKET: u64 = 1_514;
 
 pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
@@ -132,7 +132,7 @@ fn service_options(
     least_limits: TargetLimits,
 ) -> ServiceOptions {
     let quota =
-        ClientQuota { packets: arguments.quota, bytes: u64::from(arguments.quota) * BYTES_PER_PACKET };
+        ClientQuota { packets: arguments.quota, bytes: u64::from(arguments.quota) * QUEUE_BYTES_PER_PACKET };
     let allowed = arguments
         .allow_user
         .iter()
@@ -180,7 +180,7 @@ fn client_row(client: &PastClient) -> Vec<String> {
     let error = client.release_error_ns.map_or_else(
         || "-".to_owned(),
         |error| {
-            let p99 = error.p99.map_or_else(|| super::UNKNOWN.to_owned(), format_micros);
+            let p99 = error.p99.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_micros);
             format!("{} / {p99}", format_micros(error.p50))
         },
     );

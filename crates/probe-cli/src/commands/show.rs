@@ -2,7 +2,7 @@
 
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::series::{AnswerMeaning, MeasuredTime, SeriesSummary, SeriesTimes};
-use packetrig_probe_io::ask::{LineEnd, LineOutcome};
+use packetrig_probe_io::ask::{ProbeSeriesOutcome, SeriesEndReason};
 use packetrig_program::numbers::{format_count, format_percent};
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
     let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
     // The sample is too small for a percentile that is absent.
     let values = values.map(|ns| ns.map(|ns| possible_time_ns(ns, times.bound_ns)));
-    let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), format_ns)).join("/");
+    let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN_FIGURE.to_owned(), format_ns)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
     let mdev = format_ns(times.mdev_ns as i64);
     let bound = packetrig_units::Nanos::new(times.bound_ns);
@@ -42,7 +42,7 @@ pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
 }
 
 /// The result of a series, as some lines.
-pub(super) fn summary_text(header: &ProbeHeader, outcome: &LineOutcome) -> String {
+pub(super) fn summary_text(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -> String {
     // Counts that are zero are left out, except those of the first line: an absent loss would leave a doubt.
     let summary = outcome.series.summary();
     let counts = summary.counts;
@@ -74,31 +74,31 @@ pub(super) fn summary_text(header: &ProbeHeader, outcome: &LineOutcome) -> Strin
 }
 
 /// Reason why a series ended early; `None` if it did not.
-pub(super) fn end_text(end: &LineEnd) -> Option<String> {
+pub(super) fn end_text(end: &SeriesEndReason) -> Option<String> {
     match end {
         // An interrupt was asked for by the user and needs no explanation.
-        LineEnd::Done | LineEnd::Stopped => None,
-        LineEnd::Lossy => Some(
+        SeriesEndReason::Done | SeriesEndReason::Stopped => None,
+        SeriesEndReason::Lossy => Some(
             "too many probes are lost; a permit file can allow more (loss_percent; --permit, or the owner's \
                 /etc/packetrig/probe.toml)"
                 .into(),
         ),
-        LineEnd::Prohibited => {
+        SeriesEndReason::Prohibited => {
             Some("a host on the path forbids these probes (administratively prohibited)".into())
         }
-        LineEnd::Limits(exceeded) => Some(exceeded.to_string()),
+        SeriesEndReason::Limits(exceeded) => Some(exceeded.to_string()),
     }
 }
 
 /// The result of a series, for `--json`.
-pub(super) fn series_json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
+pub(super) fn series_json(header: &ProbeHeader, outcome: &ProbeSeriesOutcome) -> Value {
     let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
     let end = match outcome.end {
-        LineEnd::Done => "done",
-        LineEnd::Stopped => "stopped",
-        LineEnd::Lossy => "lossy",
-        LineEnd::Prohibited => "prohibited",
-        LineEnd::Limits(_) => "limits",
+        SeriesEndReason::Done => "done",
+        SeriesEndReason::Stopped => "stopped",
+        SeriesEndReason::Lossy => "lossy",
+        SeriesEndReason::Prohibited => "prohibited",
+        SeriesEndReason::Limits(_) => "limits",
     };
     json!({
         "target": header.targets.join(", "),

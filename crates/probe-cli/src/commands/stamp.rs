@@ -1,6 +1,6 @@
 //! `packetrig probe stamp`: a session with a STAMP reflector.
 
-use super::asking::{self, AskedLine, LineRun, LineTurn};
+use super::asking::{self, ProbeLineRun, ProbeLineTurn, TargetProbeSeries};
 use super::{bounds, show};
 use crate::HostProgram;
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
@@ -9,7 +9,7 @@ use packetrig_probe::series::{AnswerMeaning, SeriesCounts, SeriesTimes};
 use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
-use packetrig_probe_io::ask::{AskEvent, LineOutcome};
+use packetrig_probe_io::ask::{AskEvent, ProbeSeriesOutcome};
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::numbers::format_count;
@@ -55,14 +55,14 @@ pub(super) fn run_session(
         way.ends,
         session_settings(wanted.target.port(), flags, own.port(), before.offset_ns)?,
     );
-    let AskedLine { line, mut header } =
-        asking::make_line(asking, host.files, way, Box::new(&mut sender), LineTurn::ALONE)?;
+    let TargetProbeSeries { line, mut header } =
+        asking::make_line(asking, host.files, way, Box::new(&mut sender), ProbeLineTurn::ALONE)?;
     header.targets = vec![wanted.target.to_string()];
     let mut lines = [line];
     let headers = [header];
     signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
-    let run = LineRun { asking, host, measured: "round trip to", headers: &headers };
+    let run = ProbeLineRun { asking, host, measured: "round trip to", headers: &headers };
     let outcomes = run.run_lines(&mut lines, &mut listeners, &mut |event: AskEvent<'_>| {
         if has_lines {
             print_event(&event, output);
@@ -103,7 +103,12 @@ struct SessionFindings {
 }
 
 impl SessionFindings {
-    fn new(outcome: &LineOutcome, sender: &StampSender, clock: OwnClock, compares_clocks: bool) -> Self {
+    fn new(
+        outcome: &ProbeSeriesOutcome,
+        sender: &StampSender,
+        clock: OwnClock,
+        compares_clocks: bool,
+    ) -> Self {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
         let directions = sender.direction_knowledge();

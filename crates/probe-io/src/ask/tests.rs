@@ -20,7 +20,7 @@ fn line(way: &ProbePath, method: Box<dyn ProbeMethod>, count: u32) -> ProbeLine<
     }
 }
 
-fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<LineOutcome> {
+fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<ProbeSeriesOutcome> {
     let way = lines[0].way.clone();
     let addresses = lines.iter().map(|line| line.way.ends.source).collect();
     let ear = PacketListener::open_at_interface(&way.location, way.index, &WantedPackets { addresses, port })
@@ -43,7 +43,7 @@ fn probes_are_answered_once_at_exact_intervals() {
     ];
     lines[1].shift = Nanos::from_millis(25);
     for outcome in ask(&mut lines, None) {
-        assert_eq!(outcome.end, LineEnd::Done);
+        assert_eq!(outcome.end, SeriesEndReason::Done);
         let counts = outcome.series.counts();
         assert_eq!((counts.sent, counts.answered, counts.lost, counts.duplicates), (5, 5, 0, 0));
         let records = outcome.series.records();
@@ -104,7 +104,7 @@ fn lossy_probe_series_ends_early() {
     let way = way(&lab, "192.0.2.2");
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 80)];
     let outcome = ask(&mut lines, None).remove(0);
-    assert_eq!(outcome.end, LineEnd::Lossy);
+    assert_eq!(outcome.end, SeriesEndReason::Lossy);
     let counts = outcome.series.counts();
     assert!((50..70).contains(&counts.sent) && counts.lost == counts.sent, "{counts:?}");
 }
@@ -123,7 +123,7 @@ fn probes_sent_late_are_not_counted_as_lost() {
     let asked = AskOptions { answer: Nanos::from_secs(2), stop: &|| false };
     let start = MonoTime::from_nanos(now().as_nanos() - 10_000_000_000);
     let outcome = run_lines_from(start, &mut lines, &mut [ear], asked, &mut |_| {}).unwrap().remove(0);
-    assert_eq!(outcome.end, LineEnd::Done);
+    assert_eq!(outcome.end, SeriesEndReason::Done);
     let counts = outcome.series.counts();
     assert_eq!((counts.sent, counts.answered, counts.lost), (60, 60, 0));
 }

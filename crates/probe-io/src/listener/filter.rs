@@ -8,17 +8,17 @@ use packetrig_sys::pcap::ClassicInsn;
 use packetrig_units::clamp_to_u8;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-const ETHER_TYPE: u32 = 12;
-const NETWORK: u32 = 14;
+const ETHERTYPE_OFFSET: u32 = 12;
+const NETWORK_HEADER_OFFSET: u32 = 14;
 
 // Codes of classic BPF.
 const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const LOAD_BYTE: u16 = 0x30;
-const LOAD_HALF_BEHIND: u16 = 0x48;
+const BPF_LOAD_HALF: u16 = 0x28;
+const BPF_LOAD_BYTE: u16 = 0x30;
+const BPF_LOAD_HALF_INDEXED: u16 = 0x48;
 /// The index register becomes the length of the IPv4 header at an offset (`ldxb 4*([k]&0xf)`): options make it vary.
 const INDEX_HEADER: u16 = 0xb1;
-const IF_EQUAL: u16 = 0x15;
+const BPF_JUMP_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
 const fn make_insn(code: u16, k: u32) -> ClassicInsn {
@@ -27,17 +27,17 @@ const fn make_insn(code: u16, k: u32) -> ClassicInsn {
 
 /// Skips `then` instructions if the loaded value is `k`, else `other`.
 const fn jump_if_equal(k: u32, then: u8, other: u8) -> ClassicInsn {
-    ClassicInsn { code: IF_EQUAL, jt: then, jf: other, k }
+    ClassicInsn { code: BPF_JUMP_EQUAL, jt: then, jf: other, k }
 }
 
-const PASS: ClassicInsn = make_insn(RETURN, u32::MAX);
-const DROP: ClassicInsn = make_insn(RETURN, 0);
+const PASS_INSTRUCTION: ClassicInsn = make_insn(RETURN, u32::MAX);
+const DROP_INSTRUCTION: ClassicInsn = make_insn(RETURN, 0);
 
 /// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read_answer` checks every frame again.
 pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     // A loaded half word has sixteen bits, so it never equals the number that stands for no port.
     let port = wanted.port.map_or(u32::MAX, u32::from);
-    // Stands in front of `PASS, DROP`: goes to the first if the port is ours.
+    // Stands in front of `PASS_INSTRUCTION, DROP_INSTRUCTION`: goes to the first if the port is ours.
     compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
@@ -56,7 +56,7 @@ fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn
             IpAddr::V6(ip) => ipv6_block(*ip, port),
         });
     }
-    program.push(DROP);
+    program.push(DROP_INSTRUCTION);
     program
 }
 
@@ -64,19 +64,19 @@ fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn
 fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
-        make_insn(LOAD_BYTE, NETWORK + 9),
+        make_insn(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 9),
         jump_if_equal(1, 5, 0),
         jump_if_equal(6, 1, 0),
         jump_if_equal(17, 0, 4),
-        make_insn(INDEX_HEADER, NETWORK),
-        make_insn(LOAD_HALF_BEHIND, NETWORK + 2),
+        make_insn(INDEX_HEADER, NETWORK_HEADER_OFFSET),
+        make_insn(BPF_LOAD_HALF_INDEXED, NETWORK_HEADER_OFFSET + 2),
         port,
-        PASS,
-        DROP,
+        PASS_INSTRUCTION,
+        DROP_INSTRUCTION,
     ];
     let conditions = [
-        LoadCondition { load: LOAD_HALF, at: ETHER_TYPE, value: 0x0800 },
-        LoadCondition { load: LOAD_WORD, at: NETWORK + 16, value: u32::from(ip) },
+        LoadCondition { load: BPF_LOAD_HALF, at: ETHERTYPE_OFFSET, value: 0x0800 },
+        LoadCondition { load: LOAD_WORD, at: NETWORK_HEADER_OFFSET + 16, value: u32::from(ip) },
     ];
     guard_block(&conditions, body)
 }
@@ -84,24 +84,26 @@ fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
 fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
-        make_insn(LOAD_BYTE, NETWORK + 6),
+        make_insn(BPF_LOAD_BYTE, NETWORK_HEADER_OFFSET + 6),
         jump_if_equal(58, 4, 0),
         jump_if_equal(6, 1, 0),
         jump_if_equal(17, 0, 3),
-        make_insn(LOAD_HALF, NETWORK + 40 + 2),
+        make_insn(BPF_LOAD_HALF, NETWORK_HEADER_OFFSET + 40 + 2),
         port,
-        PASS,
-        DROP,
+        PASS_INSTRUCTION,
+        DROP_INSTRUCTION,
     ];
     // The accumulator has 32 bits, so an address is compared in four words.
     let halves = ip.segments().map(u32::from);
     let words = [0, 2, 4, 6].map(|first| halves[first] << 16 | halves[first + 1]);
-    let mut conditions = vec![LoadCondition { load: LOAD_HALF, at: ETHER_TYPE, value: 0x86dd }];
-    conditions.extend((NETWORK + 24..).step_by(4).zip(words).map(|(at, value)| LoadCondition {
-        load: LOAD_WORD,
-        at,
-        value,
-    }));
+    let mut conditions = vec![LoadCondition { load: BPF_LOAD_HALF, at: ETHERTYPE_OFFSET, value: 0x86dd }];
+    conditions.extend(
+        (NETWORK_HEADER_OFFSET + 24..).step_by(4).zip(words).map(|(at, value)| LoadCondition {
+            load: LOAD_WORD,
+            at,
+            value,
+        }),
+    );
     guard_block(&conditions, body)
 }
 
@@ -133,7 +135,7 @@ fn jump_over(instructions: usize) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_probe::frame::{FrameEnds, TcpSegment};
+    use packetrig_probe::frame::{ProbeFrameEndpoints, TcpSegment};
     use packetrig_wire::bpf::{self, FilterProgram};
 
     fn program(addresses: &[&str], port: Option<u16>) -> FilterProgram {
@@ -151,7 +153,7 @@ mod tests {
         let target: IpAddr = to.parse().unwrap();
         let from = if target.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
         let source = from.parse().unwrap();
-        let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
+        let ends = ProbeFrameEndpoints { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
         let mut frame = Vec::new();
         ends.write_echo(1, 1, &[], &mut frame);
         let echo = program.matches_frame(&frame);

@@ -80,7 +80,7 @@ impl FrameRelease for FaultySegments {
 
 const OWNERS: &str = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nbits_per_s = \"10Mbps\"\nloss_percent = 100\n";
 
-fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEnd, OneprobeReport) {
+fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEndReason, OneprobeReport) {
     let target = ProbePermit::from_text(OWNERS)
         .unwrap()
         .permit_target("192.0.2.2".parse().unwrap(), "2026-11-22")
@@ -106,7 +106,7 @@ fn the_kernels_own_tcp_answers_as_probes_expect() {
     let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, false);
-    assert_eq!((end, report.probes), (OneprobeEnd::Done, 60), "{report:?}");
+    assert_eq!((end, report.probes), (OneprobeEndReason::Done, 60), "{report:?}");
     assert!(report.told >= LEAST_TOLD && report.forward.ordered >= LEAST_TOLD, "{report:?}");
     assert_eq!((report.forward.sent, report.forward.lost, report.reverse.lost), (2 * report.told, 0, 0));
     assert_eq!((report.forward.reordered, report.reverse.reordered), (0, 0));
@@ -118,7 +118,7 @@ fn oneprobe_forward_loss_and_order_match_actual_faults() {
     let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, true);
-    assert_eq!((end, report.probes), (OneprobeEnd::Done, 60), "{:?}", report.outcomes);
+    assert_eq!((end, report.probes), (OneprobeEndReason::Done, 60), "{:?}", report.outcomes);
     assert!(report.told >= LEAST_TOLD, "{:?}", report.outcomes);
     let mut lost = 0;
     for outcome in &report.outcomes {
@@ -141,7 +141,7 @@ fn oneprobe_forward_loss_and_order_match_actual_faults() {
 #[test]
 fn oneprobe_reports_refused_or_too_short_web_server() {
     let Some(lab) = ProbeLab::new() else { return };
-    assert_eq!(run(&lab, 1, false).0, OneprobeEnd::Failed(OneprobeFailure::Refused));
+    assert_eq!(run(&lab, 1, false).0, OneprobeEndReason::Failed(OneprobeFailure::Refused));
     let port = serve(&lab, 50);
-    assert_eq!(run(&lab, port, false).0, OneprobeEnd::Failed(OneprobeFailure::TooShort));
+    assert_eq!(run(&lab, port, false).0, OneprobeEndReason::Failed(OneprobeFailure::TooShort));
 }

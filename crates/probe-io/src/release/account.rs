@@ -13,7 +13,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Time after the last frame in which a stamp may still come.
 const STAMP_TIMEOUT: Nanos = Nanos::from_millis(20);
-const LOOK: Nanos = Nanos::from_micros(100);
+const ACCOUNT_CHECK_INTERVAL: Nanos = Nanos::from_micros(100);
 
 /// Reads all departure reports that a socket has.
 type DepartureReports<'a> = dyn Fn(&mut dyn FnMut(KernelReport)) -> Result<usize, packetrig_sys::Error> + 'a;
@@ -83,7 +83,7 @@ impl ReleaseAccount {
             if found.len() >= expected || dropped >= given || now() >= end {
                 break;
             }
-            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            clock::sleep_until_ns((now() + ACCOUNT_CHECK_INTERVAL).as_nanos());
         }
         self.add_stamps(&found, gone);
         // Frames that the kernel did not get cannot lack a stamp.

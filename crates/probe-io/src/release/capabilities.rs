@@ -1,6 +1,6 @@
 //! Finds the mechanisms that work at an interface, and the departure stamps that each can have.
 
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::queued::check_discipline;
 use super::{ReleaseOptions, gate, live, open_release};
 use crate::Error;
@@ -19,7 +19,7 @@ pub struct MechanismCapability {
 
 /// Opens each mechanism for a moment. It sends nothing.
 pub fn find_capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
-    let place = ReleasePlace::look_up_interface(location)?;
+    let place = ReleaseInterface::look_up_interface(location)?;
     let all = ReleaseMechanism::ALL.into_iter().map(|mechanism| MechanismCapability {
         mechanism,
         obstacle: try_mechanism(location, &place, mechanism).err(),
@@ -30,7 +30,7 @@ pub fn find_capabilities(location: &PortLocation) -> Result<Vec<MechanismCapabil
 
 fn try_mechanism(
     location: &PortLocation,
-    place: &ReleasePlace,
+    place: &ReleaseInterface,
     mechanism: ReleaseMechanism,
 ) -> Result<(), Error> {
     let options = ReleaseOptions::usual();
@@ -49,7 +49,7 @@ fn try_mechanism(
     }
 }
 
-fn stamped_stages(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
+fn stamped_stages(place: &ReleaseInterface, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
     // No kernel stamp is taken of a live frame. The program's next call bounds the time at which the driver got it.
     if mechanism == ReleaseMechanism::Live {
         return vec![DepartureStage::Driver];

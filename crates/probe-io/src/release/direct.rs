@@ -2,8 +2,8 @@
 
 use super::DepartedFrame;
 use super::account::ReleaseAccount;
-use super::pace::{ReleasePace, WaitOutcome, sleep_until};
-use super::place::ReleasePlace;
+use super::pace::{ReleasePace, SpinWaitOutcome, sleep_until};
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
 use super::{ReleaseOptions, open::flag_if_queue_full, open::send_each};
@@ -19,7 +19,7 @@ pub(super) struct DirectRelease {
 
 impl DirectRelease {
     pub(super) fn open_at(
-        place: &ReleasePlace,
+        place: &ReleaseInterface,
         mechanism: ReleaseMechanism,
         release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
@@ -40,7 +40,8 @@ impl MechanismSender for DirectRelease {
         self.account.begin_train();
         let sent = send_each(gone, |index, gone| {
             let due = train.due_at(index);
-            let WaitOutcome { at, stolen } = if self.spins { pace.spin_until(due) } else { sleep_until(due) };
+            let SpinWaitOutcome { at, stolen } =
+                if self.spins { pace.spin_until(due) } else { sleep_until(due) };
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
             let sent = self.socket.send_frame(train.frame(index));
             let call = ProbeStamp::between_readings(StampSource::Program, at, now());

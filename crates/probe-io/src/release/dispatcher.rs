@@ -11,7 +11,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::fmt;
 
 /// Time to write the frames of a train.
-const MAKING: Nanos = Nanos::from_millis(1);
+const FRAME_WRITE_TIME: Nanos = Nanos::from_millis(1);
 
 pub struct ReleaseDispatcher {
     release: Box<dyn FrameRelease>,
@@ -47,7 +47,7 @@ impl ReleaseDispatcher {
     /// Time before its first departure at which a caller must begin with a train: its frames take time to write, and the mechanism needs
     /// them early.
     pub fn lead_time(&self) -> Nanos {
-        MAKING + self.release.lead_time()
+        FRAME_WRITE_TIME + self.release.lead_time()
     }
 
     /// Requests that the mechanism could not fulfil, in words.
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn over_budget_frames_are_not_released_and_flagged() {
-        let limits = TargetLimits { burst: 3, ..TargetLimits::USUAL };
+        let limits = TargetLimits { burst: 3, ..TargetLimits::DEFAULT_LIMITS };
         let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), ProbeBudget::new(limits));
         let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
         let mut gone = Vec::new();

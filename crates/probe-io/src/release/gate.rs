@@ -2,8 +2,8 @@
 
 use super::account::ReleaseAccount;
 use super::open::{flag_if_queue_full, send_each};
-use super::pace::{ReleasePace, STOLEN};
-use super::place::ReleasePlace;
+use super::pace::{ReleasePace, STOLEN_CPU_THRESHOLD};
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
@@ -14,7 +14,7 @@ use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Reserve for the call itself: it must reach the program when the longest hold suffices.
-const MARGIN: Nanos = Nanos::from_micros(50);
+const GATE_CALL_MARGIN: Nanos = Nanos::from_micros(50);
 
 pub(super) struct GateRelease {
     held_by: hold::KernelGate,
@@ -26,7 +26,7 @@ pub(super) struct GateRelease {
 }
 
 impl GateRelease {
-    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
+    pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
         let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
         let release = Some(ReleaseClock::Monotonic);
         let options = FrameOptions { stamps: account.wanted_stamps(), release, ..FrameOptions::default() };
@@ -54,7 +54,7 @@ impl GateRelease {
 /// Time from the hand-over of a frame to its departure, limited to the time for which the program may hold it.
 pub(super) fn limit_hold_time(ahead: Nanos) -> Nanos {
     // The program in the kernel sends a frame that is due later than this at once.
-    ahead.min(Nanos::new(hold::MAX_HELD_NS - MARGIN.as_u64()))
+    ahead.min(Nanos::new(hold::MAX_HELD_NS - GATE_CALL_MARGIN.as_u64()))
 }
 
 /// Enters the kernel program's record of a frame.
@@ -62,7 +62,7 @@ pub(super) fn record_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
     gone.released =
         Some(ProbeStamp::between_readings(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
-    if held.gap_ns > STOLEN.as_u64() {
+    if held.gap_ns > STOLEN_CPU_THRESHOLD.as_u64() {
         gone.flags.push(ProbeFlag::Stolen);
     }
 }

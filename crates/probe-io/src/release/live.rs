@@ -5,22 +5,22 @@
 use super::account::ReleaseAccount;
 use super::gate::{limit_hold_time, record_gated_frame};
 use super::pace::ReleasePace;
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, frames_in_memory, now, small_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
-use packetrig_sys::hold::{FRAMES, LONGEST, LiveTrain};
+use packetrig_sys::hold::{LiveTrain, MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES};
 use packetrig_sys::stamping::WantedStamps;
 use packetrig_sys::{UnsupportedFeature, netdev};
 use packetrig_units::{MonoTime, Nanos};
 use std::ops::Range;
 
 /// Frames with shorter distances than this are sent in one call. In between, the processor does nothing else.
-const NEAR: Nanos = Nanos::from_micros(300);
+const SINGLE_CALL_DISTANCE: Nanos = Nanos::from_micros(300);
 /// Number of calls without a frame sent after which the frame counts as stuck.
-const CALLS: usize = 100;
+const MAX_CALLS_WITHOUT_FRAME: usize = 100;
 
 pub(super) struct LiveRelease {
     train: LiveTrain,
@@ -38,7 +38,7 @@ struct SendCall {
 }
 
 impl LiveRelease {
-    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
+    pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
         // Kernels before 6.3 do not report the features of a driver: try it there.
         let can =
             netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
@@ -69,7 +69,7 @@ impl LiveRelease {
         let mut index = next;
         while index < train.len() {
             let at = now();
-            if !self.train.give_frame(train.due_at(index).as_nanos(), train.frame(index)) {
+            if !self.train.deliver_frame_to_intake(train.due_at(index).as_nanos(), train.frame(index)) {
                 break;
             }
             gone[index].handed_over = Some(ProbeStamp::between_readings(StampSource::Program, at, now()));
@@ -89,7 +89,8 @@ impl LiveRelease {
         // The kernel gives a batch to the driver when its last frame is made. So only frames of one departure time may share a batch;
         // for others a batch of one keeps each departure time.
         let together = frames_within(train, from..given, Nanos::ZERO);
-        let most = if together > 1 { together } else { frames_within(train, from..given, NEAR) };
+        let most =
+            if together > 1 { together } else { frames_within(train, from..given, SINGLE_CALL_DISTANCE) };
         // The program itself waits for the rest of the time, so the call only has to begin early enough.
         pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
         let began = now();
@@ -131,20 +132,20 @@ impl MechanismSender for LiveRelease {
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        if train.longest_frame() > LONGEST {
+        if train.longest_frame() > MAX_TRAIN_FRAME_BYTES {
             return Err(Error::Train {
                 mechanism: ReleaseMechanism::Live,
-                most: FRAMES,
-                longest: LONGEST,
+                most: MAX_TRAIN_FRAMES,
+                longest: MAX_TRAIN_FRAME_BYTES,
                 frames: train.len(),
                 length: train.longest_frame(),
             });
         }
-        let first = self.train.sent_off_count();
+        let first = self.train.released_count();
         let mut sent = 0;
         let mut given = 0;
         let mut in_vain = 0;
-        while sent < train.len() && in_vain < CALLS {
+        while sent < train.len() && in_vain < MAX_CALLS_WITHOUT_FRAME {
             given = self.fill_program_slots(train, given, gone);
             // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
             let call = self.send_next_batch(train, sent, given, pace)?;
@@ -166,7 +167,7 @@ impl MechanismSender for LiveRelease {
     }
 
     fn longest_frame(&self) -> usize {
-        LONGEST
+        MAX_TRAIN_FRAME_BYTES
     }
 
     fn lead_time(&self) -> Nanos {

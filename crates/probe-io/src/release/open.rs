@@ -3,7 +3,7 @@
 use super::direct::DirectRelease;
 use super::gate::GateRelease;
 use super::live::LiveRelease;
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::queued::QueuedRelease;
 use super::ring::RingRelease;
 use super::worker::ReleaseWorker;
@@ -13,7 +13,7 @@ use packetrig_plan::PortLocation;
 use packetrig_probe::{ProbeFlag, ReleaseMechanism};
 
 /// ENOBUFS: the queue or the interface had no room for a frame.
-const NO_ROOM: i32 = 105;
+const ENOBUFS_ERRNO: i32 = 105;
 
 /// Opens a release mechanism at an interface. Dropping the value removes everything that the mechanism set up.
 pub fn open_release(
@@ -38,7 +38,7 @@ fn open_worker(
     mechanism: ReleaseMechanism,
     options: ReleaseOptions,
 ) -> Result<ReleaseWorker, Error> {
-    let place = ReleasePlace::look_up_interface(location)?;
+    let place = ReleaseInterface::look_up_interface(location)?;
     let worker = match mechanism {
         ReleaseMechanism::Sleep | ReleaseMechanism::Spin => ReleaseWorker::start_thread(
             &place,
@@ -74,7 +74,7 @@ pub(super) fn flag_if_queue_full(
 ) -> Result<(), Error> {
     match sent {
         // This frame is lost, but the next one may have room again.
-        Err(error) if error.errno() == Some(NO_ROOM) => {
+        Err(error) if error.errno() == Some(ENOBUFS_ERRNO) => {
             gone.flags.push(ProbeFlag::Dropped);
             Ok(())
         }

@@ -1,27 +1,27 @@
 //! Waits for a departure time: sleeps, or sleeps and then spins.
 //!
 //! A [`ReleasePace`] belongs to the thread that it prepared. A real-time thread that spins keeps all others off its processor. So after
-//! [`MAX_SPUN`] of spinning within [`WINDOW`] it becomes an ordinary thread until the window is over.
+//! [`MAX_SPUN`] of spinning within [`SPIN_WINDOW`] it becomes an ordinary thread until the window is over.
 //!
 //! Invariant: waiting never ends before the departure time.
 
 use super::ReleaseOptions;
-use super::warm::{TAKES, WarmRelease};
+use super::warm::{MAX_WARM_UP_TIME, WarmRelease};
 use crate::now;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
 
-const WINDOW: Nanos = Nanos::from_millis(1_000);
+const SPIN_WINDOW: Nanos = Nanos::from_millis(1_000);
 const MAX_SPUN: Nanos = Nanos::from_millis(500);
 /// Distance of two clock readings of a spin above which something else had the processor in between.
-pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
+pub(super) const STOLEN_CPU_THRESHOLD: Nanos = Nanos::from_micros(20);
 
 /// Length of a sleep after which the CPU caches count as cold.
-const COLD: Nanos = Nanos::from_micros(200);
+const COLD_CACHE_SLEEP: Nanos = Nanos::from_micros(200);
 
 /// The end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct WaitOutcome {
+pub(super) struct SpinWaitOutcome {
     /// The reading of the clock that ended it.
     pub(super) at: MonoTime,
     /// True if the thread lost its processor during the wait.
@@ -59,10 +59,10 @@ impl ReleasePace {
     }
 
     /// Sleeps until shortly before the deadline, warms up and spins until it.
-    pub(super) fn spin_until(&mut self, until: MonoTime) -> WaitOutcome {
+    pub(super) fn spin_until(&mut self, until: MonoTime) -> SpinWaitOutcome {
         self.adjust_class();
         // Warming comes out of the sleep, not out of the spin: the spin must still cover a late wake-up.
-        let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
+        let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| MAX_WARM_UP_TIME);
         let awake = until - (self.spin_from + warming);
         let began = self.sleep_and_warm(awake, until).at;
         let mut at = began;
@@ -76,15 +76,15 @@ impl ReleasePace {
             at = next;
         }
         self.duty.add_spun(began, at);
-        WaitOutcome { at, stolen: longest > STOLEN }
+        SpinWaitOutcome { at, stolen: longest > STOLEN_CPU_THRESHOLD }
     }
 
     /// Sleeps until `until` and warms up, if there is time for that before `busy_from`.
-    pub(super) fn sleep_and_warm(&mut self, until: MonoTime, busy_from: MonoTime) -> WaitOutcome {
+    pub(super) fn sleep_and_warm(&mut self, until: MonoTime, busy_from: MonoTime) -> SpinWaitOutcome {
         let began = now();
         let waited = sleep_until(until);
-        let slept = waited.at.since(began) > COLD;
-        if slept && busy_from.since(waited.at) > TAKES {
+        let slept = waited.at.since(began) > COLD_CACHE_SLEEP;
+        if slept && busy_from.since(waited.at) > MAX_WARM_UP_TIME {
             self.warm.iter().for_each(WarmRelease::send_warm_up);
         }
         waited
@@ -101,25 +101,25 @@ impl ReleasePace {
         let Some(priority) = self.priority else { return };
         match self.duty.class_change(now()) {
             // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
-            Some(PaceTurn::Rest) => drop(sched::return_to_ordinary()),
-            Some(PaceTurn::Work) => drop(sched::request_fifo(priority)),
+            Some(SpinTurn::Rest) => drop(sched::return_to_ordinary()),
+            Some(SpinTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
         }
     }
 }
 
 /// Sleeps until `until`, on a thread that is prepared.
-pub(super) fn sleep_until(until: MonoTime) -> WaitOutcome {
+pub(super) fn sleep_until(until: MonoTime) -> SpinWaitOutcome {
     let mut at = now();
     if at < until {
         clock::sleep_until_ns(until.as_nanos());
         at = now();
     }
-    WaitOutcome { at, stolen: false }
+    SpinWaitOutcome { at, stolen: false }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PaceTurn {
+enum SpinTurn {
     Rest,
     Work,
 }
@@ -144,19 +144,19 @@ impl SpinBudget {
     }
 
     /// The change of class that is due now, if any.
-    fn class_change(&mut self, now: MonoTime) -> Option<PaceTurn> {
+    fn class_change(&mut self, now: MonoTime) -> Option<SpinTurn> {
         // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
         // that one, the kernel would stop the thread for the rest of the period, in the middle of a wait.
-        if now.since(self.window) >= WINDOW {
+        if now.since(self.window) >= SPIN_WINDOW {
             self.window = now;
             self.spun = Nanos::ZERO;
-            return std::mem::take(&mut self.resting).then_some(PaceTurn::Work);
+            return std::mem::take(&mut self.resting).then_some(SpinTurn::Work);
         }
         if self.spun < MAX_SPUN || self.resting {
             return None;
         }
         self.resting = true;
-        Some(PaceTurn::Rest)
+        Some(SpinTurn::Rest)
     }
 }
 
@@ -188,10 +188,10 @@ mod tests {
         duty.add_spun(at(0), at(499));
         assert_eq!(duty.class_change(at(499)), None);
         duty.add_spun(at(499), at(500));
-        assert_eq!(duty.class_change(at(500)), Some(PaceTurn::Rest));
+        assert_eq!(duty.class_change(at(500)), Some(SpinTurn::Rest));
         duty.add_spun(at(500), at(900));
         assert_eq!(duty.class_change(at(900)), None);
-        assert_eq!(duty.class_change(at(1_000)), Some(PaceTurn::Work));
+        assert_eq!(duty.class_change(at(1_000)), Some(SpinTurn::Work));
         assert_eq!(duty.class_change(at(1_001)), None);
     }
 }

@@ -8,7 +8,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::stamping::WantedStamps;
 
 #[derive(Debug)]
-pub(super) struct ReleasePlace {
+pub(super) struct ReleaseInterface {
     pub(super) netns: NetNs,
     pub(super) link: Link,
     /// `ns/ifname`, as the user writes it.
@@ -16,7 +16,7 @@ pub(super) struct ReleasePlace {
     pub(super) stamps: StampAbilities,
 }
 
-impl ReleasePlace {
+impl ReleaseInterface {
     pub(super) fn look_up_interface(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;

@@ -6,7 +6,7 @@
 use super::account::ReleaseAccount;
 use super::open::{flag_if_queue_full, send_each};
 use super::pace::{ReleasePace, sleep_until};
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
@@ -18,9 +18,9 @@ use packetrig_sys::{UnsupportedFeature, clock};
 use packetrig_units::{MonoTime, Nanos};
 
 /// The number of `CLOCK_TAI`.
-const TAI: i32 = 11;
+const CLOCK_TAI_ID: i32 = 11;
 /// Frames that `fq` holds of one socket (`flow_limit`), unless the kernel reports another number.
-const FLOW_LIMIT: usize = 100;
+const FQ_FLOW_LIMIT: usize = 100;
 
 pub(super) struct QueuedRelease {
     socket: FrameSocket,
@@ -36,7 +36,7 @@ pub(super) struct QueuedRelease {
 
 /// The interface's queueing discipline, if it is one that this mechanism needs.
 pub(super) fn check_discipline(
-    place: &ReleasePlace,
+    place: &ReleaseInterface,
     mechanism: ReleaseMechanism,
 ) -> Result<QueueingDiscipline, Error> {
     let found = qdisc::read_qdiscs(&place.netns, place.link.index, &place.name)?;
@@ -57,14 +57,14 @@ pub(super) fn check_discipline(
 fn is_suitable(qdisc: &QueueingDiscipline, mechanism: ReleaseMechanism) -> bool {
     match mechanism {
         ReleaseMechanism::Fq => qdisc.kind == "fq",
-        ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
-        _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
+        ReleaseMechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == CLOCK_TAI_ID && !etf.offload),
+        _ => qdisc.etf.is_some_and(|etf| etf.clock == CLOCK_TAI_ID && etf.offload),
     }
 }
 
 impl QueuedRelease {
     pub(super) fn open_at(
-        place: &ReleasePlace,
+        place: &ReleaseInterface,
         mechanism: ReleaseMechanism,
         release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
@@ -75,7 +75,7 @@ impl QueuedRelease {
         let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
         let options =
             FrameOptions { stamps: account.wanted_stamps(), release: Some(clock), ..FrameOptions::default() };
-        let limit = fq.flow_limit.map_or(FLOW_LIMIT, |limit| limit as usize);
+        let limit = fq.flow_limit.map_or(FQ_FLOW_LIMIT, |limit| limit as usize);
         Ok(Self {
             socket: FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?,
             account,

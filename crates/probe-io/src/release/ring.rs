@@ -5,7 +5,7 @@
 
 use super::account::ReleaseAccount;
 use super::pace::ReleasePace;
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
@@ -13,18 +13,18 @@ use crate::{Error, frames_in_memory, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
 use packetrig_sys::packet::{TxOptions, TxRing};
 
-const SLOTS: usize = 1024;
+const MAX_RING_SLOTS: usize = 1024;
 /// Memory for the slots, at most: those for frames of the loopback interface (64 KiB each) would take all of a small machine.
-const MEMORY: usize = 16 << 20;
+const MAX_RING_BYTES: usize = 16 << 20;
 /// Maximum number of send calls until the kernel has taken a whole train.
-const KICKS: usize = 1_000;
+const MAX_SEND_CALLS: usize = 1_000;
 /// Ethernet header and a VLAN tag.
-const BEYOND_MTU: usize = 18;
+const FRAME_BYTES_BEYOND_MTU: usize = 18;
 
 /// Returns the number of slots of a ring for frames of this length.
 fn slot_count(longest: usize) -> usize {
     // The kernel takes whole blocks of pages.
-    (MEMORY / longest.next_power_of_two()).clamp(1, SLOTS)
+    (MAX_RING_BYTES / longest.next_power_of_two()).clamp(1, MAX_RING_SLOTS)
 }
 
 pub(super) struct RingRelease {
@@ -34,9 +34,9 @@ pub(super) struct RingRelease {
 }
 
 impl RingRelease {
-    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
+    pub(super) fn open_at(place: &ReleaseInterface, release_options: &ReleaseOptions) -> Result<Self, Error> {
         let account = ReleaseAccount::new(place.wanted_stamps(false), place.stamps, release_options);
-        let longest = place.link.mtu as usize + BEYOND_MTU;
+        let longest = place.link.mtu as usize + FRAME_BYTES_BEYOND_MTU;
         let options = TxOptions { slots: slot_count(longest), longest, bypass_queue: true };
         let ring = TxRing::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
         ring.request_stamps(account.wanted_stamps())?;
@@ -80,7 +80,7 @@ impl MechanismSender for RingRelease {
         self.fill_slots(train)?;
         let waited = pace.spin_until(train.due_at(0));
         // A call takes only what the driver has room for. The limit keeps a stuck driver from holding the thread.
-        for _ in 0..KICKS {
+        for _ in 0..MAX_SEND_CALLS {
             self.slots.kick_kernel()?;
             if self.slots.pending_frames() == 0 {
                 break;
@@ -115,9 +115,9 @@ mod tests {
 
     #[test]
     fn loopback_ring_slots_are_limited_by_memory() {
-        assert_eq!(slot_count(1_518), SLOTS);
-        assert_eq!(slot_count(9_018), SLOTS);
+        assert_eq!(slot_count(1_518), MAX_RING_SLOTS);
+        assert_eq!(slot_count(9_018), MAX_RING_SLOTS);
         let at_loopback = slot_count(65_554);
-        assert_eq!(at_loopback * 131_072, MEMORY);
+        assert_eq!(at_loopback * 131_072, MAX_RING_BYTES);
     }
 }

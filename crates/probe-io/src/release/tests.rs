@@ -30,7 +30,7 @@ impl Lab {
     }
 
     /// Prepares the far end for live frames; `false` without the rights for it.
-    fn take_live_frames(&mut self) -> bool {
+    fn enable_live_frames(&mut self) -> bool {
         match xdp::attach_pass(&self.cable.netns, self.cable.index("b"), "b") {
             Ok(pass) => self.pass = Some(pass),
             Err(error) => {
@@ -125,7 +125,7 @@ const GAP: Nanos = Nanos::from_micros(100);
 fn sleeping_sender_is_never_early_and_stamped_twice() {
     let Some(mut lab) = Lab::new() else { return };
     let gone =
-        holds(&mut lab, ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep), GAP);
+        holds(&mut lab, ReleaseMechanism::Sleep, ReleaseOptions::default_for(ReleaseMechanism::Sleep), GAP);
     are_stamped(&gone, &[DepartureStage::Queue, DepartureStage::Driver]);
     assert!(gone.iter().all(|gone| gone.released == gone.handed_over));
 }
@@ -178,7 +178,7 @@ fn live_frames_leave_on_time_if_peer_accepts() {
         matches!(refused, Some(Error::Mechanism { mechanism: ReleaseMechanism::Live, .. })),
         "{refused:?}"
     );
-    if !lab.take_live_frames() {
+    if !lab.enable_live_frames() {
         return;
     }
     for gap in [Nanos::from_micros(10), Nanos::from_millis(2)] {
@@ -222,10 +222,10 @@ fn limits_stop_a_mechanism() {
     let release = open_release(
         &lab.location(),
         ReleaseMechanism::Sleep,
-        ReleaseOptions::usual_for(ReleaseMechanism::Sleep),
+        ReleaseOptions::default_for(ReleaseMechanism::Sleep),
     )
     .unwrap();
-    let limits = TargetLimits { burst: 5, ..TargetLimits::USUAL };
+    let limits = TargetLimits { burst: 5, ..TargetLimits::DEFAULT_LIMITS };
     let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(limits));
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(1);
     let frames = frames(8);

@@ -6,32 +6,32 @@
 //!
 //! Invariant: nothing leaves this machine.
 
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{FrameOptions, FrameSocket};
 use packetrig_units::Nanos;
 
 /// It takes no longer than this, unless something else gets the processor.
-pub(super) const TAKES: Nanos = Nanos::from_micros(80);
+pub(super) const MAX_WARM_UP_TIME: Nanos = Nanos::from_micros(80);
 /// Frames at a time.
-const FRAMES: usize = 3;
-const LENGTH: usize = 60;
-const LOOPBACK: &str = "lo";
+const WARM_UP_FRAMES: usize = 3;
+const WARM_UP_FRAME_BYTES: usize = 60;
+const LOOPBACK_INTERFACE: &str = "lo";
 /// Local experimental EtherType 1 (IEEE Std 802).
-const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
-const SAYS: &[u8] = b"packetrig warms up";
+const WARM_UP_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
+const WARM_UP_PAYLOAD: &[u8] = b"packetrig warms up";
 
 #[derive(Debug)]
 pub(super) struct WarmRelease {
     socket: FrameSocket,
-    frame: [u8; LENGTH],
+    frame: [u8; WARM_UP_FRAME_BYTES],
 }
 
 impl WarmRelease {
     /// Uses the loopback interface of the namespace of `place`, else that of this process. `None` if neither is up, or if frames are released
     /// through the loopback interface itself.
-    pub(super) fn open_for_place(place: &ReleasePlace) -> Option<Self> {
+    pub(super) fn open_for_place(place: &ReleaseInterface) -> Option<Self> {
         if place.link.loopback {
             return None;
         }
@@ -39,18 +39,20 @@ impl WarmRelease {
     }
 
     fn open_in(netns: &NetNs) -> Option<Self> {
-        let link = NamespaceLinks::open_in(netns).ok()?.by_name(LOOPBACK).ok().filter(|link| link.up)?;
+        let link =
+            NamespaceLinks::open_in(netns).ok()?.by_name(LOOPBACK_INTERFACE).ok().filter(|link| link.up)?;
         let socket =
-            FrameSocket::open_on_interface(netns, link.index, LOOPBACK, FrameOptions::default()).ok()?;
-        let mut frame = [0; LENGTH];
-        frame[12..14].copy_from_slice(&ETHER_TYPE);
-        frame[14..14 + SAYS.len()].copy_from_slice(SAYS);
+            FrameSocket::open_on_interface(netns, link.index, LOOPBACK_INTERFACE, FrameOptions::default())
+                .ok()?;
+        let mut frame = [0; WARM_UP_FRAME_BYTES];
+        frame[12..14].copy_from_slice(&WARM_UP_ETHERTYPE);
+        frame[14..14 + WARM_UP_PAYLOAD.len()].copy_from_slice(WARM_UP_PAYLOAD);
         Some(Self { socket, frame })
     }
 
     /// Sends the warm-up frames. A frame that is refused has warmed the caches, too.
     pub(super) fn send_warm_up(&self) {
-        for _ in 0..FRAMES {
+        for _ in 0..WARM_UP_FRAMES {
             drop(self.socket.send_frame(&self.frame));
         }
     }

@@ -3,7 +3,7 @@
 //! Invariant: one train is under way at a time, and one more may wait for its turn; the thread ends before its [`ReleaseWorker`] does.
 
 use super::pace::ReleasePace;
-use super::place::ReleasePlace;
+use super::place::ReleaseInterface;
 use super::train::TrainRelease;
 use super::warm::WarmRelease;
 use super::{DepartedFrame, DueFrame, FrameRelease, MAX_BEGUN, ReleaseOptions, ReleasePipeline};
@@ -37,7 +37,7 @@ pub(super) trait MechanismSender: Send {
 }
 
 /// Time to wake the thread and to hand the train over.
-const WAKING: Nanos = Nanos::from_millis(2);
+const WAKE_UP_TIME: Nanos = Nanos::from_millis(2);
 
 /// A train on its way to the thread and back.
 #[derive(Default)]
@@ -62,12 +62,12 @@ pub(super) struct ReleaseWorker {
 
 impl ReleaseWorker {
     pub(super) fn start_thread(
-        place: &ReleasePlace,
+        place: &ReleaseInterface,
         mechanism: ReleaseMechanism,
         options: ReleaseOptions,
         mut line: impl MechanismSender + 'static,
     ) -> Result<Self, Error> {
-        let lead = WAKING + line.lead_time();
+        let lead = WAKE_UP_TIME + line.lead_time();
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
         // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
         // that their memory is allocated once.

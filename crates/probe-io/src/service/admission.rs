@@ -3,11 +3,11 @@
 //! Each user may open a limited number of connections at once and per second. Those beyond that wait, so that programs that connect again
 //! and again cannot use up a processor. Others are served meanwhile.
 
-use super::PIECE_NS;
+use super::STOP_CHECK_INTERVAL_NS;
 use super::ServiceOptions;
 use super::answers;
 use super::client;
-use super::connection::{ClientConnection, ClientRights, SharedWithOthers};
+use super::connection::{ClientConnection, ClientRights, SharedClientState};
 use super::shared::ServiceShared;
 use crate::{Error, now};
 use packetrig_probe::service::WorkAllowance;
@@ -25,16 +25,16 @@ use tracing::{info, warn};
 /// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
 pub(super) const MAX_CLIENTS: usize = 64;
 /// Minimum and maximum number of clients for one user.
-const CLIENTS_OF_USER: std::ops::RangeInclusive<usize> = 4..=16;
+const CLIENTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 4..=16;
 /// Number of clients of each user other than root at a time, if this many users may use the service.
 pub(super) fn clients_of_user(users: usize) -> usize {
-    (MAX_CLIENTS / users.max(1)).clamp(*CLIENTS_OF_USER.start(), *CLIENTS_OF_USER.end())
+    (MAX_CLIENTS / users.max(1)).clamp(*CLIENTS_PER_USER_RANGE.start(), *CLIENTS_PER_USER_RANGE.end())
 }
 
 /// Maximum number of connections of one user that wait until they are served.
 const MAX_WAITING_OF_USER: usize = 16;
 /// The pause after a connection that cannot be served at once.
-const BREATH_NS: u64 = 500_000;
+const ADMISSION_PAUSE_NS: u64 = 500_000;
 
 pub(super) type ServiceThread = JoinHandle<Result<(), packetrig_sys::Error>>;
 
@@ -62,13 +62,13 @@ pub(super) fn serve_clients(
     // A service without its outlet would only collect packets.
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
-        if let Some(stream) = listener.accept_within(PIECE_NS)? {
+        if let Some(stream) = listener.accept_within(STOP_CHECK_INTERVAL_NS)? {
             has_come = true;
             entrance.take_connection(stream);
         }
         // Connections that have to wait must not keep this loop busy.
         if !entrance.admit_waiting() && has_come {
-            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+            clock::sleep_until_ns(clock::monotonic_ns() + ADMISSION_PAUSE_NS);
         }
     }
     Ok(entrance.threads)
@@ -154,7 +154,7 @@ impl ClientAdmission<'_> {
             return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
         let id = self.shared.new_client_id();
-        let shared = SharedWithOthers {
+        let shared = SharedClientState {
             of_user: self.shared.allowance_of(peer.user),
             totals: Arc::clone(&self.shared.totals),
         };
@@ -183,7 +183,7 @@ impl ClientAdmission<'_> {
 /// Refused connections that have not got their answer yet.
 const MAX_REFUSED: usize = 16;
 /// Time limit for a refused program to introduce itself.
-const REFUSED_WITHIN: Nanos = Nanos::from_secs(1);
+const REFUSED_HELLO_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// A program that cannot be a client. It gets the answer when it has introduced itself: a connection that closes before has an unread
 /// message, and the kernel then reports an error in place of the answer.
@@ -203,7 +203,7 @@ impl RefusedConnection {
     pub(super) fn is_open(&self) -> bool {
         // Only that a message came counts, so it may be cut off.
         match self.stream.receive_message(&mut [0; 64]) {
-            Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
+            Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_HELLO_TIMEOUT,
             Ok(ReceivedMessage::Message(_)) => {
                 // A program that has gone meanwhile needs no answer.
                 drop(self.stream.send_message(&self.message));
@@ -217,9 +217,9 @@ impl RefusedConnection {
 /// Returns the rights of a user; `None`: the user may not use the service.
 pub(super) fn client_rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
     /// Priority of root and of the user of the service.
-    const HIGHEST: u8 = 7;
+    const HIGHEST_PRIORITY: u8 = 7;
     if user == 0 || user == ThreadRights::current().user {
-        return Some(ClientRights { priority: HIGHEST, is_trusted: true });
+        return Some(ClientRights { priority: HIGHEST_PRIORITY, is_trusted: true });
     }
     let allowed = options.allowed.iter().find(|allowed| allowed.user == user)?;
     Some(ClientRights { priority: allowed.priority, is_trusted: false })

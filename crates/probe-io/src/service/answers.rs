@@ -5,44 +5,44 @@
 //!
 //! Invariant: a client gets only answers to packets of its user, and no packet leaves from an address without a listener.
 
-use super::PIECE_NS;
-use super::flows::{ANSWERED_WITHIN, SentFlow};
+use super::STOP_CHECK_INTERVAL_NS;
+use super::flows::{ANSWER_TIMEOUT, SentFlow};
 use super::report;
 use super::shared::ServiceShared;
-use crate::listener::{HeardFrame, PacketListener, PacketsToAllPorts};
+use crate::listener::{PacketListener, PacketsToAllPorts, ReceivedFrame};
 use crate::{Error, now, path, small_count};
 use packetrig_plan::PortLocation;
-use packetrig_probe::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
+use packetrig_probe::answer::{AnswerContent, PathFailure, ProbeAnswer, QuotedPacket};
 use packetrig_probe::service::{PacketFlow, RequestMark};
-use packetrig_release::message::HeardAnswer;
+use packetrig_release::message::ReceivedAnswer;
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::net::IpAddr;
 
 /// Number of frames that the ring holds while the thread is busy.
-const FRAMES: u32 = 256;
+const ANSWER_RING_FRAMES: u32 = 256;
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
 /// Time before it tries again to open a listener that could not be opened.
-const RETRY_NS: u64 = 500_000_000;
+const LISTENER_RETRY_NS: u64 = 500_000_000;
 /// Time between two look-ups of the interface's addresses.
-const ADDRESSES_EVERY: Nanos = Nanos::from_secs(2);
+const ADDRESS_LOOKUP_INTERVAL: Nanos = Nanos::from_secs(2);
 /// A report that probing is prohibited counts only if the packet that it quotes left within this time: it is easy to forge.
-const PROHIBITED_WITHIN: Nanos = Nanos::from_secs(10);
+const PROHIBITION_VALID_TIME: Nanos = Nanos::from_secs(10);
 
 /// Time for which it listens on when the last program has gone: another one may come.
-const LINGERS: Nanos = Nanos::from_secs(2);
+const IDLE_LISTEN_TIME: Nanos = Nanos::from_secs(2);
 
 pub(super) fn run_answer_thread(shared: &ServiceShared) {
     while !shared.has_ended() {
         shared.ports.free_idle(now());
         if !is_wanted(shared) {
-            clock::sleep_until_ns(clock::monotonic_ns() + PIECE_NS);
-        } else if listen_while_wanted(shared).is_err() {
+            clock::sleep_until_ns(clock::monotonic_ns() + STOP_CHECK_INTERVAL_NS);
+        } else if listen_until_unused(shared).is_err() {
             // The interface may be down or without an address.
-            clock::sleep_until_ns(clock::monotonic_ns() + RETRY_NS);
+            clock::sleep_until_ns(clock::monotonic_ns() + LISTENER_RETRY_NS);
         }
         // The outlet sends nothing until a listener is open again.
         shared.set_heard_addresses(None);
@@ -50,22 +50,22 @@ pub(super) fn run_answer_thread(shared: &ServiceShared) {
 }
 
 fn is_wanted(shared: &ServiceShared) -> bool {
-    shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITED_WITHIN, now())
+    shared.client_count() > 0 || shared.flows.has_sent_within(PROHIBITION_VALID_TIME, now())
 }
 
 /// Listens until no program wants answers any more.
-fn listen_while_wanted(shared: &ServiceShared) -> Result<(), Error> {
+fn listen_until_unused(shared: &ServiceShared) -> Result<(), Error> {
     let (mut listener, mut addresses) = open_listener(shared)?;
     let mut looked_at = now();
     let mut wanted_at = now();
-    while now().since(wanted_at) < LINGERS && !shared.has_ended() {
-        listener.wait_for_frames(Nanos::new(PIECE_NS))?;
+    while now().since(wanted_at) < IDLE_LISTEN_TIME && !shared.has_ended() {
+        listener.wait_for_frames(Nanos::new(STOP_CHECK_INTERVAL_NS))?;
         listener.take_frames(|heard| deliver_answer(&heard, shared));
         let now = now();
         if is_wanted(shared) {
             wanted_at = now;
         }
-        if now.since(looked_at) > ADDRESSES_EVERY {
+        if now.since(looked_at) > ADDRESS_LOOKUP_INTERVAL {
             looked_at = now;
             shared.ports.free_idle(looked_at);
             if path::own_addresses(&inner_location(shared))? != addresses {
@@ -92,15 +92,16 @@ fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>)
     let inside = inner_location(shared);
     let addresses = path::own_addresses(&inside)?;
     let wanted = PacketsToAllPorts { addresses: addresses.clone() };
-    let listener = PacketListener::open_for_all_ports(&inside, shared.interface.index, &wanted, FRAMES)?;
+    let listener =
+        PacketListener::open_for_all_ports(&inside, shared.interface.index, &wanted, ANSWER_RING_FRAMES)?;
     shared.set_heard_addresses(Some(addresses.iter().copied().collect()));
     Ok((listener, addresses))
 }
 
-fn deliver_answer(heard: &HeardFrame<'_>, shared: &ServiceShared) {
+fn deliver_answer(heard: &ReceivedFrame<'_>, shared: &ServiceShared) {
     let Some(answer) = heard.read_answer() else { return };
     let Some(answered) = answered_packet(&answer) else { return };
-    let within = if answered.is_prohibited { PROHIBITED_WITHIN } else { ANSWERED_WITHIN };
+    let within = if answered.is_prohibited { PROHIBITION_VALID_TIME } else { ANSWER_TIMEOUT };
     let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
     // All senders are of one user: `find_senders` gives no others.
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
@@ -110,7 +111,7 @@ fn deliver_answer(heard: &HeardFrame<'_>, shared: &ServiceShared) {
     }
     let Some(arrival) = report::packet_stamp(heard.at) else { return };
     for client in senders.iter().filter_map(|sender| shared.find_client(sender.client)) {
-        let message = HeardAnswer {
+        let message = ReceivedAnswer {
             arrival,
             lost: 0,
             lacks_checksum: heard.lacks_checksum,
@@ -156,7 +157,7 @@ fn answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> {
                 mark: quoted_mark(about),
                 protocol: icmp,
                 own_port: None,
-                is_prohibited: *what == PathTrouble::Prohibited,
+                is_prohibited: *what == PathFailure::Prohibited,
             }
         }
     };

@@ -1,6 +1,6 @@
 //! One client: reads its messages and answers them.
 
-use super::PIECE_NS;
+use super::STOP_CHECK_INTERVAL_NS;
 use super::connection::ClientConnection;
 use super::intake;
 use super::report;
@@ -9,7 +9,7 @@ use crate::now;
 use packetrig_probe::service::{MAX_TARGETS_OF_CLIENT, work};
 use packetrig_probe::{PacketRefusal, TargetLimits};
 use packetrig_release::message::{
-    AnswerFilter, ClientMessage, ErrorPlace, HEADER, LONGEST_MESSAGE, PacketLimits, ProtocolErrorCode,
+    AnswerFilter, ClientMessage, ErrorPosition, HEADER, MAX_MESSAGE_BYTES, PacketLimits, ProtocolErrorCode,
     ServiceFacts, ServiceMessage, ServiceState, VERSION,
 };
 use packetrig_sys::clock;
@@ -18,19 +18,19 @@ use packetrig_sys::seqpacket::ReceivedMessage;
 use packetrig_units::Nanos;
 
 /// Maximum number of packets of one batch.
-const BATCH_PACKETS: u32 = 1_024;
+const MAX_BATCH_PACKETS: u32 = 1_024;
 /// Messages that a client has not read, beyond which nothing more is read from it.
-const UNREAD: usize = 256;
+const MAX_UNREAD_MESSAGES: usize = 256;
 /// A connection must begin with HELLO within this time.
-const HELLO_WITHIN: Nanos = Nanos::from_secs(5);
+const HELLO_TIMEOUT: Nanos = Nanos::from_secs(5);
 /// Time for which waiting messages are still sent when a connection ends.
-const FLUSHED_WITHIN: Nanos = Nanos::from_millis(500);
+const FLUSH_TIMEOUT: Nanos = Nanos::from_millis(500);
 /// Messages that are read in one go. After them the thread sleeps for a moment, also if the client's allowance is not used up: a burst
 /// must not keep the processor from others.
-const MESSAGES_AT_ONCE: usize = 32;
-const BREATH_NS: u64 = 500_000;
+const MAX_MESSAGES_PER_ROUND: usize = 32;
+const ROUND_PAUSE_NS: u64 = 500_000;
 /// Time limit for the listener to open when a client wants answers.
-const HEARD_WITHIN: Nanos = Nanos::from_secs(2);
+const LISTENER_OPEN_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Handles the messages of a client until it or the service ends.
 pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
@@ -41,26 +41,33 @@ pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
     }
     let began = now();
     let mut session = ClientSession { client, shared, is_introduced: false };
-    let mut buffer = vec![0; LONGEST_MESSAGE];
+    let mut buffer = vec![0; MAX_MESSAGE_BYTES];
     while !shared.has_ended() {
         let unread = client.flush_outbox();
         let pause = client.needed_pause();
-        let may_read = unread < UNREAD && pause == Nanos::ZERO;
+        let may_read = unread < MAX_UNREAD_MESSAGES && pause == Nanos::ZERO;
         let is_open = if may_read {
-            client.stream.wait_until_ready(unread > 0, PIECE_NS).is_ok()
+            client.stream.wait_until_ready(unread > 0, STOP_CHECK_INTERVAL_NS).is_ok()
         } else {
             // A client that has gone takes its packets with it, also if it is not read.
-            let within = if pause == Nanos::ZERO { PIECE_NS } else { pause.as_u64().min(PIECE_NS) };
+            let within = if pause == Nanos::ZERO {
+                STOP_CHECK_INTERVAL_NS
+            } else {
+                pause.as_u64().min(STOP_CHECK_INTERVAL_NS)
+            };
             client.stream.wait_without_reading(unread > 0, within).unwrap_or(false)
         };
-        let is_late = !session.is_introduced && now().since(began) > HELLO_WITHIN;
+        let is_late = !session.is_introduced && now().since(began) > HELLO_TIMEOUT;
         if !is_open || is_late || may_read && !session.read_messages(&mut buffer) {
             break;
         }
     }
     // The client may still read the last messages to it.
-    let deadline = now() + FLUSHED_WITHIN;
-    while client.flush_outbox() > 0 && now() < deadline && client.stream.wait_for_room(PIECE_NS).is_ok() {}
+    let deadline = now() + FLUSH_TIMEOUT;
+    while client.flush_outbox() > 0
+        && now() < deadline
+        && client.stream.wait_for_room(STOP_CHECK_INTERVAL_NS).is_ok()
+    {}
 }
 
 struct ClientSession<'a> {
@@ -72,12 +79,12 @@ struct ClientSession<'a> {
 impl ClientSession<'_> {
     /// Handles some of the messages that wait. `false`: the connection ends.
     fn read_messages(&mut self, buffer: &mut [u8]) -> bool {
-        for _ in 0..MESSAGES_AT_ONCE {
+        for _ in 0..MAX_MESSAGES_PER_ROUND {
             match self.client.stream.receive_message(buffer) {
                 Ok(ReceivedMessage::Nothing) => return true,
                 Ok(ReceivedMessage::Closed) | Err(_) => return false,
                 Ok(ReceivedMessage::Message(length)) => {
-                    self.client.spend_units(work::MESSAGE);
+                    self.client.spend_units(work::MESSAGE_COST);
                     let bytes = buffer.get(..length).unwrap_or_default();
                     if !self.handle_message(bytes) {
                         return false;
@@ -86,11 +93,11 @@ impl ClientSession<'_> {
             }
             // A single message can use up the allowance or fill the outbox.
             let is_slowed = self.client.needed_pause() > Nanos::ZERO;
-            if is_slowed || self.client.flush_outbox() >= UNREAD || self.shared.has_ended() {
+            if is_slowed || self.client.flush_outbox() >= MAX_UNREAD_MESSAGES || self.shared.has_ended() {
                 return true;
             }
         }
-        clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+        clock::sleep_until_ns(clock::monotonic_ns() + ROUND_PAUSE_NS);
         true
     }
 
@@ -100,7 +107,7 @@ impl ClientSession<'_> {
             Err(broken) => {
                 // The number of the request is at a fixed place, so even a broken message usually gets its answer.
                 let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
-                let place = Some(ErrorPlace { packet: broken.packet, byte: broken.byte });
+                let place = Some(ErrorPosition { packet: broken.packet, byte: broken.byte });
                 return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
             }
         };
@@ -171,9 +178,9 @@ impl ClientSession<'_> {
 
     /// Waits for a while until the listener is open. Returns whether it is.
     fn wait_for_listener(&self) -> bool {
-        let deadline = now() + HEARD_WITHIN;
+        let deadline = now() + LISTENER_OPEN_TIMEOUT;
         while !self.shared.receives_answers() && now() < deadline && !self.shared.has_ended() {
-            clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
+            clock::sleep_until_ns(clock::monotonic_ns() + ROUND_PAUSE_NS);
         }
         self.shared.receives_answers()
     }
@@ -195,7 +202,7 @@ impl ClientSession<'_> {
             interface_name: interface.location.interface.clone(),
             mac: interface.mac,
             mtu: interface.mtu,
-            batch_packets: BATCH_PACKETS,
+            batch_packets: MAX_BATCH_PACKETS,
             quota_packets: options.quota.packets,
             quota_bytes: options.quota.bytes,
             lead_ns: interface.handed_over_before().as_u64(),
@@ -203,7 +210,7 @@ impl ClientSession<'_> {
             horizon_ns: options.horizon.as_u64(),
             priority,
             train_packets: intake::MAX_IN_TRAIN,
-            train_ns: intake::LONGEST_TRAIN.as_u64(),
+            train_ns: intake::MAX_TRAIN_TIME.as_u64(),
             frame_bytes: crate::small_count(interface.longest_frame),
             targets: crate::small_count(MAX_TARGETS_OF_CLIENT),
             limits: packet_limits(options.least_limits),
@@ -248,7 +255,7 @@ impl ClientSession<'_> {
         id: u64,
         code: ProtocolErrorCode,
         text: String,
-        place: Option<ErrorPlace>,
+        place: Option<ErrorPosition>,
     ) -> bool {
         self.client.send_message(&ServiceMessage::Error { id, code, closes: true, text, place });
         false

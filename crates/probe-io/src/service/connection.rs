@@ -7,7 +7,7 @@ use super::totals::ServiceTotals;
 use crate::now;
 use packetrig_probe::PacketRefusal;
 use packetrig_probe::service::{ClientAllowance, ClientId, QueuedTrain, WorkAllowance, work};
-use packetrig_release::message::{AnswerFilter, HeardAnswer, PacketOutcome, PacketReport, ServiceMessage};
+use packetrig_release::message::{AnswerFilter, PacketOutcome, PacketReport, ReceivedAnswer, ServiceMessage};
 use packetrig_sys::seqpacket::{PeerProcess, SeqpacketStream};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Answers beyond this number of unread messages are dropped and counted.
-const UNREAD_ANSWERS: usize = 64;
+const MAX_UNREAD_FOR_ANSWERS: usize = 64;
 
 /// Rights of the user of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +46,12 @@ pub(super) struct ClientConnection {
     pub(super) stream: SeqpacketStream,
     state: Mutex<ClientState>,
     allowance: Mutex<ClientAllowance>,
-    shared: SharedWithOthers,
+    shared: SharedClientState,
 }
 
 /// The part of a client that it shares with other clients.
 #[derive(Debug)]
-pub(super) struct SharedWithOthers {
+pub(super) struct SharedClientState {
     /// The allowance of all clients of this user.
     pub(super) of_user: Arc<Mutex<WorkAllowance>>,
     /// The counts of all clients.
@@ -64,7 +64,7 @@ impl ClientConnection {
         stream: SeqpacketStream,
         peer: PeerProcess,
         rights: ClientRights,
-        shared: SharedWithOthers,
+        shared: SharedClientState,
     ) -> Self {
         Self { id, peer, rights, stream, state: Mutex::default(), allowance: Mutex::default(), shared }
     }
@@ -123,8 +123,8 @@ impl ClientConnection {
     pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
         // A sent packet pays for a message, so a program that sends what it hands over is never slowed.
-        self.give_back(work::SENT_PACKET * sent as u64);
-        self.spend_units(work::UNSENT_PACKET * (reports.len() - sent) as u64);
+        self.give_back(work::SENT_PACKET_COST * sent as u64);
+        self.spend_units(work::UNSENT_PACKET_COST * (reports.len() - sent) as u64);
         let mut state = self.lock_state();
         for report in reports {
             state.counts.add_report(report);
@@ -161,7 +161,7 @@ impl ClientConnection {
         from: IpAddr,
         protocol: u8,
         own_port: Option<u16>,
-        answer: HeardAnswer,
+        answer: ReceivedAnswer,
     ) {
         let mut state = self.lock_state();
         let Some(filter) = state.filter else { return };
@@ -173,7 +173,7 @@ impl ClientConnection {
             return;
         }
         // Reports must never be lost, so answers give way first.
-        if state.outbox.len() >= UNREAD_ANSWERS {
+        if state.outbox.len() >= MAX_UNREAD_FOR_ANSWERS {
             state.lost_answers = state.lost_answers.saturating_add(1);
             self.shared.totals.lost_answers.fetch_add(1, Ordering::Relaxed);
             return;

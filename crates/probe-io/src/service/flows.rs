@@ -6,18 +6,18 @@
 //! Invariant: no two users send packets whose answers cannot be told apart, and the memory for a user's packets is bounded for each
 //! user alone. A program that has gone is answered for by its user: errors about its packets still close targets.
 
-use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow, RequestMark};
+use packetrig_probe::service::{ClientId, PacketEndpoints, PacketFlow, RequestMark};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Answers that arrive later than this after the packet are delivered to no client.
-pub(super) const ANSWERED_WITHIN: Nanos = Nanos::from_secs(60);
+pub(super) const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(60);
 /// Flows of one user, and its requests, that are known at a time: the latest ones.
 const MAX_OF_USER: usize = 65_536;
 /// Old entries that are forgotten for each new packet.
-const FORGOTTEN_AT_ONCE: usize = 2;
+const MAX_FORGOTTEN_PER_PACKET: usize = 2;
 
 /// A flow of packets, as the network sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +27,8 @@ pub(super) struct SentFlow {
     pub(super) flow: PacketFlow,
 }
 
-impl From<&PacketEnds> for SentFlow {
-    fn from(ends: &PacketEnds) -> Self {
+impl From<&PacketEndpoints> for SentFlow {
+    fn from(ends: &PacketEndpoints) -> Self {
         Self { source: ends.source, target: ends.target, flow: ends.flow }
     }
 }
@@ -87,10 +87,10 @@ impl SentFlows {
     }
 
     /// Returns whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
-    pub(super) fn is_distinct(&self, user: u32, ends: &PacketEnds, now: MonoTime) -> bool {
+    pub(super) fn is_distinct(&self, user: u32, ends: &PacketEndpoints, now: MonoTime) -> bool {
         let known = self.lock_known();
         let flow = SentFlow::from(ends);
-        let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWERED_WITHIN, now);
+        let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWER_TIMEOUT, now);
         // A request of ICMP has a mark, so that two users may use the same identifier.
         match ends.mark {
             Some(mark) => known.requests.get(&SentRequest { flow, mark }).is_none_or(is_open),
@@ -99,7 +99,7 @@ impl SentFlows {
     }
 
     /// Records that a packet leaves.
-    pub(super) fn record_packet(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
+    pub(super) fn record_packet(&self, sender: PacketSender, ends: &PacketEndpoints, now: MonoTime) {
         let mut known = self.lock_known();
         known.sent_at = known.sent_at.max(now);
         let flow = SentFlow::from(ends);
@@ -119,7 +119,7 @@ impl SentFlows {
         now: MonoTime,
     ) -> Vec<PacketSender> {
         let known = self.lock_known();
-        let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWERED_WITHIN), now);
+        let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWER_TIMEOUT), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
             // The very request is known, so other programs with the same identifier get nothing.
@@ -146,7 +146,7 @@ impl KnownFlows {
         let of_user = senders.iter().filter(|last| last.sender.user == sender.user);
         let before = of_user.map(|last| last.sent_at).max();
         // Entries that are too old go here as well, so the list of a flow stays short.
-        senders.retain(|last| last.sender != sender && last.is_within(ANSWERED_WITHIN, now));
+        senders.retain(|last| last.sender != sender && last.is_within(ANSWER_TIMEOUT, now));
         senders.push(LastPacket { sender, sent_at: now });
         let of_user = &mut self.of_users.entry(sender.user).or_default().flows;
         if let Some(before) = before {
@@ -185,9 +185,9 @@ fn remove_expired_entries<T: Ord>(
     now: MonoTime,
 ) -> Vec<(MonoTime, T)> {
     let mut forgotten = Vec::new();
-    while forgotten.len() < FORGOTTEN_AT_ONCE {
+    while forgotten.len() < MAX_FORGOTTEN_PER_PACKET {
         if of_user.len() <= MAX_OF_USER
-            && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWERED_WITHIN)
+            && of_user.first().is_none_or(|(sent_at, _)| now.since(*sent_at) < ANSWER_TIMEOUT)
         {
             break;
         }
@@ -211,11 +211,11 @@ mod tests {
         PacketSender { client: ClientId(client), user: client / 10 }
     }
 
-    fn echo(sequence: u16, checksum: u16) -> PacketEnds {
+    fn echo(sequence: u16, checksum: u16) -> PacketEndpoints {
         let ([high, low], [first, second]) = (checksum.to_be_bytes(), sequence.to_be_bytes());
         let mark = RequestMark::from_request([8, 0, high, low, 0, 7, first, second]);
         let ip = "127.0.0.1".parse().unwrap();
-        PacketEnds {
+        PacketEndpoints {
             source: ip,
             target: ip,
             flow: PacketFlow::Icmp { identifier: 7 },
@@ -224,11 +224,11 @@ mod tests {
         }
     }
 
-    fn datagram(own_port: u16) -> PacketEnds {
-        PacketEnds { flow: PacketFlow::Udp { own_port, target_port: 9 }, mark: None, ..echo(0, 0) }
+    fn datagram(own_port: u16) -> PacketEndpoints {
+        PacketEndpoints { flow: PacketFlow::Udp { own_port, target_port: 9 }, mark: None, ..echo(0, 0) }
     }
 
-    fn clients(flows: &SentFlows, ends: &PacketEnds, now: u64) -> Vec<u32> {
+    fn clients(flows: &SentFlows, ends: &PacketEndpoints, now: u64) -> Vec<u32> {
         let senders = flows.find_senders(&SentFlow::from(ends), ends.mark, LONG, at(now));
         senders.iter().map(|sender| sender.client.0).collect()
     }

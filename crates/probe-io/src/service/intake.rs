@@ -8,8 +8,10 @@ use super::report;
 use super::shared::ServiceShared;
 use crate::path::ProbePath;
 use crate::{now, small_count};
-use packetrig_probe::frame::{ETHERNET, IPV4, IPV6, SHORTEST};
-use packetrig_probe::service::{self, FrameMacs, PacketEnds, PacketRefusal, QueuedPacket, QueuedTrain, work};
+use packetrig_probe::frame::{ETHERNET, IPV4, IPV6, MIN_FRAME_BYTES};
+use packetrig_probe::service::{
+    self, FrameMacs, PacketEndpoints, PacketRefusal, QueuedPacket, QueuedTrain, work,
+};
 use packetrig_release::message::{
     PacketFault, PacketKind, PacketReport, PacketToRelease, ReleaseClock, ServiceMessage,
 };
@@ -18,10 +20,10 @@ use packetrig_units::{MonoTime, Nanos};
 use std::net::IpAddr;
 
 /// Time limit for finding the paths of one batch. A target without a path by then has no route.
-const LOOKED_UP_WITHIN: Nanos = Nanos::from_secs(4);
+const PATH_LOOKUP_TIMEOUT: Nanos = Nanos::from_secs(4);
 /// Maximum number of packets of a train, and the longest time from its first to its last one.
 pub(super) const MAX_IN_TRAIN: u32 = 256;
-pub(super) const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
+pub(super) const MAX_TRAIN_TIME: Nanos = Nanos::from_millis(100);
 
 /// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
 pub(super) fn take_batch(
@@ -35,7 +37,7 @@ pub(super) fn take_batch(
         shared,
         batch,
         clocks: ClockReadings::read_clocks(),
-        deadline: now() + LOOKED_UP_WITHIN,
+        deadline: now() + PATH_LOOKUP_TIMEOUT,
     };
     let mut accepted = 0;
     let mut reports = Vec::new();
@@ -100,11 +102,11 @@ struct TrainRefusal {
 }
 
 // Offsets of the fields of a packet in SUBMIT.
-const RELEASE_AT: usize = 8;
-const LATEST: usize = 16;
-const TRAIN: usize = 24;
-const SIZE: usize = 28;
-const BYTES: usize = 32;
+const RELEASE_AT_OFFSET: usize = 8;
+const LATEST_OFFSET: usize = 16;
+const TRAIN_OFFSET: usize = 24;
+const SIZE_OFFSET: usize = 28;
+const FRAME_OFFSET: usize = 32;
 
 /// Offsets of the addresses in an IP header, and its length.
 struct IpFields {
@@ -125,7 +127,7 @@ impl IpFields {
 /// Bytes that are a packet of the kind that may be sent.
 struct CheckedBytes {
     macs: Option<FrameMacs>,
-    ends: PacketEnds,
+    ends: PacketEndpoints,
     /// The byte of the packet in SUBMIT at which the IP header begins.
     ip_byte: usize,
 }
@@ -212,7 +214,7 @@ impl BatchIntake<'_> {
             self.find_path(ends.target).map_err(|why| RefusedPacket::at_byte(why, ip_byte + ip.target))?;
         let frame = build_frame(packet, macs, &way)?;
         if frame.len() > interface.longest_frame {
-            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE_OFFSET));
         }
         // Ports come last: a packet that is refused for another reason reserves none.
         if !ports.reserve_port(self.client, &ends, due, now) {
@@ -225,11 +227,11 @@ impl BatchIntake<'_> {
     fn check_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
         let due = self.due_time(packet);
         if due > now + self.shared.options.horizon {
-            return Err(RefusedPacket::at_byte(PacketRefusal::TooFarAhead, RELEASE_AT));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooFarAhead, RELEASE_AT_OFFSET));
         }
         // A `latest` of 0 sets no limit.
         if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
-            return Err(RefusedPacket::at_byte(PacketRefusal::Late, RELEASE_AT));
+            return Err(RefusedPacket::at_byte(PacketRefusal::Late, RELEASE_AT_OFFSET));
         }
         Ok(due)
     }
@@ -239,20 +241,20 @@ impl BatchIntake<'_> {
             PacketKind::Frame => service::check_frame(&packet.bytes).map(|(macs, ends)| CheckedBytes {
                 macs: Some(macs),
                 ends,
-                ip_byte: BYTES + ETHERNET,
+                ip_byte: FRAME_OFFSET + ETHERNET,
             }),
             PacketKind::IpPacket => service::check_packet(&packet.bytes).map(|ends| CheckedBytes {
                 macs: None,
                 ends,
-                ip_byte: BYTES,
+                ip_byte: FRAME_OFFSET,
             }),
         };
-        let checked =
-            checked.map_err(|wrong| RefusedPacket::at_byte(PacketRefusal::Malformed, BYTES + wrong.byte))?;
+        let checked = checked
+            .map_err(|wrong| RefusedPacket::at_byte(PacketRefusal::Malformed, FRAME_OFFSET + wrong.byte))?;
         // A frame may be padded beyond its packet, so both lengths count.
         let longest = checked.ends.length.max(packet.bytes.len().saturating_sub(ETHERNET));
         if longest > self.shared.interface.mtu as usize {
-            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE_OFFSET));
         }
         Ok(checked)
     }
@@ -262,7 +264,7 @@ impl BatchIntake<'_> {
         if let Some(known) = paths.known_path(target, self.client.peer.user) {
             return known;
         }
-        self.client.spend_units(work::LOOK_UP);
+        self.client.spend_units(work::LOOK_UP_COST);
         paths.find_path(target, self.client.peer.user, self.deadline)
     }
 }
@@ -277,14 +279,14 @@ fn wrong_in_train(
 ) -> Option<usize> {
     // The first packet decides what the train is, so it always fits.
     let (Some(first), Some(last)) = (train.packets.first(), train.packets.last()) else { return None };
-    if packet.due < last.due || packet.due.since(first.due) > LONGEST_TRAIN {
-        return Some(RELEASE_AT);
+    if packet.due < last.due || packet.due.since(first.due) > MAX_TRAIN_TIME {
+        return Some(RELEASE_AT_OFFSET);
     }
     if train.latest != latest {
-        return Some(LATEST);
+        return Some(LATEST_OFFSET);
     }
     let is_one = train.target.ip() == target && train.packets.len() < MAX_IN_TRAIN as usize;
-    (!is_one).then_some(TRAIN)
+    (!is_one).then_some(TRAIN_OFFSET)
 }
 
 /// The frame of a packet to the next hop of its target.
@@ -297,16 +299,16 @@ fn build_frame(
         None => add_ethernet_header(&packet.bytes, way),
         // A frame to another host of the network would go around the permit, which was checked for the target only.
         Some(macs) if macs.to != way.ends.next_mac => {
-            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, BYTES));
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, FRAME_OFFSET));
         }
         Some(macs) if macs.from != way.ends.own_mac => {
-            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, BYTES + macs.to.len()));
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, FRAME_OFFSET + macs.to.len()));
         }
         Some(_) => packet.bytes.clone(),
     };
     // Ethernet's least frame is 60 bytes without FCS. Drivers that do not pad would send a runt.
-    if frame.len() < SHORTEST {
-        frame.resize(SHORTEST, 0);
+    if frame.len() < MIN_FRAME_BYTES {
+        frame.resize(MIN_FRAME_BYTES, 0);
     }
     Ok(frame)
 }

@@ -9,7 +9,7 @@
 
 use super::flows::PacketSender;
 use super::report::{self, ReportedPacket};
-use super::shared::{ServiceShared, TakenWork};
+use super::shared::{NextOutletWork, ServiceShared};
 use crate::release::{DepartedFrame, DueFrame, MAX_BEGUN, ReleasePipeline};
 use crate::{Error, frame_length, now};
 use packetrig_probe::service::{
@@ -22,16 +22,16 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Time to prepare what the mechanism is given.
-pub(super) const PREPARING: Nanos = Nanos::from_millis(1);
+pub(super) const BATCH_PREPARE_TIME: Nanos = Nanos::from_millis(1);
 /// Frames that leave within this time of the first are given to the mechanism with it. Trains get their times this much earlier than slices
 /// are given: whatever is handed over in time is in its slice.
-pub(super) const SLICE: Nanos = Nanos::from_millis(2);
+pub(super) const RELEASE_SLICE: Nanos = Nanos::from_millis(2);
 /// Maximum number of packets that are taken from the queue, or given to the mechanism, at once.
 const MAX_AT_ONCE: usize = 400;
 /// Time of continuous failure of the mechanism after which the service ends.
-const FAILS_FOR: Nanos = Nanos::from_secs(10);
+const MAX_FAILURE_TIME: Nanos = Nanos::from_secs(10);
 /// Real-time priority of the thread, below that of the release mechanism. It never spins.
-const PRIORITY: i32 = 40;
+const RELEASE_THREAD_PRIORITY: i32 = 40;
 
 /// A frame that has its time.
 struct ScheduledFrame {
@@ -41,9 +41,9 @@ struct ScheduledFrame {
 }
 
 /// Frames that the mechanism has, each with its time.
-type BegunFrames = Vec<(MonoTime, ScheduledFrame)>;
+type FramesInRelease = Vec<(MonoTime, ScheduledFrame)>;
 
-pub(super) struct ServiceOutlet<'a> {
+pub(super) struct ServiceReleaseThread<'a> {
     release: Box<dyn ReleasePipeline>,
     shared: &'a ServiceShared,
     shares: TargetShares,
@@ -51,11 +51,11 @@ pub(super) struct ServiceOutlet<'a> {
     /// Committed frames, by their times and the order in which they were committed.
     committed: BTreeMap<(MonoTime, u64), ScheduledFrame>,
     last_number: u64,
-    begun: VecDeque<BegunFrames>,
+    begun: VecDeque<FramesInRelease>,
     failing_since: Option<MonoTime>,
 }
 
-impl<'a> ServiceOutlet<'a> {
+impl<'a> ServiceReleaseThread<'a> {
     pub(super) fn new(release: Box<dyn ReleasePipeline>, shared: &'a ServiceShared) -> Self {
         // A ring sends each train back to back.
         let is_ring = release.mechanism() == ReleaseMechanism::Ring;
@@ -74,16 +74,16 @@ impl<'a> ServiceOutlet<'a> {
     /// Sends until the service is to end; then reports what still waits.
     pub(super) fn run_outlet(mut self) {
         // Without real-time priority the thread may get the processor late on a busy machine; lateness is flagged as ever.
-        drop(sched::request_fifo(PRIORITY));
+        drop(sched::request_fifo(RELEASE_THREAD_PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
-            match self.shared.take_work(lead + SLICE, SLICE, MAX_AT_ONCE, self.next_time()) {
-                TakenWork::Work(work) => {
+            match self.shared.take_work(lead + RELEASE_SLICE, RELEASE_SLICE, MAX_AT_ONCE, self.next_time()) {
+                NextOutletWork::Work(work) => {
                     work.gone.iter().for_each(|client| self.forget_client(*client));
                     self.schedule_trains(work.trains);
                 }
-                TakenWork::Nothing => {}
-                TakenWork::Ended => break,
+                NextOutletWork::Nothing => {}
+                NextOutletWork::Ended => break,
             }
             self.begin_slice();
             if self.begun.front().is_some_and(|frames| last_departure(frames) <= now()) {
@@ -192,23 +192,23 @@ impl<'a> ServiceOutlet<'a> {
         if *first > soon || self.begun.len() >= MAX_BEGUN {
             return;
         }
-        let frames = self.take_slice(soon + SLICE);
+        let frames = self.take_slice(soon + RELEASE_SLICE);
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
         let begun = self.release.begin_train(&dues);
         if begun.is_ok() {
             self.begun.push_back(frames);
         } else {
-            self.note_result(begun);
+            self.check_mechanism_result(begun);
             // Frames without an outcome count as not sent.
             self.report_departed(frames, &[]);
         }
     }
 
     /// The frames that leave until then; of a ring, those of one train.
-    fn take_slice(&mut self, until: MonoTime) -> BegunFrames {
+    fn take_slice(&mut self, until: MonoTime) -> FramesInRelease {
         let is_ring = self.release.mechanism() == ReleaseMechanism::Ring;
-        let mut frames: BegunFrames = Vec::new();
+        let mut frames: FramesInRelease = Vec::new();
         while let Some(next) = self.committed.first_entry() {
             let (at, _) = *next.key();
             // A ring sends back to back whatever it gets, so its slices are single trains.
@@ -227,25 +227,25 @@ impl<'a> ServiceOutlet<'a> {
         let Some(frames) = self.begun.pop_front() else { return };
         let mut gone = Vec::with_capacity(frames.len());
         let finished = self.release.finish_train(&mut gone);
-        self.note_result(finished);
+        self.check_mechanism_result(finished);
         self.report_departed(frames, &gone);
     }
 
     /// Ends the service if the mechanism fails for long.
-    fn note_result(&mut self, result: Result<(), Error>) {
+    fn check_mechanism_result(&mut self, result: Result<(), Error>) {
         let Err(error) = result else {
             self.failing_since = None;
             return;
         };
         let now = now();
         // A single failure may be an interface that is down for a moment.
-        if now.since(*self.failing_since.get_or_insert(now)) >= FAILS_FOR {
+        if now.since(*self.failing_since.get_or_insert(now)) >= MAX_FAILURE_TIME {
             self.shared.fail_service(error);
         }
     }
 
     /// Reports to clients the outcome of their frames. Those beyond `gone` were not sent.
-    fn report_departed(&self, frames: BegunFrames, gone: &[DepartedFrame]) {
+    fn report_departed(&self, frames: FramesInRelease, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
         let unsent = DepartedFrame::new_unsent();
         let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));

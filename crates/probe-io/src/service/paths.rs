@@ -13,17 +13,17 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Time for which a path is used before it is looked up again: routes, neighbours and permissions change.
-const PATH_HOLDS: Nanos = Nanos::from_secs(30);
+const PATH_CACHE_TIME: Nanos = Nanos::from_secs(30);
 /// A target without a path is looked up again sooner.
-const FAILURE_HOLDS: Nanos = Nanos::from_secs(10);
+const FAILURE_CACHE_TIME: Nanos = Nanos::from_secs(10);
 /// Time for which the addresses of the interface count as known.
-const ADDRESSES_HOLD: Nanos = Nanos::from_secs(2);
+const ADDRESS_CACHE_TIME: Nanos = Nanos::from_secs(2);
 /// Paths that are kept for each user: as many as one client may have targets.
 const MAX_PATHS_OF_USER: usize = 4_096;
 /// A target that does not want to be probed is left alone for this long.
-const CLOSED_FOR: Nanos = Nanos::from_secs(600);
+const CLOSED_TARGET_TIME: Nanos = Nanos::from_secs(600);
 /// Number of users whose packets a target must refuse to be left alone by all. One user can provoke refusals, so they count for that user.
-const REFUSED_USERS: usize = 3;
+const MIN_REFUSED_USERS: usize = 3;
 /// Targets that are closed for one user at a time. With more, the user probes nothing.
 const MAX_CLOSED_OF_USER: usize = 65_536;
 
@@ -68,7 +68,8 @@ impl TargetPaths {
         known.open_again(now);
         // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
         // A second refusal for the same user only prolongs the time: it must not be counted twice.
-        let before = known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_FOR);
+        let before =
+            known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_TARGET_TIME);
         if before.is_none() {
             *known.closed_of_user.entry(user).or_default() += 1;
         }
@@ -79,7 +80,7 @@ impl TargetPaths {
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
         let mut known = self.lock_known();
-        known.has_closed_too_many(user, now) || known.is_closed(target.to_canonical(), user, now)
+        known.has_closed_too_many_connections(user, now) || known.is_closed(target.to_canonical(), user, now)
     }
 
     /// Returns whether a user may probe a target now.
@@ -117,7 +118,7 @@ impl TargetPaths {
             return Err(PacketRefusal::NoRoute);
         }
         let found = self.look_up_path(target);
-        let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
+        let holds = if found.is_ok() { PATH_CACHE_TIME } else { FAILURE_CACHE_TIME };
         self.lock_known().store_path(target, user, KnownPath { found: found.clone(), until: now + holds });
         found
     }
@@ -140,7 +141,7 @@ impl TargetPaths {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
             // Without an answer of the kernel no address is known, so every source is refused.
             known.sources = path::own_addresses(&inside).unwrap_or_default().into_iter().collect();
-            known.sources_until = now + ADDRESSES_HOLD;
+            known.sources_until = now + ADDRESS_CACHE_TIME;
         }
         known.sources.contains(&source)
     }
@@ -160,11 +161,11 @@ impl KnownPaths {
         let Some(users) = self.closed.get(&target) else { return false };
         let is_refused = |until: &MonoTime| now < *until;
         users.get(&user).is_some_and(is_refused)
-            || users.values().filter(|until| is_refused(until)).count() >= REFUSED_USERS
+            || users.values().filter(|until| is_refused(until)).count() >= MIN_REFUSED_USERS
     }
 
     /// Returns whether as many targets are closed for a user as may be.
-    fn has_closed_too_many(&mut self, user: u32, now: MonoTime) -> bool {
+    fn has_closed_too_many_connections(&mut self, user: u32, now: MonoTime) -> bool {
         let are_too_many =
             |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MAX_CLOSED_OF_USER);
         // The count includes targets that are open again until somebody looks.
@@ -226,7 +227,7 @@ mod tests {
         assert!(!paths.is_permitted("::ffff:127.0.0.1".parse().unwrap(), 1), "the same host");
         assert!(paths.close_target(target, 2) && !may(2) && may(9));
         assert!(paths.close_target(target, 3) && !may(9), "three users' packets were refused");
-        paths.lock_known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
+        paths.lock_known().open_again(now() + CLOSED_TARGET_TIME + Nanos::from_secs(1));
         assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
         let mut known = paths.lock_known();
         for number in 0..MAX_CLOSED_OF_USER {

@@ -8,8 +8,8 @@
 //! Invariant: no two clients send from a port that was free when the first of them asked for it.
 
 use super::connection::ClientConnection;
-use super::flows::ANSWERED_WITHIN;
-use packetrig_probe::service::{ClientId, PacketEnds, PacketFlow, work};
+use super::flows::ANSWER_TIMEOUT;
+use packetrig_probe::service::{ClientId, PacketEndpoints, PacketFlow, work};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::ports::{self, HeldPort, PortProtocol, ReservedPort};
 use packetrig_units::{MonoTime, Nanos};
@@ -18,19 +18,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Time for which the user of a port counts as known.
-const PORT_HOLDS: Nanos = Nanos::from_secs(1);
+const PORT_CACHE_TIME: Nanos = Nanos::from_secs(1);
 /// Ports of each user whose owner counts as known.
 const MAX_KNOWN_OF_USER: usize = 4_096;
 /// Ports of all users that are held by a socket. Each user has an equal part of them, however many others ask for.
 const MAX_HELD: usize = 512;
 /// Minimum and maximum number of ports that are held for one user.
-const HELD_OF_USER: std::ops::RangeInclusive<usize> = 8..=128;
+const HELD_PORTS_PER_USER_RANGE: std::ops::RangeInclusive<usize> = 8..=128;
 /// Ports of one user that are reserved, with a socket or without one.
 const MAX_RESERVED_OF_USER: usize = 16_384;
 /// Ports below are for programs of root.
 const FIRST_ORDINARY_PORT: u16 = 1_024;
 /// Ports that are free again are looked for at most this often.
-const FREED_EVERY: Nanos = Nanos::from_secs(1);
+const FREE_PORT_CHECK_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// A port from which packets are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +42,7 @@ struct SourcePort {
 
 impl SourcePort {
     /// `None`: packets of this kind have no ports.
-    const fn from_ends(ends: &PacketEnds) -> Option<Self> {
+    const fn from_ends(ends: &PacketEndpoints) -> Option<Self> {
         let (is_tcp, port) = match ends.flow {
             PacketFlow::Icmp { .. } => return None,
             PacketFlow::Tcp { own_port, .. } => (true, own_port),
@@ -76,7 +76,7 @@ enum PortSocket {
 
 /// A port that some program has.
 #[derive(Clone, Copy, Debug)]
-struct TakenPort {
+struct PortInUse {
     /// True if the user of the client may send from it.
     is_allowed: bool,
     until: MonoTime,
@@ -93,7 +93,7 @@ struct PortsOfUser {
 struct KnownPorts {
     reserved: BTreeMap<SourcePort, PortReservation>,
     /// Ports that other programs have, by the users who asked. Users are few, so none is forgotten.
-    taken: BTreeMap<u32, BTreeMap<SourcePort, TakenPort>>,
+    taken: BTreeMap<u32, BTreeMap<SourcePort, PortInUse>>,
     /// The ports of each user.
     of_users: BTreeMap<u32, PortsOfUser>,
     freed_at: MonoTime,
@@ -110,7 +110,8 @@ pub(super) struct ClientPorts {
 impl ClientPorts {
     /// Makes the table of ports of the namespace in which packets are sent, for this many users.
     pub(super) fn new(netns: NetNs, users: usize) -> Self {
-        let most_held = (MAX_HELD / users.max(1)).clamp(*HELD_OF_USER.start(), *HELD_OF_USER.end());
+        let most_held = (MAX_HELD / users.max(1))
+            .clamp(*HELD_PORTS_PER_USER_RANGE.start(), *HELD_PORTS_PER_USER_RANGE.end());
         Self { netns, most_held, known: Mutex::default() }
     }
 
@@ -122,12 +123,12 @@ impl ClientPorts {
     pub(super) fn reserve_port(
         &self,
         client: &ClientConnection,
-        ends: &PacketEnds,
+        ends: &PacketEndpoints,
         due: MonoTime,
         now: MonoTime,
     ) -> bool {
         let Some(port) = SourcePort::from_ends(ends) else { return true };
-        let until = due.max(now) + ANSWERED_WITHIN;
+        let until = due.max(now) + ANSWER_TIMEOUT;
         let mut known = self.lock_known();
         known.free_idle(now);
         if let Some(reserved) = known.reserved.get_mut(&port) {
@@ -143,7 +144,7 @@ impl ClientPorts {
             return taken.is_allowed;
         }
         // Sockets and look-ups of users take system calls, so the client pays for them.
-        client.spend_units(work::LOOK_UP);
+        client.spend_units(work::LOOK_UP_COST);
         // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
         if of_user.reserved >= MAX_RESERVED_OF_USER {
@@ -163,7 +164,7 @@ impl ClientPorts {
                 self.lock_known().record_taken_port(
                     user,
                     port,
-                    TakenPort { is_allowed, until: now + PORT_HOLDS },
+                    PortInUse { is_allowed, until: now + PORT_CACHE_TIME },
                 );
                 is_allowed
             }
@@ -224,7 +225,7 @@ impl KnownPorts {
         true
     }
 
-    fn record_taken_port(&mut self, user: u32, port: SourcePort, taken: TakenPort) {
+    fn record_taken_port(&mut self, user: u32, port: SourcePort, taken: PortInUse) {
         let of_user = self.taken.entry(user).or_default();
         if of_user.len() >= MAX_KNOWN_OF_USER {
             // Forgetting costs new look-ups only, and the client pays for those.
@@ -234,7 +235,7 @@ impl KnownPorts {
     }
 
     fn free_idle(&mut self, now: MonoTime) {
-        if now.since(self.freed_at) >= FREED_EVERY {
+        if now.since(self.freed_at) >= FREE_PORT_CHECK_INTERVAL {
             self.freed_at = now;
             self.free_ports(|reserved| reserved.until <= now);
         }

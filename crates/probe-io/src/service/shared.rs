@@ -21,7 +21,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Longest wait for work.
-const PIECE: Duration = Duration::from_millis(20);
+const MAX_WORK_WAIT: Duration = Duration::from_millis(20);
 /// Clients that have gone of which the counts are kept for the result. Each user has an equal part of them, so that one who connects again and
 /// again does not keep out those of others.
 const MAX_PAST: usize = 1024;
@@ -64,7 +64,7 @@ pub(super) struct OutletWork {
     pub(super) gone: Vec<ClientId>,
 }
 
-pub(super) enum TakenWork {
+pub(super) enum NextOutletWork {
     Work(OutletWork),
     /// No packet was due and no client left until the given time.
     Nothing,
@@ -186,26 +186,27 @@ impl ServiceShared {
         window: Nanos,
         most: usize,
         until: Option<MonoTime>,
-    ) -> TakenWork {
+    ) -> NextOutletWork {
         let mut state = self.lock_state();
         while !self.is_ending() {
             let now = now();
             let due = state.queue.next_due();
             // An overdue train has no wait, because `since` is never negative.
-            let wait = due.map_or(PIECE, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
+            let wait =
+                due.map_or(MAX_WORK_WAIT, |due| Duration::from_nanos((due - lead).since(now).as_u64()));
             if due.is_some() && wait.is_zero() || !state.gone.is_empty() {
                 // Overdue trains leave together with those that are due next.
                 let trains = state.queue.take_due(now + lead + window, most, now);
-                return TakenWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
+                return NextOutletWork::Work(OutletWork { trains, gone: std::mem::take(&mut state.gone) });
             }
-            let left = until.map_or(PIECE, |until| Duration::from_nanos(until.since(now).as_u64()));
+            let left = until.map_or(MAX_WORK_WAIT, |until| Duration::from_nanos(until.since(now).as_u64()));
             if left.is_zero() {
-                return TakenWork::Nothing;
+                return NextOutletWork::Nothing;
             }
-            let waited = self.changed.wait_timeout(state, wait.min(left).min(PIECE));
+            let waited = self.changed.wait_timeout(state, wait.min(left).min(MAX_WORK_WAIT));
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        TakenWork::Ended
+        NextOutletWork::Ended
     }
 
     /// Ends probing of a target that has refused a packet of a user: for that user, and for all when it has refused packets of several.

@@ -7,7 +7,7 @@ mod several_clients;
 use super::*;
 use crate::now;
 use crate::release::{DepartedFrame, DueFrame, MAX_BEGUN};
-use packetrig_probe::frame::FrameEnds;
+use packetrig_probe::frame::ProbeFrameEndpoints;
 use packetrig_probe::{ProbePermit, ProbeStamp, StampSource};
 use packetrig_release::message::{
     PacketFault, PacketKind, PacketOutcome, PacketReport, PacketToRelease, ReleaseClock, ReportFlags,
@@ -165,7 +165,7 @@ impl Drop for TestedService {
 fn frame(source: &str, target: &str) -> Vec<u8> {
     let (source, target) = (source.parse().unwrap(), target.parse().unwrap());
     let mut frame = Vec::new();
-    FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.write_udp(
+    ProbeFrameEndpoints { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.write_udp(
         7,
         9,
         b"0123456789",

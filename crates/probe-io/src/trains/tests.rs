@@ -3,7 +3,7 @@ use crate::lab::ProbeLab;
 use crate::listener::WantedPackets;
 use crate::path;
 use crate::release::{self, ReleaseOptions};
-use packetrig_probe::estimate::{NoAnswer, PairEstimator, PairPick, TrainShape};
+use packetrig_probe::estimate::{NoEstimateReason, PairEstimator, PairSelection, TrainShape};
 use packetrig_probe::method::EchoMethod;
 use packetrig_probe::{BudgetExceeded, ProbeBudget, ProbeKind, ProbePermit, ReleaseMechanism};
 
@@ -34,7 +34,7 @@ fn train_probes_leave_and_arrive_in_order() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         for _ in 0..3 {
-            let passed = trains.pass_train(&ask(20), &|| false).unwrap();
+            let passed = trains.send_train_through_path(&ask(20), &|| false).unwrap();
             assert_eq!(passed.len(), 20);
             assert!(passed.iter().all(|probe| probe.left.is_some() && probe.came > probe.left), "{passed:?}");
             assert!(passed.windows(2).all(|two| two[0].left <= two[1].left && two[0].came <= two[1].came));
@@ -48,7 +48,7 @@ fn train_probes_leave_and_arrive_in_order() {
 fn train_longer_than_burst_is_refused() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
-        let refused = trains.pass_train(&ask(101), &|| false);
+        let refused = trains.send_train_through_path(&ask(101), &|| false);
         assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
         assert!(trains.records().is_empty());
     });
@@ -59,16 +59,19 @@ fn a_cable_is_faster_than_the_sender() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         let shape = TrainShape { length: 1_514, longest: 16, pause: Nanos::from_millis(2) };
-        let mut pair = PairEstimator::new(PairPick::Mode, 20, shape);
-        assert_eq!(trains.run_estimator(&mut pair, &|| false, &mut |_| {}).unwrap(), TrainSeriesEnd::Done);
+        let mut pair = PairEstimator::new(PairSelection::Mode, 20, shape);
+        assert_eq!(
+            trains.run_estimator(&mut pair, &|| false, &mut |_| {}).unwrap(),
+            TrainSeriesEndReason::Done
+        );
         // Work of the processors may look like spreading, but not like a rate below 50 Mbit/s. How
         // far up a bound from below reaches depends on that work alone.
         match pair.estimate_rate() {
             Ok(estimate) => assert!(estimate.bits_per_s > 5e7, "{estimate:?}"),
-            Err(NoAnswer::NotSpread { at_least, .. }) => {
+            Err(NoEstimateReason::NotSpread { at_least, .. }) => {
                 assert!(at_least.is_none_or(|rate| rate > 0.0), "{at_least:?}");
             }
-            Err(NoAnswer::TooFew { .. } | NoAnswer::NoMode { .. }) => {}
+            Err(NoEstimateReason::TooFew { .. } | NoEstimateReason::NoMode { .. }) => {}
             Err(other) => panic!("{other}"),
         }
     });
@@ -93,10 +96,10 @@ fn a_shaped_way_back_is_measured_from_here() {
         with(&lab, OWNERS, |trains| {
             let pause = Nanos::new(200_000_000_000_000 / rate);
             let mut pair =
-                PairEstimator::new(PairPick::Mode, 60, TrainShape { length: 1_514, longest: 50, pause });
+                PairEstimator::new(PairSelection::Mode, 60, TrainShape { length: 1_514, longest: 50, pause });
             assert_eq!(
                 trains.run_estimator(&mut pair, &|| false, &mut |_| {}).unwrap(),
-                TrainSeriesEnd::Done
+                TrainSeriesEndReason::Done
             );
             let estimate = pair.estimate_rate().unwrap();
             assert!((estimate.bits_per_s / rate as f64 - 1.0).abs() < 0.05, "{words}: {estimate:?}");

@@ -1,9 +1,9 @@
 use super::*;
-use crate::frame::{FrameEnds, SHORTEST, TcpSegment, flags};
+use crate::frame::{MIN_FRAME_BYTES, ProbeFrameEndpoints, TcpSegment, flags};
 use proptest::prelude::*;
 
-fn ends(source: &str, target: &str) -> FrameEnds {
-    FrameEnds {
+fn ends(source: &str, target: &str) -> ProbeFrameEndpoints {
+    ProbeFrameEndpoints {
         own_mac: [2, 0, 0, 0, 0, 1],
         next_mac: [2, 0, 0, 0, 0, 2],
         source: source.parse().unwrap(),
@@ -12,7 +12,7 @@ fn ends(source: &str, target: &str) -> FrameEnds {
     }
 }
 
-fn both() -> [FrameEnds; 2] {
+fn both() -> [ProbeFrameEndpoints; 2] {
     [ends("192.0.2.1", "198.51.100.7"), ends("2001:db8::1", "2001:db8:1::7")]
 }
 
@@ -23,7 +23,7 @@ fn written_frame_is_read_with_valid_checksums() {
         for length in [0, 1, 17, 1400] {
             let payload = vec![0xa5; length];
             ends.write_udp(40_000, 862, &payload, &mut frame);
-            assert!(frame.len() >= SHORTEST);
+            assert!(frame.len() >= MIN_FRAME_BYTES);
             let answer = read_answer(&frame, false).unwrap();
             assert_eq!((answer.from, answer.to, answer.hop_limit), (ends.source, ends.target, 64));
             assert_eq!(answer.class, ends.class);
@@ -51,7 +51,7 @@ fn written_frame_is_read_with_valid_checksums() {
 }
 
 /// The request as its target sends it back.
-fn echoed(ends: &FrameEnds, frame: &mut [u8]) {
+fn echoed(ends: &ProbeFrameEndpoints, frame: &mut [u8]) {
     let at = ends.header_bytes();
     let (from, to) = if ends.source.is_ipv4() { (8, 0) } else { (128, 129) };
     assert_eq!(frame[at], from);
@@ -84,17 +84,17 @@ fn an_echo_is_read_and_damage_is_seen() {
 #[test]
 fn an_error_says_which_probe_it_is_about() {
     for (ends, protocol, kind, code, what) in [
-        (both()[0], 1, 3, 3, PathTrouble::PortUnreachable),
-        (both()[0], 1, 3, 13, PathTrouble::Prohibited),
-        (both()[0], 1, 11, 0, PathTrouble::TooManyHops),
-        (both()[1], 58, 1, 4, PathTrouble::PortUnreachable),
-        (both()[1], 58, 1, 1, PathTrouble::Prohibited),
-        (both()[1], 58, 2, 0, PathTrouble::TooLong),
+        (both()[0], 1, 3, 3, PathFailure::PortUnreachable),
+        (both()[0], 1, 3, 13, PathFailure::Prohibited),
+        (both()[0], 1, 11, 0, PathFailure::TooManyHops),
+        (both()[1], 58, 1, 4, PathFailure::PortUnreachable),
+        (both()[1], 58, 1, 1, PathFailure::Prohibited),
+        (both()[1], 58, 2, 0, PathFailure::TooLong),
     ] {
         let mut probe = Vec::new();
         ends.write_udp(4000, 33_434, &[1; 40], &mut probe);
         // The router's packet is built as an echo and then made what it is.
-        let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
+        let back = ProbeFrameEndpoints { source: ends.target, target: ends.source, ..ends };
         let mut frame = Vec::new();
         back.write_echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
         let at = back.header_bytes();

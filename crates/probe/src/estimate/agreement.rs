@@ -10,7 +10,7 @@ use super::modes::densest_window;
 
 /// The rate on which pairs agree, with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Agreement {
+pub(super) struct PairRateAgreement {
     pub(super) rate: f64,
     pub(super) low: f64,
     pub(super) high: f64,
@@ -19,38 +19,38 @@ pub(super) struct Agreement {
 }
 
 /// The group has at least this share of all pairs, and at least this many.
-const LEAST_SHARE: f64 = 0.35;
-const LEAST_PAIRS: f64 = 10.0;
+const MIN_GROUP_SHARE: f64 = 0.35;
+const MIN_GROUP_PAIRS: f64 = 10.0;
 /// The group is this narrow, compared with the range of most pairs.
-const NARROW: f64 = 0.1;
+const NARROW_GROUP_SHARE: f64 = 0.1;
 /// Pairs that are all this close together, compared with their rate, are one group.
-const CLOSE: f64 = 0.05;
+const CLOSE_PAIRS_SHARE: f64 = 0.05;
 /// A shaper's timers and rounding are not known better than this.
-const FINEST: f64 = 0.005;
+const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 /// The range that most pairs need, without the tenth at each end.
 pub(super) fn spread_range(rates: &[f64]) -> f64 {
     quantile(rates, 0.9) - quantile(rates, 0.1)
 }
 
-impl Agreement {
+impl PairRateAgreement {
     /// Finds the agreement in `rates`, which are some of `pairs` pairs spread over `range`. The error is the share of the largest group.
     pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
         // A tenth of the spread. If the spread itself is tiny, all of it, so that equal rates are one group.
-        let width = (NARROW * range).max(range.min(CLOSE * median(&sorted)));
+        let width = (NARROW_GROUP_SHARE * range).max(range.min(CLOSE_PAIRS_SHARE * median(&sorted)));
         let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;
         let found = group.len() as f64;
         // Of all pairs, not only of those that are candidates: rates that were left out disagree, too.
-        if sorted.is_empty() || found < LEAST_PAIRS.max(LEAST_SHARE * all) {
+        if sorted.is_empty() || found < MIN_GROUP_PAIRS.max(MIN_GROUP_SHARE * all) {
             return Err(if sorted.is_empty() { 0.0 } else { found / all });
         }
         let core = densest_half(&sorted[group]);
         let (low, high) = (core[0], core[core.len() - 1]);
         // The densest half of noise is somewhere in it: its own width to each side, so the middle of the noise is inside.
-        let beside = (high - low).max(FINEST * low);
+        let beside = (high - low).max(MIN_RATE_UNCERTAINTY * low);
         let (low, high) = (low - beside, high + beside);
         let inside: Vec<_> = sorted.iter().copied().filter(|rate| (low..=high).contains(rate)).collect();
         Ok(Self { rate: median(&inside), low, high, share: inside.len() as f64 / all })
@@ -74,8 +74,8 @@ fn densest_half(sorted: &[f64]) -> &[f64] {
 mod tests {
     use super::*;
 
-    fn agreed(rates: &[f64]) -> Result<Agreement, f64> {
-        Agreement::find_in_rates(rates, spread_range(rates), rates.len())
+    fn agreed(rates: &[f64]) -> Result<PairRateAgreement, f64> {
+        PairRateAgreement::find_in_rates(rates, spread_range(rates), rates.len())
     }
 
     #[test]
@@ -90,14 +90,14 @@ mod tests {
         let hump: Vec<_> =
             (1..60).map(|n| 4e6 + 2e6 * (uniform(n, 1) + uniform(n, 7) + uniform(n, 13))).collect();
         let share = agreed(&hump).unwrap_err();
-        assert!(share > 0.0 && share < LEAST_SHARE, "{share}");
+        assert!(share > 0.0 && share < MIN_GROUP_SHARE, "{share}");
         assert_eq!(agreed(&[]), Err(0.0));
     }
 
     #[test]
     fn pairs_that_came_together_do_not_agree() {
         let rates = [1e7; 30];
-        assert!(Agreement::find_in_rates(&rates, 0.0, 30).is_ok());
-        assert_eq!(Agreement::find_in_rates(&rates, 0.0, 100), Err(0.3));
+        assert!(PairRateAgreement::find_in_rates(&rates, 0.0, 30).is_ok());
+        assert_eq!(PairRateAgreement::find_in_rates(&rates, 0.0, 100), Err(0.3));
     }
 }

@@ -6,16 +6,16 @@
 //! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
 
 use super::agreement::spread_range;
-use super::gaps::{WholeTrain, mean, standard_error};
+use super::gaps::{CompleteTrain, mean, standard_error};
 use super::settle::{TrainSettler, TrainShape};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    clamp_to_nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::{PlannedProbe, ProbeKind};
 
-const TOO_FAST: &str = "saw the delay grow from their first probe on: already their lowest rate is above the available one; try --method pathload";
-const TOO_SLOW: &str = "saw no delay grow: the available rate is above their highest one";
+const TOO_FAST_TEXT: &str = "saw the delay grow from their first probe on: already their lowest rate is above the available one; try --method pathload";
+const TOO_SLOW_TEXT: &str = "saw no delay grow: the available rate is above their highest one";
 
 #[derive(Clone, Debug)]
 pub struct ChirpEstimator {
@@ -30,28 +30,28 @@ pub struct ChirpEstimator {
 }
 
 /// Each distance is shorter than the one before it by this factor.
-const SPREAD: f64 = 1.2;
+const CHIRP_SPREAD_FACTOR: f64 = 1.2;
 /// The slowest and the fastest part of a chirp, relative to the rate at which trains come out.
-const FROM: f64 = 0.08;
-const TO: f64 = 2.5;
+const SLOWEST_RATE_FACTOR: f64 = 0.08;
+const FASTEST_RATE_FACTOR: f64 = 2.5;
 /// An excursion ends when the wait is less than the longest one by this factor (F of pathChirp).
-const DECREASE: f64 = 1.5;
+const EXCURSION_END_FACTOR: f64 = 1.5;
 /// A shorter excursion does not count.
-const LEAST_PROBES: usize = 5;
+const MIN_EXCURSION_PROBES: usize = 5;
 /// Waits that grow by less than this share of the narrow link's time for a probe are no sign of a queue.
-const NOISE: f64 = 0.05;
+const WAIT_NOISE_SHARE: f64 = 0.05;
 /// A distance may be longer than the one before it by this factor: the sender has delays of its own.
-const UNEVEN: f64 = 1.2;
+const UNEVEN_DISTANCE_FACTOR: f64 = 1.2;
 /// A token bucket that lets more distances than this pass unchanged absorbs all of a chirp's few fast probes.
-const HIDDEN: u32 = 1;
+const MAX_HIDDEN_DISTANCES: u32 = 1;
 /// Least number of usable chirps for an answer.
-const LEAST: usize = 8;
+const MIN_USABLE_CHIRPS: usize = 8;
 
 impl ChirpEstimator {
     pub fn new(chirps: usize, shape: TrainShape) -> Self {
         Self {
             // Fewer chirps could never give an answer.
-            chirps: chirps.max(LEAST),
+            chirps: chirps.max(MIN_USABLE_CHIRPS),
             settle: TrainSettler::new(shape),
             samples: Vec::new(),
             discarded: DiscardedTrains::default(),
@@ -63,7 +63,7 @@ impl ChirpEstimator {
 
     fn plan_chirp(&self, dispersion_rate: f64) -> Vec<PlannedProbe> {
         let TrainShape { length, longest, .. } = self.settle.shape();
-        let mut rate = dispersion_rate * FROM;
+        let mut rate = dispersion_rate * SLOWEST_RATE_FACTOR;
         let mut at = 0.0;
         let mut probes = Vec::new();
         for number in 0..longest {
@@ -77,8 +77,8 @@ impl ChirpEstimator {
             // The rate is in bits per second and the time in nanoseconds.
             at += f64::from(length) * 8e9 / rate;
             // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
-            rate *= SPREAD;
-            if rate > dispersion_rate * TO * SPREAD {
+            rate *= CHIRP_SPREAD_FACTOR;
+            if rate > dispersion_rate * FASTEST_RATE_FACTOR * CHIRP_SPREAD_FACTOR {
                 break;
             }
         }
@@ -90,10 +90,10 @@ impl ChirpEstimator {
     }
 
     /// The failure, if it befell most chirps.
-    fn fail_if_most(&self, count: usize, what: &str) -> Option<NoAnswer> {
+    fn fail_if_most(&self, count: usize, what: &str) -> Option<NoEstimateReason> {
         let have = self.samples.len();
         let what = format!("{count} of {have} chirps {what}");
-        (2 * count > have).then(|| NoAnswer::NotConverged { trains: self.train_count(), what })
+        (2 * count > have).then(|| NoEstimateReason::NotConverged { trains: self.train_count(), what })
     }
 }
 
@@ -105,7 +105,7 @@ impl RateEstimator for ChirpEstimator {
     fn next_train(&mut self) -> Option<TrainRequest> {
         let settled = match self.settle.settled_result() {
             None => return Some(self.settle.next_train()),
-            Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
+            Some(Ok(settled)) if settled.hidden > MAX_HIDDEN_DISTANCES => return None,
             // A sender that is often disturbed must come to an end, so it sends at most three times the wanted chirps.
             Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => *settled,
             Some(_) => return None,
@@ -125,10 +125,12 @@ impl RateEstimator for ChirpEstimator {
         else {
             return self.settle.add_train(train);
         };
-        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let Some(whole) = CompleteTrain::from_train(train, &mut self.discarded) else { return };
         let gaps: Vec<_> = (0..whole.last_index()).map(|nth| whole.departure_gap(nth, nth + 1)).collect();
         // Measured departures: a sender that was held up made its own queue, which would look like one of the path.
-        if gaps.iter().any(|gap| *gap <= 0.0) || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN) {
+        if gaps.iter().any(|gap| *gap <= 0.0)
+            || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN_DISTANCE_FACTOR)
+        {
             self.discarded.unlike += 1;
             return;
         }
@@ -137,7 +139,9 @@ impl RateEstimator for ChirpEstimator {
             (0..=whole.last_index()).map(|nth| whole.probe_delay(nth) - whole.probe_delay(0)).collect();
         let rates: Vec<_> =
             (0..gaps.len()).map(|nth| whole.bits_between(nth, nth + 1) * 1e9 / gaps[nth]).collect();
-        let noise = whole.gap_doubt(0, 1).max(NOISE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
+        let noise = whole
+            .gap_uncertainty(0, 1)
+            .max(WAIT_NOISE_SHARE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
         let last = find_open_excursion(&waits, noise);
         // Only an excursion that stays open shows the available rate. One from the first probe on means that
         // all rates of the chirp were too high.
@@ -147,28 +151,33 @@ impl RateEstimator for ChirpEstimator {
         self.samples.push(mean_available_rate(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
     }
 
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let have = self.samples.len();
         let trains = self.train_count();
         match self.settle.settled_result() {
             Some(Err(none)) => return Err(none.clone()),
-            Some(Ok(settled)) if settled.hidden > HIDDEN => {
-                return Err(NoAnswer::Bucket { frames: settled.hidden + 1 });
+            Some(Ok(settled)) if settled.hidden > MAX_HIDDEN_DISTANCES => {
+                return Err(NoEstimateReason::Bucket { frames: settled.hidden + 1 });
             }
             _ => {}
         }
-        if have < LEAST {
-            return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
+        if have < MIN_USABLE_CHIRPS {
+            return Err(NoEstimateReason::TooFew {
+                have,
+                wanted: MIN_USABLE_CHIRPS,
+                trains,
+                discarded: self.discarded,
+            });
         }
-        let too_fast = self.fail_if_most(self.too_fast, TOO_FAST);
-        if let Some(none) = too_fast.or_else(|| self.fail_if_most(self.never, TOO_SLOW)) {
+        let too_fast = self.fail_if_most(self.too_fast, TOO_FAST_TEXT);
+        if let Some(none) = too_fast.or_else(|| self.fail_if_most(self.never, TOO_SLOW_TEXT)) {
             return Err(none);
         }
         let middle = mean(&self.samples);
         let error = 2.0 * standard_error(&self.samples);
         let spread = spread_range(&self.samples);
-        // The rates of a chirp are a factor of `SPREAD` apart: half of that (as a factor) to each side is the resolution.
-        let fine = SPREAD.sqrt();
+        // The rates of a chirp are a factor of `CHIRP_SPREAD_FACTOR` apart: half of that (as a factor) to each side is the resolution.
+        let fine = CHIRP_SPREAD_FACTOR.sqrt();
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle,
@@ -195,7 +204,7 @@ fn find_excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
         let above = wait - waits[from];
         most = most.max(above);
-        if above < most / DECREASE {
+        if above < most / EXCURSION_END_FACTOR {
             return Some(to);
         }
     }
@@ -241,7 +250,7 @@ fn mean_available_rate(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<
     // path was busy just then. All others count with the rate at which the last, open excursion began.
     let mut each = vec![turning; rates.len()];
     for WaitExcursion { from, end } in find_excursions(waits, noise) {
-        let Some(end) = end.filter(|end| end - from >= LEAST_PROBES) else { continue };
+        let Some(end) = end.filter(|end| end - from >= MIN_EXCURSION_PROBES) else { continue };
         for nth in from..end.min(rates.len()) {
             if waits[nth + 1] > waits[nth] {
                 each[nth] = rates[nth].min(turning);
@@ -289,7 +298,7 @@ mod tests {
     fn chirp_gives_no_rate_for_large_token_bucket() {
         let mut method = ChirpEstimator::new(20, SHAPE);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 5_000)]).run_estimator(&mut method);
-        assert_eq!(method.estimate_rate(), Err(NoAnswer::Bucket { frames: 4 }));
+        assert_eq!(method.estimate_rate(), Err(NoEstimateReason::Bucket { frames: 4 }));
         // One that a second frame empties does not.
         let mut method = ChirpEstimator::new(20, SHAPE);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 1_600)]).run_estimator(&mut method);

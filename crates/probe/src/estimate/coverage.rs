@@ -5,24 +5,24 @@
 
 use super::sim::{CrossTraffic, MachineStalls, QueuedLink, SimulatedPath};
 use super::{
-    ChirpEstimator, FleetShape, NoAnswer, PairEstimator, PairPick, PathloadEstimator, RateEstimate,
-    RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
+    ChirpEstimator, FleetShape, NoEstimateReason, PairEstimator, PairSelection, PathloadEstimator,
+    RateEstimate, RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
 };
 use packetrig_units::Nanos;
 use packetrig_wire::pattern::keyed_mix;
 
-const LEAST_HELD: f64 = 0.95;
+const MIN_BOUNDS_HELD_SHARE: f64 = 0.95;
 /// Links of each method in the ordinary tests, and in the long one.
-const ORDINARY: u64 = 300;
-const LONG: u64 = 5_000;
+const LINKS_PER_ORDINARY_TEST: u64 = 300;
+const LINKS_PER_LONG_TEST: u64 = 5_000;
 
 /// Numbers that a seed draws.
-struct Draws {
+struct SeededNumbers {
     seed: u64,
     n: u64,
 }
 
-impl Draws {
+impl SeededNumbers {
     fn share(&mut self) -> f64 {
         self.n += 1;
         (keyed_mix(self.seed, self.n) >> 11) as f64 / (1_u64 << 53) as f64
@@ -62,14 +62,14 @@ struct SeededLink {
 
 /// Properties of the links of a method.
 #[derive(Clone, Copy)]
-struct Population {
+struct LinkPopulation {
     most_bits_per_s: f64,
     busiest: f64,
 }
 
 impl SeededLink {
-    fn draw(seed: u64, of: Population) -> Self {
-        let mut draws = Draws { seed: keyed_mix(0x11c5, seed), n: 0 };
+    fn draw(seed: u64, of: LinkPopulation) -> Self {
+        let mut draws = SeededNumbers { seed: keyed_mix(0x11c5, seed), n: 0 };
         let capacity = draws.scaled(1e6, of.most_bits_per_s);
         let is_clean = draws.is(0.3);
         let busy = if is_clean || draws.is(0.5) { 0.0 } else { draws.between(0.05, of.busiest) };
@@ -81,7 +81,7 @@ impl SeededLink {
             .map_or_else(|| QueuedLink::new_wire(capacity), |bytes| QueuedLink::new_bucket(capacity, bytes));
         // A timer is late by a microsecond on a quiet machine and by tens on a busy one.
         narrow = narrow.with_late_timer(if is_clean { 300.0 } else { draws.scaled(500.0, 50_000.0) });
-        let others = |draws: &mut Draws, rate: f64| CrossTraffic::Poisson {
+        let others = |draws: &mut SeededNumbers, rate: f64| CrossTraffic::Poisson {
             bits_per_s: rate,
             length: draws.length(100.0, 1_500.0),
         };
@@ -108,7 +108,7 @@ impl SeededLink {
 }
 
 /// Machines at the ends that have other things to do.
-fn disturb(path: &mut SimulatedPath, draws: &mut Draws) {
+fn disturb(path: &mut SimulatedPath, draws: &mut SeededNumbers) {
     let mut stalls = |share: f64| MachineStalls {
         share: if draws.is(0.5) { draws.scaled(0.001, share) } else { 0.0 },
         mean_ns: draws.scaled(1e4, 2e6),
@@ -121,7 +121,7 @@ fn disturb(path: &mut SimulatedPath, draws: &mut Draws) {
 
 /// Results of a method on many links.
 #[derive(Debug, Default)]
-struct Coverage {
+struct EstimateCoverage {
     links: usize,
     clean: usize,
     clean_ranges: usize,
@@ -133,8 +133,8 @@ struct Coverage {
     misses: Vec<String>,
 }
 
-impl Coverage {
-    fn take(&mut self, link: &SeededLink, truth: f64, answer: &Result<RateEstimate, NoAnswer>) {
+impl EstimateCoverage {
+    fn take(&mut self, link: &SeededLink, truth: f64, answer: &Result<RateEstimate, NoEstimateReason>) {
         self.links += 1;
         self.clean += usize::from(link.is_clean);
         match answer {
@@ -147,7 +147,7 @@ impl Coverage {
                     self.misses.push(miss(link, truth, estimate));
                 }
             }
-            Err(NoAnswer::NotSpread { at_least: Some(rate), bucket_bytes, .. }) => {
+            Err(NoEstimateReason::NotSpread { at_least: Some(rate), bucket_bytes, .. }) => {
                 self.claims += 1;
                 let is_true = link.capacity >= *rate
                     || link.bucket.is_some_and(|bytes| u64::from(bytes) > *bucket_bytes);
@@ -182,7 +182,7 @@ impl Coverage {
         );
         let misses = self.misses.join("\n");
         assert!(
-            self.held() >= LEAST_HELD,
+            self.held() >= MIN_BOUNDS_HELD_SHARE,
             "{method}: {:.3} of {} hold the truth\n{misses}",
             self.held(),
             self.ranges
@@ -220,9 +220,9 @@ fn miss(link: &SeededLink, truth: f64, estimate: &RateEstimate) -> String {
 }
 
 /// A method under test.
-struct Judged {
+struct JudgedMethod {
     name: &'static str,
-    population: Population,
+    population: LinkPopulation,
     make: fn(u64) -> Box<dyn RateEstimator>,
     truth: fn(&SeededLink) -> f64,
     /// Shares of clean links and of all links that have a range.
@@ -230,9 +230,9 @@ struct Judged {
     least_ranges: f64,
 }
 
-impl Judged {
+impl JudgedMethod {
     fn check(&self, links: u64) {
-        let mut coverage = Coverage::default();
+        let mut coverage = EstimateCoverage::default();
         for seed in 0..links {
             let link = SeededLink::draw(seed, self.population);
             let mut method = (self.make)(seed);
@@ -243,83 +243,89 @@ impl Judged {
     }
 }
 
-const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(100) };
-const LONGER: TrainShape = TrainShape { longest: 100, ..SHAPE };
-const ANY: Population = Population { most_bits_per_s: 1e9, busiest: 0.6 };
+const TRAIN_SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(100) };
+const LONGER_TRAIN_SHAPE: TrainShape = TrainShape { longest: 100, ..TRAIN_SHAPE };
+const ANY_LINK_POPULATION: LinkPopulation = LinkPopulation { most_bits_per_s: 1e9, busiest: 0.6 };
 /// Probes of available rates are sent at the rates that they look for, which a busy sender does not keep above this.
-const SLOWER: Population = Population { most_bits_per_s: 1e8, busiest: 0.6 };
+const SLOWER_LINK_POPULATION: LinkPopulation = LinkPopulation { most_bits_per_s: 1e8, busiest: 0.6 };
 
-const PAIR: Judged = Judged {
+const PAIR_METHOD: JudgedMethod = JudgedMethod {
     name: "pair",
-    population: ANY,
-    make: |_| Box::new(PairEstimator::new(PairPick::Mode, 100, SHAPE)),
+    population: ANY_LINK_POPULATION,
+    make: |_| Box::new(PairEstimator::new(PairSelection::Mode, 100, TRAIN_SHAPE)),
     truth: |link| link.capacity,
     least_clean: 0.97,
     least_ranges: 0.8,
 };
-const CAPPROBE: Judged = Judged {
+const CAPPROBE_METHOD: JudgedMethod = JudgedMethod {
     name: "capprobe",
     least_ranges: 0.7,
-    make: |_| Box::new(PairEstimator::new(PairPick::LeastDelay, 100, SHAPE)),
-    ..PAIR
+    make: |_| Box::new(PairEstimator::new(PairSelection::LeastDelay, 100, TRAIN_SHAPE)),
+    ..PAIR_METHOD
 };
-const TRAIN: Judged = Judged { name: "train", make: |_| Box::new(TrainEstimator::new(100, SHAPE)), ..PAIR };
-const PATHLOAD: Judged = Judged {
+const TRAIN_METHOD: JudgedMethod =
+    JudgedMethod { name: "train", make: |_| Box::new(TrainEstimator::new(100, TRAIN_SHAPE)), ..PAIR_METHOD };
+const PATHLOAD_METHOD: JudgedMethod = JudgedMethod {
     name: "pathload",
-    population: SLOWER,
-    make: |_| Box::new(PathloadEstimator::new(FleetShape { probes: 100, streams: 12, most: 30 }, LONGER)),
+    population: SLOWER_LINK_POPULATION,
+    make: |_| {
+        Box::new(PathloadEstimator::new(
+            FleetShape { probes: 100, streams: 12, most: 30 },
+            LONGER_TRAIN_SHAPE,
+        ))
+    },
     truth: SeededLink::free,
     least_clean: 0.97,
     least_ranges: 0.85,
 };
-const CHIRP: Judged = Judged {
+const CHIRP_METHOD: JudgedMethod = JudgedMethod {
     name: "pathchirp",
-    make: |_| Box::new(ChirpEstimator::new(30, LONGER)),
+    make: |_| Box::new(ChirpEstimator::new(30, LONGER_TRAIN_SHAPE)),
     // Every second link has a bucket that hides the rise of delays.
     least_clean: 0.4,
     least_ranges: 0.4,
-    ..PATHLOAD
+    ..PATHLOAD_METHOD
 };
-const SPRUCE: Judged = Judged {
+const SPRUCE_METHOD: JudgedMethod = JudgedMethod {
     name: "spruce",
-    make: |seed| Box::new(SpruceEstimator::new(None, 100, LONGER, seed)),
-    ..PATHLOAD
+    make: |seed| Box::new(SpruceEstimator::new(None, 100, LONGER_TRAIN_SHAPE, seed)),
+    ..PATHLOAD_METHOD
 };
 
 #[test]
 fn ranges_of_pairs_hold_the_truth() {
-    PAIR.check(ORDINARY);
+    PAIR_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_least_delayed_pairs_hold_the_truth() {
-    CAPPROBE.check(ORDINARY);
+    CAPPROBE_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_trains_hold_the_truth() {
-    TRAIN.check(ORDINARY);
+    TRAIN_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_fleets_hold_the_truth() {
-    PATHLOAD.check(ORDINARY);
+    PATHLOAD_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_chirps_hold_the_truth() {
-    CHIRP.check(ORDINARY);
+    CHIRP_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 fn ranges_of_spaced_pairs_hold_the_truth() {
-    SPRUCE.check(ORDINARY);
+    SPRUCE_METHOD.check(LINKS_PER_ORDINARY_TEST);
 }
 
 #[test]
 #[ignore = "minutes; run it after a change of an estimator"]
 fn ranges_hold_the_truth_on_thousands_of_links() {
-    for judged in [PAIR, CAPPROBE, TRAIN, PATHLOAD, CHIRP, SPRUCE] {
-        judged.check(LONG);
+    for judged in [PAIR_METHOD, CAPPROBE_METHOD, TRAIN_METHOD, PATHLOAD_METHOD, CHIRP_METHOD, SPRUCE_METHOD] {
+        judged.check(LINKS_PER_LONG_TEST);
     }
 }

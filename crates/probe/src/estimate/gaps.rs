@@ -12,9 +12,9 @@ pub(super) fn difference_ns(from: u64, to: u64) -> f64 {
 
 /// A train whose every probe left and arrived, in order.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct WholeTrain<'a>(pub(super) &'a [PassedProbe]);
+pub(super) struct CompleteTrain<'a>(pub(super) &'a [PassedProbe]);
 
-impl<'a> WholeTrain<'a> {
+impl<'a> CompleteTrain<'a> {
     /// The train, if it is whole; otherwise it is counted in `discarded`.
     pub(super) fn from_train(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
         // The first reason counts, since it may be the cause of the later ones.
@@ -55,7 +55,7 @@ impl<'a> WholeTrain<'a> {
     }
 
     /// Error bound of a distance, from the stamps of both probes.
-    pub(super) fn gap_doubt(self, from: usize, to: usize) -> f64 {
+    pub(super) fn gap_uncertainty(self, from: usize, to: usize) -> f64 {
         (self.0[from].doubt + self.0[to].doubt) as f64
     }
 

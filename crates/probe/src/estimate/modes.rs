@@ -23,10 +23,10 @@ pub struct SampleMode {
 }
 
 /// No more than this many are looked for.
-const MOST: usize = 8;
+const MAX_MODES: usize = 8;
 
 /// A bell may rise again by this factor and still be the same bell.
-const AGAIN: f64 = 1.1;
+const BELL_RISE_FACTOR: f64 = 1.1;
 
 /// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
 pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
@@ -36,7 +36,7 @@ pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
     // Each round takes out at least the densest window, so the search ends.
-    while found.len() < MOST && !rest.is_empty() {
+    while found.len() < MAX_MODES && !rest.is_empty() {
         let core = densest_window(&rest, width);
         // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
         let from = find_lower_end(&rest, core.start, core.len(), width);
@@ -77,7 +77,7 @@ fn find_lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64)
         // One more window below the present end. It belongs to the bell as long as it is not clearly denser.
         let next = sorted.partition_point(|value| *value < sorted[from] - width);
         let here = from - next;
-        if here == 0 || here as f64 > count as f64 * AGAIN {
+        if here == 0 || here as f64 > count as f64 * BELL_RISE_FACTOR {
             break;
         }
         from = next;
@@ -91,7 +91,7 @@ fn find_upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -
     while to < sorted.len() {
         let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);
         let here = next - to;
-        if here == 0 || here as f64 > count as f64 * AGAIN {
+        if here == 0 || here as f64 > count as f64 * BELL_RISE_FACTOR {
             break;
         }
         to = next;

@@ -1,26 +1,26 @@
 //! Capacity from packet pairs: two probes that reach the narrowest link together leave it as far apart as it takes to send one.
 //!
 //! Other traffic may have come between the two (too far apart), or held up the first behind the narrow link (too close). There are two ways
-//! to find the undisturbed pairs: the rate that many of them agree on ([`PairPick::Mode`]), or the pair with the least delay of both its
-//! probes ([`PairPick::LeastDelay`], known as CapProbe).
+//! to find the undisturbed pairs: the rate that many of them agree on ([`PairSelection::Mode`]), or the pair with the least delay of both its
+//! probes ([`PairSelection::LeastDelay`], known as CapProbe).
 //!
 //! A third probe goes behind each pair. The forwarder of a burst has less to do for its last frame (it sets no timer for a next one), so that
 //! frame comes too soon: by 9 of 121 us on a link of 100 Mbit/s that a kernel shaped.
 //!
 //! Invariant: a pair whose probes did not leave closer together than the answer's distance is never used.
 
-use super::agreement::{Agreement, spread_range};
-use super::gaps::{WholeTrain, median};
-use super::settle::{MEASURED, SPREAD, TrainSettler, TrainShape, probes_at_once};
+use super::agreement::{PairRateAgreement, spread_range};
+use super::gaps::{CompleteTrain, median};
+use super::settle::{MEASURED_PROBES, SPREAD_THRESHOLD, TrainSettler, TrainShape, probes_at_once};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SettledTrains,
-    TrainRequest, clamp_to_nanos, find_modes, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    SettledTrains, TrainRequest, clamp_to_nanos, find_modes, packets_per_frame,
 };
 use crate::{ProbeKind, small_count};
 
 /// The way to find undisturbed pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairPick {
+pub enum PairSelection {
     Mode,
     /// Neither probe had to wait for others.
     LeastDelay,
@@ -61,7 +61,7 @@ pub(super) struct MeasuredCapacity {
 
 #[derive(Clone, Debug)]
 pub struct PairEstimator {
-    pick: PairPick,
+    pick: PairSelection,
     pairs: usize,
     settle: TrainSettler,
     samples: Vec<PairSample>,
@@ -70,25 +70,25 @@ pub struct PairEstimator {
 }
 
 /// Least number of usable pairs for an answer.
-const LEAST: usize = 10;
+const MIN_USABLE_PAIRS: usize = 10;
 /// Number of pairs from which on it may end early.
-const EARLY: usize = 20;
+const MIN_PAIRS_FOR_EARLY_END: usize = 20;
 /// Largest share of pairs that may arrive together. Above it, the path or the receiver makes batches.
-const BATCHED: f64 = 0.1;
+const MAX_BATCHED_SHARE: f64 = 0.1;
 /// A mode below this share of the rate of whole trains is one of other traffic.
-const BELOW_TRAINS: f64 = 0.95;
+const BELOW_TRAIN_RATE_SHARE: f64 = 0.95;
 /// Largest excess of the least sum of delays over the sum of the least delays, relative to the pair's distance.
-const CONVERGED: f64 = 0.04;
+const MAX_DELAY_SUM_EXCESS: f64 = 0.04;
 /// This many pairs must have waited that little.
-const AGAIN: usize = 3;
+const MIN_PAIRS_NEAR_LEAST_DELAY: usize = 3;
 /// Lengths of pairs. They vary, so that the frame lengths of other traffic do not make modes of their own.
-const LENGTHS: u32 = 5;
+const PAIR_LENGTH_COUNT: u32 = 5;
 /// Positions of pairs in their bursts.
-const PLACES: u32 = 4;
+const PAIR_POSITIONS_IN_BURST: u32 = 4;
 
 impl PairEstimator {
     /// Sends at most `pairs` pairs.
-    pub fn new(pick: PairPick, pairs: usize, shape: TrainShape) -> Self {
+    pub fn new(pick: PairSelection, pairs: usize, shape: TrainShape) -> Self {
         Self {
             pick,
             pairs,
@@ -103,10 +103,10 @@ impl PairEstimator {
         self.settle.settled_result().and_then(|settled| settled.as_ref().ok()).copied()
     }
 
-    pub(super) fn measured_capacity(&self) -> Result<MeasuredCapacity, NoAnswer> {
+    pub(super) fn measured_capacity(&self) -> Result<MeasuredCapacity, NoEstimateReason> {
         let bits_per_s = self.estimate_rate()?.bits_per_s;
         let settled = self.settle.settled_result().cloned();
-        let settled = settled.unwrap_or(Err(NoAnswer::NoMode { pairs: 0, share: 0.0 }))?;
+        let settled = settled.unwrap_or(Err(NoEstimateReason::NoMode { pairs: 0, share: 0.0 }))?;
         Ok(MeasuredCapacity { bits_per_s, settled })
     }
 
@@ -115,10 +115,10 @@ impl PairEstimator {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         match self.pick {
             _ if self.sent >= self.pairs => true,
-            _ if self.samples.len() < EARLY => false,
+            _ if self.samples.len() < MIN_PAIRS_FOR_EARLY_END => false,
             // If four fifths of all pairs differ by less than 2 %, more of them would not move the answer.
-            PairPick::Mode => spread_range(&rates) / median(&rates) < 0.02,
-            PairPick::LeastDelay => self.least_delayed().is_some_and(|least| least.excess <= 0.0),
+            PairSelection::Mode => spread_range(&rates) / median(&rates) < 0.02,
+            PairSelection::LeastDelay => self.least_delayed().is_some_and(|least| least.excess <= 0.0),
         }
     }
 
@@ -133,15 +133,15 @@ impl PairEstimator {
         let mut sorted: Vec<&PairSample> = self.samples.iter().collect();
         sorted.sort_by(|one, other| one.delay_sum().total_cmp(&other.delay_sum()));
         let best = **sorted.first()?;
-        let again = sorted.get(AGAIN - 1)?;
+        let again = sorted.get(MIN_PAIRS_NEAR_LEAST_DELAY - 1)?;
         // The larger of two doubts: how long the best pair waited, and how far the next ones are from it.
         let waited = (best.delay_sum() - self.least_delay(0) - self.least_delay(1))
             .max(again.delay_sum() - best.delay_sum());
-        Some(LeastDelayed { pair: best, excess: waited - (CONVERGED * best.gap).max(best.doubt) })
+        Some(LeastDelayed { pair: best, excess: waited - (MAX_DELAY_SUM_EXCESS * best.gap).max(best.doubt) })
     }
 
-    fn too_few(&self, have: usize, wanted: usize) -> NoAnswer {
-        NoAnswer::TooFew {
+    fn too_few(&self, have: usize, wanted: usize) -> NoEstimateReason {
+        NoEstimateReason::TooFew {
             have,
             wanted,
             trains: self.settle.sent_trains() + self.sent,
@@ -182,16 +182,19 @@ impl PairEstimator {
         }
     }
 
-    fn estimate_by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoEstimateReason> {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         // Pairs that came together say that something on the path holds frames and lets them go at once: they do not agree either.
         let pairs = rates.len() + self.discarded.together;
         // Whole trains come out at most at the capacity (asymptotic dispersion rate), so a mode below their rate is other traffic.
-        let above: Vec<_> =
-            rates.iter().copied().filter(|rate| *rate >= BELOW_TRAINS * settled.bits_per_s).collect();
+        let above: Vec<_> = rates
+            .iter()
+            .copied()
+            .filter(|rate| *rate >= BELOW_TRAIN_RATE_SHARE * settled.bits_per_s)
+            .collect();
         let range = spread_range(&rates);
-        let agreed = Agreement::find_in_rates(&above, range, pairs)
-            .map_err(|share| NoAnswer::NoMode { pairs, share })?;
+        let agreed = PairRateAgreement::find_in_rates(&above, range, pairs)
+            .map_err(|share| NoEstimateReason::NoMode { pairs, share })?;
         let spread = range / agreed.rate;
         let mut quality = self.estimate_quality(settled, rates.len(), agreed.share, spread);
         // Other modes are reported beside the answer, so that a reader can judge it.
@@ -200,42 +203,50 @@ impl PairEstimator {
         Ok(self.make_estimate(agreed.rate, agreed.low, agreed.high, quality))
     }
 
-    fn estimate_by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoEstimateReason> {
         let trains = self.samples.len();
         let together = self.discarded.together;
         // Then a gap is as long as a batch, also that of the pair with the least delays.
-        if together as f64 > BATCHED * (trains + together) as f64 {
+        if together as f64 > MAX_BATCHED_SHARE * (trains + together) as f64 {
             let what = format!(
                 "{together} of {} pairs arrived together, so something on the path forwards frames in batches",
                 trains + together
             );
-            return Err(NoAnswer::NotConverged { trains, what });
+            return Err(NoEstimateReason::NotConverged { trains, what });
         }
         let Some(LeastDelayed { pair: best, excess }) = self.least_delayed() else {
-            return Err(NoAnswer::NoMode { pairs: 0, share: 0.0 });
+            return Err(NoEstimateReason::NoMode { pairs: 0, share: 0.0 });
         };
         if excess > 0.0 {
             let what = format!(
                 "other traffic delayed every pair: the best pair still waited {:.1} us too long",
                 excess / 1e3
             );
-            return Err(NoAnswer::NotConverged { trains, what });
+            return Err(NoEstimateReason::NotConverged { trains, what });
         }
         let rate = best.rate();
-        let near =
-            self.samples.iter().filter(|sample| (sample.rate() / rate - 1.0).abs() <= CONVERGED).count();
+        let near = self
+            .samples
+            .iter()
+            .filter(|sample| (sample.rate() / rate - 1.0).abs() <= MAX_DELAY_SUM_EXCESS)
+            .count();
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let spread = spread_range(&rates) / rate;
         let quality = self.estimate_quality(settled, trains, near as f64 / trains as f64, spread);
-        Ok(self.make_estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
+        Ok(self.make_estimate(
+            rate,
+            rate / (1.0 + MAX_DELAY_SUM_EXCESS),
+            rate * (1.0 + MAX_DELAY_SUM_EXCESS),
+            quality,
+        ))
     }
 
     /// The number of primers before the next pair. A machine on the path may take longer for every second or fourth frame of a burst, so
     /// pairs take turns at four positions.
     fn primer_count(&self, settled: SettledTrains) -> u32 {
-        let turn = small_count(self.sent / LENGTHS as usize) % PLACES;
+        let turn = small_count(self.sent / PAIR_LENGTH_COUNT as usize) % PAIR_POSITIONS_IN_BURST;
         // The whole burst stays within the length that the limits allow.
-        (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
+        (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED_PROBES))
     }
 
     /// The length of the next pair. Lengths take turns between four fifths of the longest and the longest. `LeastDelay` compares delays,
@@ -243,11 +254,11 @@ impl PairEstimator {
     fn pair_length(&self) -> u32 {
         let longest = self.settle.shape().length;
         match self.pick {
-            PairPick::LeastDelay => longest,
-            PairPick::Mode => {
-                let turn = small_count(self.sent) % LENGTHS;
+            PairSelection::LeastDelay => longest,
+            PairSelection::Mode => {
+                let turn = small_count(self.sent) % PAIR_LENGTH_COUNT;
                 // A fifth of the longest length in all, divided into as many steps as there are lengths.
-                longest - longest / (5 * LENGTHS) * turn
+                longest - longest / (5 * PAIR_LENGTH_COUNT) * turn
             }
         }
     }
@@ -256,8 +267,8 @@ impl PairEstimator {
 impl RateEstimator for PairEstimator {
     fn name(&self) -> &'static str {
         match self.pick {
-            PairPick::Mode => "pair",
-            PairPick::LeastDelay => "capprobe",
+            PairSelection::Mode => "pair",
+            PairSelection::LeastDelay => "capprobe",
         }
     }
 
@@ -271,7 +282,8 @@ impl RateEstimator for PairEstimator {
         };
         let length = self.pair_length();
         self.sent += 1;
-        let mut probes = probes_at_once(self.primer_count(settled), MEASURED, ProbeKind::Pair, shape.length);
+        let mut probes =
+            probes_at_once(self.primer_count(settled), MEASURED_PROBES, ProbeKind::Pair, shape.length);
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             // Primers keep the full length, because they have to empty the bucket.
             probe.length = length;
@@ -293,7 +305,7 @@ impl RateEstimator for PairEstimator {
         let Some(settled) = self.settled_trains() else {
             return self.settle.add_train(train);
         };
-        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let Some(whole) = CompleteTrain::from_train(train, &mut self.discarded) else { return };
         // The last probe is the tail.
         let first = whole.last_index() - 2;
         let second = whole.last_index() - 1;
@@ -302,12 +314,12 @@ impl RateEstimator for PairEstimator {
             gap: whole.arrival_gap(first, second),
             left: whole.departure_gap(first, second),
             delays: [whole.probe_delay(first), whole.probe_delay(second)],
-            doubt: whole.gap_doubt(first, second),
+            doubt: whole.gap_uncertainty(first, second),
         };
         let expected = sample.bits * 1e9 / settled.bits_per_s;
         // A gap that the path did not widen says nothing about it; and if the second probe left so late that the link was nearly idle in
         // between, the gap is the sender's own.
-        if sample.gap <= sample.doubt.max(SPREAD * sample.left) {
+        if sample.gap <= sample.doubt.max(SPREAD_THRESHOLD * sample.left) {
             self.discarded.together += 1;
         } else if sample.left > 0.8 * expected {
             self.discarded.unlike += 1;
@@ -316,17 +328,17 @@ impl RateEstimator for PairEstimator {
         }
     }
 
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let settled = match self.settle.settled_result() {
             None => return Err(self.too_few(0, 1)),
             Some(settled) => settled.clone()?,
         };
-        if self.samples.len() < LEAST {
-            return Err(self.too_few(self.samples.len(), LEAST));
+        if self.samples.len() < MIN_USABLE_PAIRS {
+            return Err(self.too_few(self.samples.len(), MIN_USABLE_PAIRS));
         }
         match self.pick {
-            PairPick::Mode => self.estimate_by_mode(settled),
-            PairPick::LeastDelay => self.estimate_by_delay(settled),
+            PairSelection::Mode => self.estimate_by_mode(settled),
+            PairSelection::LeastDelay => self.estimate_by_delay(settled),
         }
     }
 }

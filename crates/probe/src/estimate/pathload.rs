@@ -5,11 +5,11 @@
 //!
 //! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
 
-use super::gaps::{WholeTrain, difference_ns, mean, median};
+use super::gaps::{CompleteTrain, difference_ns, mean, median};
 use super::settle::{TrainSettler, TrainShape, spaced_probes};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    clamp_to_nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 use packetrig_units::Nanos;
@@ -68,27 +68,33 @@ struct GreyRegion {
 }
 
 /// Share of a fleet's streams that decides. pathload has 0.6: then six of ten ranges held what was free beside bursty traffic.
-const DECIDE: f64 = 0.85;
+const DECIDING_STREAM_SHARE: f64 = 0.85;
 /// Width of the answer, relative to the rate at which trains come out.
-const RESOLUTION: f64 = 0.05;
+const ANSWER_RESOLUTION: f64 = 0.05;
 /// Largest error of a stream's rate.
-const OFF: f64 = 0.1;
+const MAX_STREAM_RATE_ERROR: f64 = 0.1;
 /// Largest distance of a probe from its place, in gaps: a sender that catches up makes a queue of its own.
-const ASTRAY: f64 = 4.0;
+const MAX_PROBE_OFFSET_GAPS: f64 = 4.0;
 /// Delays that rise by less than this share of a stream's length count as level.
-const NOISE: f64 = 0.01;
+const DELAY_NOISE_SHARE: f64 = 0.01;
 /// Number of streams, in fleets, after which it gives up on a rate.
-const FUTILE: usize = 2;
+const MAX_FUTILE_FLEETS: usize = 2;
 // Shorter streams have too few groups for a trend.
-const LEAST: u32 = 10;
+const MIN_STREAM_PROBES: u32 = 10;
 /// A stream that loses more than this share counts as too fast.
-const LOST: f64 = 0.03;
+const MAX_LOSS_SHARE: f64 = 0.03;
 
 impl RateSearch {
     fn new(dispersion_rate: f64) -> Self {
         // The available rate is at most the rate at which trains come out (A <= ADR), apart from its error.
         let high = 1.2 * dispersion_rate;
-        Self { low: 0.0, high, is_high_seen: false, grey: None, resolution: RESOLUTION * dispersion_rate }
+        Self {
+            low: 0.0,
+            high,
+            is_high_seen: false,
+            grey: None,
+            resolution: ANSWER_RESOLUTION * dispersion_rate,
+        }
     }
 
     /// The rate to try next; `None` if the range is narrow enough.
@@ -141,7 +147,7 @@ impl RateSearch {
 impl StreamFleet {
     /// The trend of most of its streams, as soon as the remaining ones cannot change it.
     fn fleet_trend(&self, streams: usize) -> Option<DelayTrend> {
-        let need = DECIDE * streams as f64;
+        let need = DECIDING_STREAM_SHARE * streams as f64;
         let rising = self.count_trend(DelayTrend::Rising);
         let level = self.count_trend(DelayTrend::Level);
         let open = streams.saturating_sub(self.trends.len()) as f64;
@@ -204,7 +210,11 @@ impl PathloadEstimator {
         let length = self.frame_length(rate);
         let gap = clamp_to_nanos(self.stream_gap(rate));
         let primers = self.primer_count();
-        let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
+        let measured = self
+            .fleets
+            .probes
+            .min(self.settle.shape().longest.saturating_sub(primers))
+            .max(MIN_STREAM_PROBES);
         // A pause as long as the stream halves the mean load and lets the queue drain.
         let takes = clamp_to_nanos(f64::from(measured) * gap.as_u64() as f64);
         let mut probes = spaced_probes(primers, measured, ProbeKind::Train, length, gap);
@@ -219,12 +229,12 @@ impl PathloadEstimator {
     fn add_stream(&mut self, train: &[PassedProbe]) {
         let stream: Vec<_> = train.iter().filter(|probe| probe.kind != ProbeKind::Primer).copied().collect();
         let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
-        let is_lossy = (stream.len() - came.len()) as f64 > LOST * stream.len() as f64;
+        let is_lossy = (stream.len() - came.len()) as f64 > MAX_LOSS_SHARE * stream.len() as f64;
         if is_lossy {
             // pathload takes loss as a sign that the stream made a queue overflow.
             return self.add_trend(DelayTrend::Rising, self.fleet.asked);
         }
-        let Some(whole) = WholeTrain::from_train(&came, &mut self.discarded) else { return };
+        let Some(whole) = CompleteTrain::from_train(&came, &mut self.discarded) else { return };
         let gap = self.stream_gap(self.fleet.asked);
         let places: Vec<_> = departure_offsets(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
         // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
@@ -234,8 +244,8 @@ impl PathloadEstimator {
             / whole.departure_gap(0, whole.last_index()).max(1.0)
             * (stream.len() - 1) as f64
             / whole.last_index() as f64;
-        let is_off = (rate / self.fleet.asked - 1.0).abs() > OFF;
-        if is_off || places.iter().any(|place| (place - middle).abs() > ASTRAY * gap) {
+        let is_off = (rate / self.fleet.asked - 1.0).abs() > MAX_STREAM_RATE_ERROR;
+        if is_off || places.iter().any(|place| (place - middle).abs() > MAX_PROBE_OFFSET_GAPS * gap) {
             self.discarded.unlike += 1;
             return;
         }
@@ -243,8 +253,8 @@ impl PathloadEstimator {
         let from = came.len() / 5;
         let delays: Vec<_> = (from..came.len()).map(|nth| whole.probe_delay(nth)).collect();
         let noise = whole
-            .gap_doubt(from, whole.last_index())
-            .max(NOISE * whole.departure_gap(from, whole.last_index()));
+            .gap_uncertainty(from, whole.last_index())
+            .max(DELAY_NOISE_SHARE * whole.departure_gap(from, whole.last_index()));
         self.add_trend(stream_trend(&delays, noise), rate);
     }
 
@@ -261,7 +271,7 @@ impl PathloadEstimator {
         if asked > 0.0 {
             let verdict = self.fleet.fleet_trend(self.fleets.streams);
             // Unusable streams have no trend, so a fleet could otherwise go on for ever.
-            if verdict.is_none() && self.fleet.streams >= FUTILE * self.fleets.streams {
+            if verdict.is_none() && self.fleet.streams >= MAX_FUTILE_FLEETS * self.fleets.streams {
                 self.is_futile = true;
                 self.fleet = StreamFleet::default();
                 return;
@@ -308,16 +318,16 @@ impl RateEstimator for PathloadEstimator {
         self.advance_search();
     }
 
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let trains = self.settle.sent_trains() + self.sent;
         if let Some(Err(none)) = self.settle.settled_result() {
             return Err(none.clone());
         }
         let Some(search) = &self.search else {
-            return Err(NoAnswer::TooFew { have: 0, wanted: 1, trains, discarded: self.discarded });
+            return Err(NoEstimateReason::TooFew { have: 0, wanted: 1, trains, discarded: self.discarded });
         };
         if self.is_futile {
-            return Err(NoAnswer::TooFew {
+            return Err(NoEstimateReason::TooFew {
                 have: self.used,
                 wanted: trains,
                 trains,
@@ -330,12 +340,13 @@ impl RateEstimator for PathloadEstimator {
             let low = search.low / 1e6;
             let high = search.high / 1e6;
             let what = format!("the available rate is between {low:.3} and {high:.3} Mbit/s");
-            return Err(NoAnswer::NotConverged { trains, what });
+            return Err(NoEstimateReason::NotConverged { trains, what });
         }
         // After contradicting fleets both ends may coincide: the answer is never narrower than the resolution. And a stream counts as
         // level if its delays rise by less than the noise, so it may be faster than what is free: by half more than the noise, because
         // the trend is from the middle of the first group to that of the last.
-        let low = (search.low / (1.0 + 1.5 * NOISE)).min(search.high - search.resolution).max(0.0);
+        let low =
+            (search.low / (1.0 + 1.5 * DELAY_NOISE_SHARE)).min(search.high - search.resolution).max(0.0);
         let middle = f64::midpoint(low, search.high);
         Ok(RateEstimate {
             method: self.name(),

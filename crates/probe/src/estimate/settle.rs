@@ -10,7 +10,7 @@
 //! Invariant: the result is of trains whose second half took at least 1.2 times longer after the path than before.
 
 use super::gaps::{difference_ns, median, quantile};
-use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, clamp_to_nanos};
+use super::{DiscardedTrains, NoEstimateReason, PassedProbe, TrainRequest, clamp_to_nanos};
 use crate::{PlannedProbe, ProbeKind, small_count};
 use packetrig_units::Nanos;
 
@@ -51,7 +51,7 @@ impl SettledTrains {
 pub(super) struct TrainSettler {
     shape: TrainShape,
     trains: Vec<Vec<PassedProbe>>,
-    result: Option<Result<SettledTrains, NoAnswer>>,
+    result: Option<Result<SettledTrains, NoEstimateReason>>,
     discarded: DiscardedTrains,
     sent: usize,
     /// Time after the last train until its queue is gone and buckets are full again.
@@ -68,16 +68,16 @@ struct SteadyPart {
 }
 
 /// A bucket must be empty before this share of the probes in front of the steady part.
-const LATEST: f64 = 0.9;
+const BUCKET_EMPTY_SHARE: f64 = 0.9;
 /// A pair, and the probe behind it.
-pub(super) const MEASURED: u32 = 3;
-const TRAINS: usize = 5;
+pub(super) const MEASURED_PROBES: u32 = 3;
+const WANTED_TRAINS: usize = 5;
 /// A distance is steady from this share of the final one on.
-const STEADY: f64 = 0.85;
+const STEADY_DISTANCE_SHARE: f64 = 0.85;
 /// Longest pause between two trains.
-const LONGEST_PAUSE: f64 = 3e9;
+const MAX_TRAIN_PAUSE_NS: f64 = 3e9;
 /// A path that widens distances by less than this factor does not spread the probes.
-pub(super) const SPREAD: f64 = 1.2;
+pub(super) const SPREAD_THRESHOLD: f64 = 1.2;
 
 impl TrainSettler {
     pub(super) fn new(shape: TrainShape) -> Self {
@@ -96,7 +96,7 @@ impl TrainSettler {
     }
 
     /// The result; `None` while it needs more trains.
-    pub(super) const fn settled_result(&self) -> Option<&Result<SettledTrains, NoAnswer>> {
+    pub(super) const fn settled_result(&self) -> Option<&Result<SettledTrains, NoEstimateReason>> {
         self.result.as_ref()
     }
 
@@ -116,7 +116,8 @@ impl TrainSettler {
     pub(super) fn add_train(&mut self, train: &[PassedProbe]) {
         let gaps = train.windows(2).filter_map(|two| Some(difference_ns(two[0].came?, two[1].came?)));
         // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
-        self.over_ns = (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
+        self.over_ns =
+            (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(MAX_TRAIN_PAUSE_NS);
         // A train of a disturbed sender shows the sender and not the path.
         let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
         if unusable {
@@ -124,16 +125,16 @@ impl TrainSettler {
         } else {
             self.trains.push(train.to_vec());
         }
-        if self.trains.len() >= TRAINS {
+        if self.trains.len() >= WANTED_TRAINS {
             self.judge_trains();
         // A sender that disturbs most of its own trains would otherwise go on for ever.
-        } else if self.sent >= 8 * TRAINS {
+        } else if self.sent >= 8 * WANTED_TRAINS {
             self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
         }
     }
 
-    const fn too_few(&self, have: usize, discarded: DiscardedTrains) -> NoAnswer {
-        NoAnswer::TooFew { have, wanted: TRAINS, trains: self.sent, discarded }
+    const fn too_few(&self, have: usize, discarded: DiscardedTrains) -> NoEstimateReason {
+        NoEstimateReason::TooFew { have, wanted: WANTED_TRAINS, trains: self.sent, discarded }
     }
 
     fn judge_trains(&mut self) {
@@ -147,14 +148,16 @@ impl TrainSettler {
         // The part of the train that is taken as steady: its far half, or what a large bucket leaves of it.
         let parts = [out.len() / 2, out.len() * 3 / 4];
         let steady = parts.iter().find_map(|from| self.find_steady_part(*from));
-        self.result = Some(
-            steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.settled_from_part(&part))),
-        );
+        self.result =
+            Some(steady.map_or_else(
+                || Err(self.not_spread(parts[0])),
+                |part| Ok(self.settle_from_steady_part(&part)),
+            ));
     }
 
     /// Returns the steady part from a place on, if probes are spread steadily there.
     fn find_steady_part(&self, from: usize) -> Option<SteadyPart> {
-        let pace = self.median_gap_from(from).filter(|_| self.median_widening(from) > SPREAD)?;
+        let pace = self.median_gap_from(from).filter(|_| self.median_widening(from) > SPREAD_THRESHOLD)?;
         let end = self.shape.longest as usize;
         let uneven = (from..end).map(|place| self.median_credit(from, place, pace).abs()).fold(0.0, f64::max);
         // The first distance of a train may be as long as its sender's caches are cold, so the second probe counts as well.
@@ -164,12 +167,12 @@ impl TrainSettler {
         });
         let hidden = hidden[0].max(hidden[1]);
         // A bucket that ends just before the steady part may as well reach into it.
-        ((hidden as f64) < LATEST * from as f64).then_some(SteadyPart { hidden, pace, uneven })
+        ((hidden as f64) < BUCKET_EMPTY_SHARE * from as f64).then_some(SteadyPart { hidden, pace, uneven })
     }
 
     /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
     fn count_hidden_distances(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
-        let end = self.median_credit(first, to, pace) - (1.0 - STEADY) - uneven;
+        let end = self.median_credit(first, to, pace) - (1.0 - STEADY_DISTANCE_SHARE) - uneven;
         (first..to).position(|place| self.median_credit(first, place, pace) >= end).unwrap_or(0)
     }
 
@@ -180,13 +183,13 @@ impl TrainSettler {
         median(&all)
     }
 
-    fn settled_from_part(&self, part: &SteadyPart) -> SettledTrains {
+    fn settle_from_steady_part(&self, part: &SteadyPart) -> SettledTrains {
         let bits = f64::from(self.shape.length) * 8e9;
         let SteadyPart { hidden, pace, uneven } = *part;
         // A quarter more than needed: the distance after the last hidden one may be half hidden, a bucket fills while a slower train
         // leaves, and uneven distances hide its end.
         let primers = hidden + 1 + hidden.div_ceil(4) + whole_frames(uneven);
-        let primers = small_count(primers).min(self.shape.longest.saturating_sub(MEASURED));
+        let primers = small_count(primers).min(self.shape.longest.saturating_sub(MEASURED_PROBES));
         SettledTrains {
             primers,
             hidden: small_count(hidden),
@@ -198,15 +201,15 @@ impl TrainSettler {
     }
 
     /// Makes the answer for a path that did not spread the far half of its trains.
-    fn not_spread(&self, half: usize) -> NoAnswer {
+    fn not_spread(&self, half: usize) -> NoEstimateReason {
         let last = self.shape.longest.saturating_sub(1);
         let into = self.departure_offset(last) / f64::from(last.max(1));
         // Probes that arrived closer together than they left were held up together: that is no speed of the path.
-        let is_as_sent = (1.0 / SPREAD..=SPREAD).contains(&self.median_widening(half));
+        let is_as_sent = (1.0 / SPREAD_THRESHOLD..=SPREAD_THRESHOLD).contains(&self.median_widening(half));
         let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;
         let rates: Vec<_> =
             self.trains.iter().filter_map(|train| rate_without(train.get(1..)?, bucket_bytes)).collect();
-        NoAnswer::NotSpread {
+        NoEstimateReason::NotSpread {
             train: self.shape.longest,
             gap_ns: clamp_to_nanos(into).as_u64(),
             // The least of all trains, so that the claim holds for each of them.
@@ -240,7 +243,7 @@ impl TrainSettler {
                 })
                 .collect();
             // The median of fewer than half of the trains would be chance.
-            if all.len() <= TRAINS / 2 {
+            if all.len() <= WANTED_TRAINS / 2 {
                 break;
             }
             distances.push(median(&all));

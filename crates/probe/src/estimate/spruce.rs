@@ -6,11 +6,11 @@
 //!
 //! Invariant: the distance at which a pair was sent is the measured one.
 
-use super::gaps::{WholeTrain, mean, quantile, standard_error};
+use super::gaps::{CompleteTrain, mean, quantile, standard_error};
 use super::settle::{TrainSettler, TrainShape, spaced_probes};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PairEstimator, PairPick, PassedProbe, RateEstimate,
-    RateEstimator, SettledTrains, TrainRequest, clamp_to_nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PairEstimator, PairSelection, PassedProbe,
+    RateEstimate, RateEstimator, SettledTrains, TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 use packetrig_units::Nanos;
@@ -19,7 +19,7 @@ use packetrig_wire::pattern::keyed_mix;
 #[derive(Clone, Debug)]
 pub struct SpruceEstimator {
     before: SpruceSetup,
-    ready: Option<Result<ReadyPairs, NoAnswer>>,
+    ready: Option<Result<ReadyPairs, NoEstimateReason>>,
     pairs: usize,
     shape: TrainShape,
     seed: u64,
@@ -50,7 +50,7 @@ struct ReadyPairs {
 
 impl SpruceSetup {
     /// The next train; `Err` with the result if none is needed.
-    fn next_setup_train(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoAnswer>> {
+    fn next_setup_train(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoEstimateReason>> {
         match self {
             Self::Primers(capacity, settle) => {
                 let Some(settled) = settle.settled_result() else { return Ok(settle.next_train()) };
@@ -72,14 +72,14 @@ impl ReadyPairs {
 
 /// The first probe of a pair is due after this many times the time that its primers take to leave: they have left for certain, and the link
 /// is still busy with them.
-const BEHIND: f64 = 1.5;
+const FIRST_PROBE_DELAY_FACTOR: f64 = 1.5;
 
 /// Pairs that measure the capacity, at most.
-const FOR_CAPACITY: usize = 60;
+const MAX_CAPACITY_PAIRS: usize = 60;
 /// Least number of usable pairs for an answer.
-const LEAST: usize = 20;
+const MIN_USABLE_PAIRS: usize = 20;
 /// The capacity is not known better than this.
-const FINEST: f64 = 0.005;
+const MIN_CAPACITY_UNCERTAINTY: f64 = 0.005;
 /// Spruce's limit of its own load, in bit/s, and as a share of the capacity.
 const MAX_LOAD: f64 = 240_000.0;
 const MAX_SHARE: f64 = 0.05;
@@ -88,14 +88,14 @@ impl SpruceEstimator {
     /// Sends `pairs` pairs on a path of this capacity, in bits of frames per second; `None`: it is measured first.
     pub fn new(capacity: Option<f64>, pairs: usize, shape: TrainShape, seed: u64) -> Self {
         let before = capacity.map_or_else(
-            || SpruceSetup::Capacity(PairEstimator::new(PairPick::Mode, FOR_CAPACITY, shape)),
+            || SpruceSetup::Capacity(PairEstimator::new(PairSelection::Mode, MAX_CAPACITY_PAIRS, shape)),
             |capacity| SpruceSetup::Primers(capacity, TrainSettler::new(shape)),
         );
         Self {
             before,
             ready: None,
             // Fewer pairs could never give an answer.
-            pairs: pairs.max(LEAST),
+            pairs: pairs.max(MIN_USABLE_PAIRS),
             shape,
             seed,
             samples: Vec::new(),
@@ -144,7 +144,7 @@ impl RateEstimator for SpruceEstimator {
         let pause = self.shape.pause.max(clamp_to_nanos(-share.ln() * mean));
         let pause = if self.sent == 1 { pause.max(over) } else { pause };
         let mut probes = spaced_probes(primers, 2, ProbeKind::Pair, self.shape.length, gap);
-        let behind = clamp_to_nanos(BEHIND * primed_ns);
+        let behind = clamp_to_nanos(FIRST_PROBE_DELAY_FACTOR * primed_ns);
         probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair).for_each(|probe| probe.at += behind);
         Some(TrainRequest { probes, pause })
     }
@@ -156,7 +156,7 @@ impl RateEstimator for SpruceEstimator {
                 SpruceSetup::Capacity(pair) => pair.add_train(train),
             };
         };
-        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let Some(whole) = CompleteTrain::from_train(train, &mut self.discarded) else { return };
         let second = whole.last_index();
         let first = second - 1;
         let sent = whole.departure_gap(first, second);
@@ -171,29 +171,34 @@ impl RateEstimator for SpruceEstimator {
         // traffic, which came while the pair was sent.
         let others = (capacity * came / 1e9 - self.frame_bits()) / (sent / 1e9);
         self.samples.push(capacity - others);
-        self.doubts.push(whole.gap_doubt(first, second) / sent);
+        self.doubts.push(whole.gap_uncertainty(first, second) / sent);
     }
 
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let have = self.samples.len();
         let trains = self.before_sent + self.sent;
         if let Some(Err(none)) = &self.ready {
             return Err(none.clone());
         }
-        let known = self.ready_pairs().filter(|_| have >= LEAST);
+        let known = self.ready_pairs().filter(|_| have >= MIN_USABLE_PAIRS);
         let Some(ReadyPairs { capacity, primers, .. }) = known else {
-            return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
+            return Err(NoEstimateReason::TooFew {
+                have,
+                wanted: MIN_USABLE_PAIRS,
+                trains,
+                discarded: self.discarded,
+            });
         };
 
         // Stamps are as often too early as too late, so their error is part of the samples' spread. Together they may be off one way.
         let stamps = mean(&self.doubts);
         let middle = mean(&self.samples);
-        let error = 2.0 * standard_error(&self.samples) + (stamps + FINEST) * capacity;
+        let error = 2.0 * standard_error(&self.samples) + (stamps + MIN_CAPACITY_UNCERTAINTY) * capacity;
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: middle.clamp(0.0, capacity),
             low: (middle - error).clamp(0.0, capacity),
-            high: (middle + error).clamp(0.0, capacity * (1.0 + FINEST)),
+            high: (middle + error).clamp(0.0, capacity * (1.0 + MIN_CAPACITY_UNCERTAINTY)),
             packets_per_frame: packets_per_frame(self.shape.length),
             quality: EstimateQuality {
                 trains,
@@ -263,7 +268,7 @@ mod tests {
         let mut method = SpruceEstimator::new(None, 300, SHAPE, 5);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 1_000_000)]).run_estimator(&mut method);
         assert!(
-            matches!(method.estimate_rate(), Err(NoAnswer::NotSpread { .. })),
+            matches!(method.estimate_rate(), Err(NoEstimateReason::NotSpread { .. })),
             "{:?}",
             method.estimate_rate()
         );
@@ -274,7 +279,7 @@ mod tests {
         let mut method = SpruceEstimator::new(Some(1e10), 50, SHAPE, 1);
         SimulatedPath::new(vec![QueuedLink::new_wire(1e9)]).run_estimator(&mut method);
         let unlike = DiscardedTrains { unlike: 150, ..DiscardedTrains::default() };
-        let too_few = NoAnswer::TooFew { have: 0, wanted: 20, trains: 155, discarded: unlike };
+        let too_few = NoEstimateReason::TooFew { have: 0, wanted: 20, trains: 155, discarded: unlike };
         assert_eq!(method.estimate_rate(), Err(too_few));
     }
 }

@@ -7,11 +7,11 @@
 //! uncertain by the stamps, and by what the path holds back and lets go at once.
 
 use super::agreement::spread_range;
-use super::gaps::{WholeTrain, difference_ns, median};
+use super::gaps::{CompleteTrain, difference_ns, median};
 use super::settle::{TrainSettler, TrainShape, probes_at_once};
 use super::{
-    DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    clamp_to_nanos, packets_per_frame,
+    DiscardedTrains, EstimateQuality, NoEstimateReason, PassedProbe, RateEstimate, RateEstimator,
+    TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 
@@ -30,7 +30,7 @@ impl TrainSample {
         self.waits[0] + self.waits[1]
     }
 
-    fn relative_doubt(&self) -> f64 {
+    fn relative_uncertainty(&self) -> f64 {
         self.doubt / self.took
     }
 }
@@ -53,26 +53,26 @@ pub struct TrainEstimator {
 }
 
 /// Uncertainty of a train's dispersion above which trains are made longer.
-const DOUBT: f64 = 0.01;
+const MAX_DISPERSION_UNCERTAINTY: f64 = 0.01;
 /// Least number of usable trains for an answer.
-const LEAST: usize = 5;
+const MIN_USABLE_TRAINS: usize = 5;
 /// Measured probes of the first trains.
-const SHORTEST: u32 = 10;
+const FIRST_TRAIN_PROBES: u32 = 10;
 /// So many trains must have waited as little as the best, to within this share of the time that it took.
-const AGAIN: usize = 3;
-const CONVERGED: f64 = 0.04;
+const MIN_TRAINS_NEAR_BEST: usize = 3;
+const CONVERGED_WAIT_SHARE: f64 = 0.04;
 /// Distance of rates up to which trains agree, and the share of trains that must agree with the best one.
-const NEAR: f64 = 0.02;
-const AGREEING: f64 = 0.25;
+const RATE_AGREEMENT_DISTANCE: f64 = 0.02;
+const MIN_AGREEING_SHARE: f64 = 0.25;
 /// A shaper's timers and rounding are not known better than this.
-const FINEST: f64 = 0.005;
+const MIN_RATE_UNCERTAINTY: f64 = 0.005;
 
 impl TrainEstimator {
     pub fn new(trains: usize, shape: TrainShape) -> Self {
         Self {
             settle: TrainSettler::new(shape),
             trains,
-            of: SHORTEST,
+            of: FIRST_TRAIN_PROBES,
             samples: Vec::new(),
             discarded: DiscardedTrains::default(),
             sent: 0,
@@ -82,8 +82,11 @@ impl TrainEstimator {
     /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
     fn lengthen_trains(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
-        let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_doubt).collect();
-        if self.samples.len() == LEAST && median(&doubts) > DOUBT && self.of < room {
+        let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_uncertainty).collect();
+        if self.samples.len() == MIN_USABLE_TRAINS
+            && median(&doubts) > MAX_DISPERSION_UNCERTAINTY
+            && self.of < room
+        {
             self.of = (self.of * 2).min(room);
             // Rates of trains of different length are not compared: a longer one meets more of other traffic.
             self.samples.clear();
@@ -93,7 +96,7 @@ impl TrainEstimator {
     fn least_delayed(&self) -> Option<LeastDelayed> {
         let mut sorted: Vec<_> = self.samples.clone();
         sorted.sort_by(|one, other| one.wait_sum().total_cmp(&other.wait_sum()));
-        let (best, again) = (*sorted.first()?, sorted.get(AGAIN - 1)?);
+        let (best, again) = (*sorted.first()?, sorted.get(MIN_TRAINS_NEAR_BEST - 1)?);
         // CapProbe's test for pairs, for trains: one that never waited has the least wait of both its ends.
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
         let excess = (best.wait_sum() - least(0) - least(1)).max(again.wait_sum() - best.wait_sum());
@@ -130,12 +133,12 @@ impl RateEstimator for TrainEstimator {
             return self.settle.add_train(train);
         };
         let Ok(settled) = settled else { return };
-        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let Some(whole) = CompleteTrain::from_train(train, &mut self.discarded) else { return };
         let first = settled.primers as usize;
         let last = whole.last_index();
         let took = whole.arrival_gap(first, last);
         let bits = whole.bits_between(first, last);
-        if took <= whole.gap_doubt(first, last) {
+        if took <= whole.gap_uncertainty(first, last) {
             self.discarded.together += 1;
         // Probes that left almost as slowly as the path carries them would show the sender's rate.
         } else if whole.departure_gap(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
@@ -146,44 +149,48 @@ impl RateEstimator for TrainEstimator {
                 took,
                 waits: [first, last]
                     .map(|nth| difference_ns(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
-                doubt: whole.gap_doubt(first, last) + held_back(whole, first),
+                doubt: whole.gap_uncertainty(first, last) + find_held_back_time(whole, first),
             });
             self.lengthen_trains(settled.primers);
         }
     }
 
-    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoEstimateReason> {
         let have = self.samples.len();
         let trains = self.settle.sent_trains() + self.sent;
-        let too_few = NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded };
+        let too_few =
+            NoEstimateReason::TooFew { have, wanted: MIN_USABLE_TRAINS, trains, discarded: self.discarded };
         let settled = match self.settle.settled_result() {
             None => return Err(too_few),
             Some(settled) => settled.clone()?,
         };
-        let Some(LeastDelayed { train: best, excess }) = self.least_delayed().filter(|_| have >= LEAST)
+        let Some(LeastDelayed { train: best, excess }) =
+            self.least_delayed().filter(|_| have >= MIN_USABLE_TRAINS)
         else {
             return Err(too_few);
         };
-        if excess > (CONVERGED * best.took).max(best.doubt) {
+        if excess > (CONVERGED_WAIT_SHARE * best.took).max(best.doubt) {
             let what = format!(
                 "other traffic delayed every train: the best one still waited {:.1} us too long",
                 excess / 1e3
             );
-            return Err(NoAnswer::NotConverged { trains, what });
+            return Err(NoEstimateReason::NotConverged { trains, what });
         }
         let rates: Vec<_> = self.samples.iter().map(|sample| sample.rate).collect();
         let near = rates
             .iter()
-            .filter(|rate| (*rate / best.rate - 1.0).abs() < NEAR + best.relative_doubt())
+            .filter(|rate| {
+                (*rate / best.rate - 1.0).abs() < RATE_AGREEMENT_DISTANCE + best.relative_uncertainty()
+            })
             .count();
         // If other traffic meets every train, the best one is only the least late.
-        if (near as f64) < AGREEING * have as f64 {
+        if (near as f64) < MIN_AGREEING_SHARE * have as f64 {
             let what =
                 format!("other traffic delayed most trains: only {near} of {have} agree with the best one");
-            return Err(NoAnswer::NotConverged { trains, what });
+            return Err(NoEstimateReason::NotConverged { trains, what });
         }
         // The range covers the error of the stamps, the excess wait of the best train, and the rounding of a shaper.
-        let off = (best.doubt + excess) / best.took + FINEST;
+        let off = (best.doubt + excess) / best.took + MIN_RATE_UNCERTAINTY;
         Ok(RateEstimate {
             method: self.name(),
             bits_per_s: best.rate,
@@ -195,7 +202,7 @@ impl RateEstimator for TrainEstimator {
                 used: have,
                 share: near as f64 / have as f64,
                 spread: spread_range(&rates) / best.rate,
-                stamps: best.relative_doubt(),
+                stamps: best.relative_uncertainty(),
                 primers: settled.primers,
                 discarded: self.discarded,
                 modes: Vec::new(),
@@ -206,7 +213,7 @@ impl RateEstimator for TrainEstimator {
 
 /// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
 /// have done so at either end of the train.
-fn held_back(whole: WholeTrain<'_>, first: usize) -> f64 {
+fn find_held_back_time(whole: CompleteTrain<'_>, first: usize) -> f64 {
     let gaps = (first..whole.last_index()).map(|nth| whole.arrival_gap(nth, nth + 1));
     let mean = whole.arrival_gap(first, whole.last_index()) / (whole.last_index() - first) as f64;
     (gaps.fold(0.0, f64::max) - mean).max(0.0)
@@ -220,7 +227,7 @@ mod tests {
 
     const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
 
-    fn measured(mut path: SimulatedPath) -> Result<RateEstimate, NoAnswer> {
+    fn measured(mut path: SimulatedPath) -> Result<RateEstimate, NoEstimateReason> {
         let mut method = TrainEstimator::new(40, SHAPE);
         path.run_estimator(&mut method);
         method.estimate_rate()
@@ -254,6 +261,6 @@ mod tests {
     #[test]
     fn a_path_that_loses_all_has_no_rate() {
         let answer = measured(SimulatedPath::new(vec![QueuedLink::new_wire(1e7).with_longest_wait(0.0)]));
-        assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
+        assert!(matches!(answer, Err(NoEstimateReason::TooFew { .. })), "{answer:?}");
     }
 }

@@ -4,7 +4,7 @@
 use crate::ProbeRecord;
 use crate::header::ProbeHeader;
 use crate::small_count;
-use packetrig_wire::pcap::ETHERNET;
+use packetrig_wire::pcap::ETHERNET_LINK_TYPE;
 use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_padded, write_words};
 
 /// The content of a capture file. `frame` gives the bytes of a record's frame.
@@ -24,7 +24,7 @@ pub fn encode_pcapng(
     });
     // Interface description block.
     write_block(&mut out, 1, |body| {
-        write_words(body, &[ETHERNET.into(), 0]);
+        write_words(body, &[ETHERNET_LINK_TYPE.into(), 0]);
         write_option(body, 2, header.interface.as_bytes());
         write_option(body, 9, &[9]); // resolution: 10^-9 s
         write_option(body, 0, &[]);

@@ -42,8 +42,8 @@ fn pcapng_holds_departed_frames_with_record_comments() {
 
 #[test]
 fn the_extension_names_the_form() {
-    assert_eq!(ProbeForm::from_path(Path::new("a.b.jsonl")), Some(ProbeForm::JsonLines));
-    assert_eq!(ProbeForm::from_path(Path::new("a.parquet")), Some(ProbeForm::Parquet));
-    assert_eq!(ProbeForm::from_path(Path::new("a.pcapng")), Some(ProbeForm::Pcapng));
-    assert_eq!(ProbeForm::from_path(Path::new("probes.txt")), None);
+    assert_eq!(ProbeFileFormat::from_path(Path::new("a.b.jsonl")), Some(ProbeFileFormat::JsonLines));
+    assert_eq!(ProbeFileFormat::from_path(Path::new("a.parquet")), Some(ProbeFileFormat::Parquet));
+    assert_eq!(ProbeFileFormat::from_path(Path::new("a.pcapng")), Some(ProbeFileFormat::Pcapng));
+    assert_eq!(ProbeFileFormat::from_path(Path::new("probes.txt")), None);
 }

@@ -2,17 +2,23 @@ use super::*;
 use crate::answer;
 use std::net::IpAddr;
 
-fn ends(source: &str, target: &str) -> FrameEnds {
+fn ends(source: &str, target: &str) -> ProbeFrameEndpoints {
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-    FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source: ip(source), target: ip(target), class: 0 }
+    ProbeFrameEndpoints {
+        own_mac: [2; 6],
+        next_mac: [4; 6],
+        source: ip(source),
+        target: ip(target),
+        class: 0,
+    }
 }
 
-fn there() -> [FrameEnds; 2] {
+fn there() -> [ProbeFrameEndpoints; 2] {
     [ends("192.0.2.1", "192.0.2.2"), ends("2001:db8::1", "2001:db8::2")]
 }
 
-fn back(ends: FrameEnds) -> FrameEnds {
-    FrameEnds { source: ends.target, target: ends.source, ..ends }
+fn back(ends: ProbeFrameEndpoints) -> ProbeFrameEndpoints {
+    ProbeFrameEndpoints { source: ends.target, target: ends.source, ..ends }
 }
 
 fn written(method: &mut dyn ProbeMethod, number: u32, length: u32) -> Vec<u8> {
@@ -38,14 +44,14 @@ fn returned_datagram_matches_number_and_shows_damage() {
             back(ends).write_udp(7, 4_000, &payload, &mut echo);
             assert_eq!(
                 read(&mut method, &echo),
-                Some(reply_without_far_times(number, ReplyMeaning::Echo, true))
+                Some(reply_without_peer_times(number, ReplyMeaning::Echo, true))
             );
             let mut changed = payload.clone();
             changed[50] ^= 4;
             back(ends).write_udp(7, 4_000, &changed, &mut echo);
             assert_eq!(
                 read(&mut method, &echo),
-                Some(reply_without_far_times(number, ReplyMeaning::Echo, false))
+                Some(reply_without_peer_times(number, ReplyMeaning::Echo, false))
             );
             back(ends).write_udp(7, 4_001, &payload, &mut echo);
             assert_eq!(read(&mut method, &echo), None, "to another port");
@@ -54,7 +60,7 @@ fn returned_datagram_matches_number_and_shows_damage() {
 }
 
 /// The router's or target's word about a probe.
-pub(crate) fn error_about(ends: FrameEnds, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
+pub(crate) fn error_about(ends: ProbeFrameEndpoints, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
     let (mut frame, back) = (Vec::new(), back(ends));
     back.write_echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
     let at = back.header_bytes();
@@ -76,25 +82,25 @@ fn errors_about_probes_of_every_kind_are_known() {
     for mut method in methods {
         let probe = written(method.as_mut(), 12, 80);
         let prohibited = error_about(ends, &probe, 3, 13);
-        let says = ReplyMeaning::Trouble(PathTrouble::Prohibited);
+        let says = ReplyMeaning::Trouble(PathFailure::Prohibited);
         assert_eq!(
             read(method.as_mut(), &prohibited),
-            Some(reply_without_far_times(12, says, true)),
+            Some(reply_without_peer_times(12, says, true)),
             "{method:?}"
         );
         // The shortest quote that is required: the header and eight bytes.
         let short = error_about(ends, &probe[..frame::ETHERNET + 28], 3, 13);
         assert_eq!(
             read(method.as_mut(), &short),
-            Some(reply_without_far_times(12, says, true)),
+            Some(reply_without_peer_times(12, says, true)),
             "{method:?}"
         );
         let unreachable = error_about(ends, &probe, 3, 3);
         assert_eq!(
             read(method.as_mut(), &unreachable),
-            Some(reply_without_far_times(12, ReplyMeaning::Closed, true))
+            Some(reply_without_peer_times(12, ReplyMeaning::Closed, true))
         );
-        let elsewhere = FrameEnds { target: "192.0.2.9".parse().unwrap(), ..ends };
+        let elsewhere = ProbeFrameEndpoints { target: "192.0.2.9".parse().unwrap(), ..ends };
         let mut other = Vec::new();
         elsewhere.write_udp(4_000, 33_434, &[0; 20], &mut other);
         assert_eq!(read(method.as_mut(), &error_about(ends, &other, 3, 3)), None);
@@ -122,7 +128,7 @@ fn syn_method_tells_open_from_closed_port() {
             };
             let mut frame = Vec::new();
             back(ends).write_tcp(&segment, &mut frame);
-            assert_eq!(read(&mut method, &frame), Some(reply_without_far_times(number, says, true)));
+            assert_eq!(read(&mut method, &frame), Some(reply_without_peer_times(number, says, true)));
             let off = TcpSegment { acknowledgement: tcp.sequence, ..segment };
             back(ends).write_tcp(&off, &mut frame);
             assert_eq!(read(&mut method, &frame), None);

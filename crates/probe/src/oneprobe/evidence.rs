@@ -96,7 +96,7 @@ pub enum ProbeVerdict {
 
 /// A received data segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HeardSegment {
+pub(super) struct ReceivedDataSegment {
     pub(super) acknowledgement: u32,
     pub(super) at: u64,
     /// Its position among all received data segments.
@@ -111,7 +111,7 @@ pub(super) struct ProbeEvidence {
     /// The server's sequence numbers before, between and behind its two answers.
     pub(super) due: [u32; 3],
     /// The first copy of each answer.
-    pub(super) answers: [Option<HeardSegment>; 2],
+    pub(super) answers: [Option<ReceivedDataSegment>; 2],
     /// A segment without data acknowledged both of ours.
     pub(super) has_full_ack: bool,
     /// An answer had other boundaries than expected.
@@ -160,7 +160,7 @@ impl ProbeEvidence {
         for answer in &mut self.answers[place..end] {
             self.is_late |= answer.is_none() && !may_be_original;
             if may_be_original {
-                answer.get_or_insert(HeardSegment { acknowledgement, at, nth });
+                answer.get_or_insert(ReceivedDataSegment { acknowledgement, at, nth });
             }
         }
     }
@@ -216,7 +216,7 @@ impl ProbeEvidence {
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
         (!self.is_odd && (is_plain || is_changed))
-            .then(|| self.build_told_verdict(ForwardOutcome::Both(self.forward_order()), 2))
+            .then(|| self.build_forwarding_verdict(ForwardOutcome::Both(self.forward_order()), 2))
     }
 
     /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
@@ -248,10 +248,10 @@ impl ProbeEvidence {
             }
             _ => return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction),
         };
-        self.build_told_verdict(forward, count as u64)
+        self.build_forwarding_verdict(forward, count as u64)
     }
 
-    fn build_told_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
+    fn build_forwarding_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
         let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
         ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.reverse_order() } }
     }

@@ -103,22 +103,22 @@ pub struct OneprobeMachine {
     last_word: u64,
 }
 
-const MS: u64 = 1_000_000;
+const NANOS_PER_MS: u64 = 1_000_000;
 /// Time from the return of a probe by `next_step` to its departure time.
-const LEAD: u64 = 3 * MS;
+const DEPARTURE_LEAD_NS: u64 = 3 * NANOS_PER_MS;
 /// Time to wait for an answer after one round trip before asking for the server's state.
-const ANSWER_TIMEOUT: u64 = 100 * MS;
+const ANSWER_TIMEOUT: u64 = 100 * NANOS_PER_MS;
 /// A segment that comes later than this after one round trip may be a retransmission. Linux retransmits after 200 ms at the earliest
 /// (TCP_RTO_MIN), others after 1 s (RFC 6298, 2.4).
-const REPEATS: u64 = 190 * MS;
+const MIN_RETRANSMISSION_DELAY_NS: u64 = 190 * NANOS_PER_MS;
 /// Maximum number of attempts to connect or to query the server's state.
-const TRIES: u32 = 5;
+const MAX_CONNECT_ATTEMPTS: u32 = 5;
 /// Connections in a row without a usable probe before it gives up.
-const FUTILE: u32 = 3;
+const MAX_FUTILE_CONNECTIONS: u32 = 3;
 /// Time limit for the first data of a server.
-const MUTE: u64 = 5_000 * MS;
+const FIRST_DATA_TIMEOUT_NS: u64 = 5_000 * NANOS_PER_MS;
 /// Bytes of our longest segment.
-const LONGEST: usize = 1_400;
+const MAX_SEGMENT_BYTES: usize = 1_400;
 
 impl OneprobeMachine {
     pub fn new(options: OneprobeOptions, request: HttpRequest) -> Self {
@@ -244,7 +244,7 @@ impl OneprobeMachine {
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
-        if tries >= TRIES {
+        if tries >= MAX_CONNECT_ATTEMPTS {
             if let Some(probe) = probe {
                 self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::NoWord));
             }
@@ -268,9 +268,9 @@ impl OneprobeMachine {
             return None;
         };
         // The first departure is far enough ahead that the pair can be handed over in time.
-        let first = *self.first_at.get_or_insert(now + 2 * LEAD);
+        let first = *self.first_at.get_or_insert(now + 2 * DEPARTURE_LEAD_NS);
         // The next departure time of the schedule that can still be met. Missed ones are left out; the schedule does not move.
-        let least = (now + LEAD / 2).max(self.next_at);
+        let least = (now + DEPARTURE_LEAD_NS / 2).max(self.next_at);
         let slot = least.saturating_sub(first).div_ceil(self.options.every_ns.max(1));
         let at = first + slot * self.options.every_ns;
         let length = u32::from(self.options.payload);
@@ -280,8 +280,8 @@ impl OneprobeMachine {
             // The server reads no more requests: a new connection has room again.
             return self.reopen_connection(now, false);
         }
-        if now + LEAD < at {
-            return Some(OneprobeStep::Wait(at - LEAD));
+        if now + DEPARTURE_LEAD_NS < at {
+            return Some(OneprobeStep::Wait(at - DEPARTURE_LEAD_NS));
         }
         // The next probe needs a later slot than this one.
         self.next_at = at + 1;
@@ -393,12 +393,12 @@ impl OneprobeMachine {
         // A connection with a usable probe was worth its handshake.
         self.futile += u32::from(!self.connection.is_used);
         // 20 ms, so that the reset reaches the server before the next SYN from the same port.
-        self.state = OneprobeState::Closed { again_at: now + 20 * MS };
+        self.state = OneprobeState::Closed { again_at: now + 20 * NANOS_PER_MS };
         let is_mute = !self.connection.has_data;
         // Loss on the path may spoil some connections in a row, so without a sign that the server is to blame it tries four times as many.
-        if self.futile >= FUTILE && (by_server || is_mute) {
+        if self.futile >= MAX_FUTILE_CONNECTIONS && (by_server || is_mute) {
             self.fail_series(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
-        } else if self.futile >= 4 * FUTILE {
+        } else if self.futile >= 4 * MAX_FUTILE_CONNECTIONS {
             self.fail_series(OneprobeFailure::TooShort);
         }
         None

@@ -21,9 +21,9 @@ fn nobody_is_probed_unasked() {
     let mut permit = ProbePermit::default();
     let one: IpAddr = "192.0.2.1".parse().unwrap();
     assert_eq!(limits(&permit, "192.0.2.1"), Err(PermitRefusal::NotAllowed(one)));
-    assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits::USUAL));
+    assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits::DEFAULT_LIMITS));
     permit.allow_network("192.0.2.0/24".parse().unwrap());
-    assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits::USUAL));
+    assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits::DEFAULT_LIMITS));
     assert!(limits(&permit, "192.0.3.1").is_err());
     permit.allow_network("0.0.0.0/0".parse().unwrap());
     assert!(matches!(limits(&permit, "255.255.255.255"), Err(PermitRefusal::NotOne(_))));
@@ -32,12 +32,12 @@ fn nobody_is_probed_unasked() {
 
 #[test]
 fn least_limits_never_exceed_any_permitted_target() {
-    assert_eq!(ProbePermit::default().least_limits(), TargetLimits::USUAL);
+    assert_eq!(ProbePermit::default().least_limits(), TargetLimits::DEFAULT_LIMITS);
     let one = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5000\nmost = 7";
     let mut permit = ProbePermit::from_text(one).unwrap();
     assert_eq!(permit.least_limits(), limits(&permit, "10.0.0.1").unwrap());
     permit.allow_network("192.0.2.0/24".parse().unwrap());
-    assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::USUAL });
+    assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::DEFAULT_LIMITS });
     let below = permit
         .below_owner(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
     for ip in ["10.0.0.1", "192.0.2.1"] {
@@ -51,11 +51,11 @@ fn the_owner_allows_more_and_forbids() {
     let mut permit = ProbePermit::from_text(FILE).unwrap();
     permit.allow_network("0.0.0.0/0".parse().unwrap());
     permit.allow_network("10.0.0.0/8".parse().unwrap());
-    let more = TargetLimits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..TargetLimits::USUAL };
+    let more = TargetLimits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..TargetLimits::DEFAULT_LIMITS };
     assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
     assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
     assert!(matches!(limits(&permit, "::ffff:10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
-    assert_eq!(limits(&permit, "198.51.100.1"), Ok(TargetLimits::USUAL));
+    assert_eq!(limits(&permit, "198.51.100.1"), Ok(TargetLimits::DEFAULT_LIMITS));
 }
 
 #[test]
@@ -64,10 +64,13 @@ fn command_line_target_keeps_permit_file_limits() {
     let mut permit = ProbePermit::from_text(text).unwrap();
     permit.allow_network("10.9.9.9/32".parse().unwrap());
     permit.allow_network("10.2.9.9/32".parse().unwrap());
-    assert_eq!(limits(&permit, "10.9.9.9"), Ok(TargetLimits { probes_per_s: 5, ..TargetLimits::USUAL }));
+    assert_eq!(
+        limits(&permit, "10.9.9.9"),
+        Ok(TargetLimits { probes_per_s: 5, ..TargetLimits::DEFAULT_LIMITS })
+    );
     assert_eq!(
         limits(&permit, "10.2.9.9"),
-        Ok(TargetLimits { burst: 900, ..TargetLimits::USUAL }),
+        Ok(TargetLimits { burst: 900, ..TargetLimits::DEFAULT_LIMITS }),
         "the narrowest"
     );
 }
@@ -81,11 +84,11 @@ fn another_file_only_narrows_what_the_owner_says() {
     assert_eq!(permit.about.as_deref(), Some("o"));
     assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
     assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
-    let both = TargetLimits { probes_per_s: 500, burst: 7, ..TargetLimits::USUAL };
+    let both = TargetLimits { probes_per_s: 500, burst: 7, ..TargetLimits::DEFAULT_LIMITS };
     assert_eq!(limits(&permit, "10.9.9.9"), Ok(both));
     // The owner does not name other networks: they count as typed ones.
-    assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
-    assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::USUAL }));
+    assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::DEFAULT_LIMITS }));
+    assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits { burst: 7, ..TargetLimits::DEFAULT_LIMITS }));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 use super::*;
-use crate::answer::PathTrouble;
+use crate::answer::PathFailure;
 use crate::{PlannedProbe, ProbeKind, StampSource};
 use packetrig_units::{MonoTime, Nanos};
 
@@ -72,7 +72,7 @@ fn every_probe_is_in_one_account() {
         AnswerMeaning::First(Some(MeasuredTime { ns: 3_000_000, bound_ns: 20 }))
     );
     assert_eq!(answer(3, echo, false, 100), AnswerMeaning::Corrupted);
-    let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
+    let prohibited = ReplyMeaning::Trouble(PathFailure::Prohibited);
     assert_eq!(answer(4, prohibited, true, 100), AnswerMeaning::Refused);
     assert_eq!(answer(5, prohibited, true, 100), AnswerMeaning::Refused);
     assert_eq!(
@@ -94,8 +94,8 @@ fn every_probe_is_in_one_account() {
     };
     assert_eq!(counts, expected);
     assert_eq!(counts.sent, counts.answered + counts.refused + counts.lost);
-    assert_eq!(series.count_settled(4), SettledCounts { sent: 4, lost: 1 });
-    assert_eq!(series.count_settled(100), SettledCounts { sent: 9, lost: 5 });
+    assert_eq!(series.count_settled_losses(4), SettledCounts { sent: 4, lost: 1 });
+    assert_eq!(series.count_settled_losses(100), SettledCounts { sent: 9, lost: 5 });
     let rtt = series.summary().rtt.unwrap();
     // The time of the first probe does not count.
     assert_eq!((rtt.samples, rtt.min_ns, rtt.p50_ns, rtt.max_ns, rtt.bound_ns), (3, 100, 300, 3_000_000, 20));

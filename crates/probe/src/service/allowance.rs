@@ -12,12 +12,12 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// Costs of work, in units.
 pub mod work {
-    pub const MESSAGE: u64 = 5;
-    pub const UNSENT_PACKET: u64 = 1;
+    pub const MESSAGE_COST: u64 = 5;
+    pub const UNSENT_PACKET_COST: u64 = 1;
     /// A packet that was sent gives this back.
-    pub const SENT_PACKET: u64 = MESSAGE;
+    pub const SENT_PACKET_COST: u64 = MESSAGE_COST;
     /// The path to a target, or the user of a port, that is not known yet.
-    pub const LOOK_UP: u64 = 10;
+    pub const LOOK_UP_COST: u64 = 10;
     /// Queued packets that are looked at for one unit.
     pub const QUEUED_FOR_UNIT: u64 = 64;
 }
@@ -120,7 +120,7 @@ mod tests {
         for ms in 0..10_000 {
             if ms % 10 == 0 {
                 assert_eq!(client.needed_pause(forever, at(ms)), Nanos::ZERO, "a hundred messages a second");
-                client.spend_units(work::MESSAGE, at(ms));
+                client.spend_units(work::MESSAGE_COST, at(ms));
             }
         }
         client.spend_units(1_000, at(10_000));

@@ -11,15 +11,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// Time that the outlet takes for a frame, in which no other can leave. A system call that sends a frame takes 5 to 15 us.
-const FRAME_TIME: Nanos = Nanos::from_micros(15);
+const OUTLET_TIME_PER_FRAME: Nanos = Nanos::from_micros(15);
 /// Distance within a train below which no frame of another train leaves in between.
-const TOGETHER: Nanos = Nanos::from_micros(200);
+const TRAIN_JOIN_DISTANCE: Nanos = Nanos::from_micros(200);
 /// Times that are tried for a train. A train that finds none of them free is refused as one that clashes.
 const MAX_TRIES: usize = 1_000;
 
 /// The order in which trains choose their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TrainRank {
+pub struct TrainPriority {
     pub priority: Reverse<u8>,
     /// Frames that all clients of its user have sent lately.
     pub usage_of_user: u64,
@@ -39,13 +39,13 @@ struct OutletSpan {
 
 /// A time at which a train can leave.
 #[derive(Debug)]
-pub struct FreeOutletTime {
+pub struct FreeDepartureTime {
     /// Times of its frames as they are due.
     spans: Vec<OutletSpan>,
     delay: Nanos,
 }
 
-impl FreeOutletTime {
+impl FreeDepartureTime {
     /// The time by which the train leaves later than due.
     pub const fn delay(&self) -> Nanos {
         self.delay
@@ -63,7 +63,7 @@ pub struct ReleaseCalendar {
 impl ReleaseCalendar {
     /// Makes a calendar for a mechanism that keeps the time of each frame.
     pub const fn new() -> Self {
-        Self { reserved: BTreeMap::new(), together: TOGETHER }
+        Self { reserved: BTreeMap::new(), together: TRAIN_JOIN_DISTANCE }
     }
 
     /// Makes a calendar for a mechanism that sends each train back to back: no frame of another train leaves within it.
@@ -87,7 +87,7 @@ impl ReleaseCalendar {
         due: &[MonoTime],
         earliest: MonoTime,
         latest: Option<Nanos>,
-    ) -> Option<FreeOutletTime> {
+    ) -> Option<FreeDepartureTime> {
         let spans = self.outlet_spans(due);
         let mut delay = earliest.since(*due.first()?);
         // A client could fill the calendar so that every try meets another train. The work for one train is bounded.
@@ -96,7 +96,7 @@ impl ReleaseCalendar {
                 return None;
             }
             let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, delay)) else {
-                return Some(FreeOutletTime { spans, delay });
+                return Some(FreeDepartureTime { spans, delay });
             };
             // Behind one reserved span, the train may meet the next one.
             delay += more;
@@ -105,8 +105,8 @@ impl ReleaseCalendar {
     }
 
     /// Reserves a time that was found since the last reservation.
-    pub fn reserve_time(&mut self, time: FreeOutletTime) {
-        let FreeOutletTime { spans, delay } = time;
+    pub fn reserve_time(&mut self, time: FreeDepartureTime) {
+        let FreeDepartureTime { spans, delay } = time;
         self.reserved.extend(spans.into_iter().map(|span| (span.from + delay, span.until + delay)));
     }
 
@@ -115,7 +115,7 @@ impl ReleaseCalendar {
         let groups = due.chunk_by(|one, next| next.since(*one) < self.together);
         groups
             .filter_map(|group| {
-                Some(OutletSpan { from: *group.first()?, until: *group.last()? + FRAME_TIME })
+                Some(OutletSpan { from: *group.first()?, until: *group.last()? + OUTLET_TIME_PER_FRAME })
             })
             .collect()
     }
@@ -242,7 +242,7 @@ mod tests {
                     for frame in &due {
                         let frame = *frame + later;
                         let apart = frame.since(*other).max(other.since(frame));
-                        prop_assert!(apart >= FRAME_TIME, "{apart}");
+                        prop_assert!(apart >= OUTLET_TIME_PER_FRAME, "{apart}");
                     }
                 }
                 sent.extend(due.iter().map(|frame| *frame + later));

@@ -4,7 +4,7 @@
 //! headers and fragments. Everything else could reach hosts other than the target: source routes and tunnels lead past it,
 //! redirects and neighbour discovery change what others send.
 //!
-//! Invariant: source and target of a [`PacketEnds`] are those that the network reads in the packet.
+//! Invariant: source and target of a [`PacketEndpoints`] are those that the network reads in the packet.
 
 use crate::answer::{AnswerContent, ProbeAnswer};
 use crate::frame::{
@@ -21,7 +21,7 @@ const TIMESTAMP_REQUEST: u8 = 13;
 const ECHO_REQUEST_V6: u8 = 128;
 
 // Offsets of fields in their headers.
-const ETHER_TYPE: usize = 12;
+const ETHERTYPE_OFFSET: usize = 12;
 const IPV4_LENGTH: usize = 2;
 const IPV4_FRAGMENT: usize = 6;
 const IPV4_PROTOCOL: usize = 9;
@@ -88,7 +88,7 @@ impl RequestMark {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PacketEnds {
+pub struct PacketEndpoints {
     pub source: IpAddr,
     pub target: IpAddr,
     pub flow: PacketFlow,
@@ -117,7 +117,7 @@ const fn malformed_at_byte(byte: usize) -> MalformedPacket {
 }
 
 /// Checks a frame without FCS, which may be padded.
-pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), MalformedPacket> {
+pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEndpoints), MalformedPacket> {
     let (header, packet) = frame.split_at_checked(ETHERNET).ok_or(malformed_at_byte(0))?;
     let (to, rest) = header.split_first_chunk().ok_or(malformed_at_byte(0))?;
     let (from, ether_type) = rest.split_first_chunk().ok_or(malformed_at_byte(0))?;
@@ -125,17 +125,21 @@ pub fn check_frame(frame: &[u8]) -> Result<(FrameMacs, PacketEnds), MalformedPac
     let expected = if ends.source.is_ipv4() { ETHER_IPV4 } else { ETHER_IPV6 };
     // The EtherType must agree with the version in the packet: a receiver chooses its parser by the EtherType.
     let is_named = ether_type == expected.to_be_bytes();
-    if is_named { Ok((FrameMacs { to: *to, from: *from }, ends)) } else { Err(malformed_at_byte(ETHER_TYPE)) }
+    if is_named {
+        Ok((FrameMacs { to: *to, from: *from }, ends))
+    } else {
+        Err(malformed_at_byte(ETHERTYPE_OFFSET))
+    }
 }
 
 /// Checks an IP packet.
-pub fn check_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+pub fn check_packet(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let ends = check_padded_packet(packet)?;
     let length = if ends.source.is_ipv4() { IPV4_LENGTH } else { IPV6_LENGTH };
     if ends.length == packet.len() { Ok(ends) } else { Err(malformed_at_byte(length)) }
 }
 
-fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+fn check_padded_packet(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     match packet.first().map(|first| first >> 4) {
         Some(4) => check_ipv4(packet),
         Some(6) => check_ipv6(packet),
@@ -143,7 +147,7 @@ fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     }
 }
 
-fn check_ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+fn check_ipv4(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let header = packet.first_chunk::<IPV4>().ok_or(malformed_at_byte(0))?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     // 0x45: no options. The flag "don't fragment" is the only one that may be set.
@@ -166,10 +170,10 @@ fn check_ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
     let target = IpAddr::from([header[16], header[17], header[18], header[19]]);
     let flow = flow.map_err(malformed_at_byte)?;
-    Ok(PacketEnds { source, target, flow, mark: request_mark(flow, carried), length })
+    Ok(PacketEndpoints { source, target, flow, mark: request_mark(flow, carried), length })
 }
 
-fn check_ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+fn check_ipv6(packet: &[u8]) -> Result<PacketEndpoints, MalformedPacket> {
     let header = packet.first_chunk::<IPV6>().ok_or(malformed_at_byte(0))?;
     let length = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let carried = packet.get(IPV6..length).ok_or(malformed_at_byte(IPV6_LENGTH))?;
@@ -184,7 +188,7 @@ fn check_ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let (source, target) = source.zip(target).ok_or(malformed_at_byte(0))?;
     let (source, target) = (IpAddr::from(*source), IpAddr::from(*target));
     let flow = flow.map_err(malformed_at_byte)?;
-    Ok(PacketEnds { source, target, flow, mark: request_mark(flow, carried), length })
+    Ok(PacketEndpoints { source, target, flow, mark: request_mark(flow, carried), length })
 }
 
 fn request_mark(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
@@ -251,11 +255,11 @@ fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTran
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::{FrameEnds, TcpSegment};
+    use crate::frame::{ProbeFrameEndpoints, TcpSegment};
 
-    fn ends(source: &str, target: &str) -> FrameEnds {
+    fn ends(source: &str, target: &str) -> ProbeFrameEndpoints {
         let (source, target) = (source.parse().unwrap(), target.parse().unwrap());
-        FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
+        ProbeFrameEndpoints { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
     }
 
     fn frames() -> Vec<(Vec<u8>, PacketFlow)> {

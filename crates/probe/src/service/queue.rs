@@ -3,7 +3,7 @@
 //! Invariant: a client never has more packets or bytes in the queue than its quota, and what one client does takes time in proportion to
 //! its own packets only; packets of a client that was removed are gone.
 
-use super::{PacketEnds, TrainRank};
+use super::{PacketEndpoints, TrainPriority};
 use crate::{PermittedTarget, small_count};
 use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use std::cmp::Reverse;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 /// Half-life of the usage of a client or a user.
-const USAGE_HALVES: Nanos = Nanos::from_millis(500);
+const USAGE_HALF_LIFE: Nanos = Nanos::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
@@ -28,7 +28,7 @@ pub struct QueuedPacket {
     /// The client's number for it.
     pub cookie: u64,
     pub due: MonoTime,
-    pub ends: PacketEnds,
+    pub ends: PacketEndpoints,
     /// The frame from its Ethernet header on, without FCS.
     pub frame: Vec<u8>,
 }
@@ -69,7 +69,7 @@ impl QueuedTrain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueTrain {
     pub train: QueuedTrain,
-    pub rank: TrainRank,
+    pub rank: TrainPriority,
 }
 
 /// Position in the queue: by the due time of the first packet, then by the order of hand-over.
@@ -97,11 +97,11 @@ impl RecentUsage {
     fn frames_at(&mut self, now: MonoTime) -> u64 {
         // Usage is halved only when it is read, so idle clients cost no work.
         let past = now.since(self.reckoned_at).as_u64();
-        let halvings = past / USAGE_HALVES.as_u64();
+        let halvings = past / USAGE_HALF_LIFE.as_u64();
         if halvings > 0 {
             self.frames = self.frames.checked_shr(clamp_to_u32(halvings)).unwrap_or(0);
             // The rest of a half-life counts for the next halving.
-            self.reckoned_at = MonoTime::from_nanos(now.as_nanos() - past % USAGE_HALVES.as_u64());
+            self.reckoned_at = MonoTime::from_nanos(now.as_nanos() - past % USAGE_HALF_LIFE.as_u64());
         }
         self.frames
     }
@@ -223,7 +223,7 @@ impl ReleaseQueue {
             queue.subtract_train(&train);
             packets += train.packets.len();
             let (due, order) = place;
-            let rank = TrainRank {
+            let rank = TrainPriority {
                 priority: Reverse(queue.priority),
                 usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.frames_at(now)),
                 usage: queue.usage.frames_at(now),
@@ -267,7 +267,7 @@ mod tests {
     fn train(client: ClientId, batch: u64, number: u32, due_us: &[u64]) -> QueuedTrain {
         let ip = "127.0.0.1".parse().unwrap();
         let target = ProbePermit::default().permit_target(ip, "2026-11-25").unwrap();
-        let ends = PacketEnds {
+        let ends = PacketEndpoints {
             source: ip,
             target: ip,
             flow: PacketFlow::Icmp { identifier: 1 },

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// A client that has not probed a target for this long has no share of its limits.
-const ACTIVE: Nanos = Nanos::from_secs(10);
+const ACTIVE_CLIENT_TIME: Nanos = Nanos::from_secs(10);
 /// Targets of one user at a time. A permit can allow millions, and clients must not make the service keep account of all of them.
 const MAX_TARGETS_AT_A_TIME: usize = 32_768;
 /// Targets of one client in all.
@@ -25,7 +25,7 @@ pub const MAX_TARGETS_OF_CLIENT: usize = 4_096;
 const MAX_TARGETS_OF_USER: usize = 262_144;
 
 /// Idle targets are looked for at most this often.
-const FORGOTTEN_EVERY: Nanos = Nanos::from_secs(1);
+const IDLE_TARGET_CHECK_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// A client, and the user whose program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +36,22 @@ pub struct ProbingClient {
 
 /// Budget of a user or a client for a target, and the time of its last use.
 #[derive(Debug)]
-struct UsedShare {
+struct LimitShareUsage {
     budget: ProbeBudget,
     seen_at: MonoTime,
 }
 
-impl UsedShare {
+impl LimitShareUsage {
     fn is_active(&self, now: MonoTime) -> bool {
-        now.since(self.seen_at) < ACTIVE
+        now.since(self.seen_at) < ACTIVE_CLIENT_TIME
     }
 }
 
 #[derive(Debug)]
 struct SharedTarget {
     budget: ProbeBudget,
-    users: BTreeMap<u32, UsedShare>,
-    clients: BTreeMap<(u32, ClientId), UsedShare>,
+    users: BTreeMap<u32, LimitShareUsage>,
+    clients: BTreeMap<(u32, ClientId), LimitShareUsage>,
     /// The latest time at which something was taken: a budget needs times that do not decrease.
     taken_at: MonoTime,
 }
@@ -117,7 +117,9 @@ impl TargetShares {
             return false;
         }
         // The search goes over all targets, so it waits until room is needed.
-        if self.is_user_full(client.user, target) && now.since(self.forgotten_at) >= FORGOTTEN_EVERY {
+        if self.is_user_full(client.user, target)
+            && now.since(self.forgotten_at) >= IDLE_TARGET_CHECK_INTERVAL
+        {
             self.forget_idle(now);
         }
         !self.is_user_full(client.user, target)
@@ -190,8 +192,8 @@ impl SharedTarget {
                 .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
         // A share that is exceeded is not charged further: those frames came from what others left.
-        self.users.insert(client.user, UsedShare { budget: user_after.unwrap_or(user), seen_at: at });
-        self.clients.insert(key, UsedShare { budget: own_after.unwrap_or(own), seen_at: at });
+        self.users.insert(client.user, LimitShareUsage { budget: user_after.unwrap_or(user), seen_at: at });
+        self.clients.insert(key, LimitShareUsage { budget: own_after.unwrap_or(own), seen_at: at });
         self.budget = all;
         self.taken_at = at;
         Ok(())
@@ -199,7 +201,7 @@ impl SharedTarget {
 }
 
 /// The budget of a user or a client whose share is this now.
-fn budget_with_share(used: Option<&UsedShare>, share: TargetLimits) -> ProbeBudget {
+fn budget_with_share(used: Option<&LimitShareUsage>, share: TargetLimits) -> ProbeBudget {
     used.map_or_else(|| ProbeBudget::new(share), |used| used.budget.clone().with_limits(share))
 }
 

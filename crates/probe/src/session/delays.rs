@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 /// Reason why no one-way delays can be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoDelay {
+pub enum NoDelayReason {
     /// The error bound of this machine's clock is not stated.
     ThisClock,
     /// The reflector does not report that its clock follows UTC.
@@ -27,7 +27,7 @@ pub enum NoDelay {
     NothingCompared,
 }
 
-impl NoDelay {
+impl NoDelayReason {
     pub const fn as_text(self) -> &'static str {
         match self {
             Self::ThisClock => {
@@ -54,7 +54,7 @@ pub struct SessionDelays {
     /// Round trips without the reflector's own time.
     pub path: Option<SeriesTimes>,
     /// Reason why no one-way delays can be computed.
-    pub no_delay: Option<NoDelay>,
+    pub no_delay: Option<NoDelayReason>,
 }
 
 /// This machine's real-time clock.
@@ -87,13 +87,13 @@ pub struct ComparedClocks {
 }
 
 /// Number of exchanges that are compared together; a [`ClockComparison`] keeps no more of them.
-const BLOCK: usize = 512;
+const EXCHANGES_PER_BLOCK: usize = 512;
 
 /// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
 pub fn compare_clocks(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
     let fours: Vec<_> =
         records.iter().filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
-    ClockRelation::Exchanges(fours.chunks(BLOCK).filter_map(compare_block).collect())
+    ClockRelation::Exchanges(fours.chunks(EXCHANGES_PER_BLOCK).filter_map(compare_block).collect())
 }
 
 fn compare_block(block: &[FourStamps]) -> Option<ComparedClocks> {
@@ -117,17 +117,17 @@ impl ClockRelation {
     }
 
     /// Returns the reason why the relation does not suffice for delays.
-    fn delay_obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
+    fn delay_obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelayReason> {
         match self {
-            Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
-            Self::Utc(_) if !told.is_far_synchronised => Some(NoDelay::FarClock),
-            Self::Exchanges(compared) if compared.is_empty() => Some(NoDelay::NothingCompared),
+            Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelayReason::ThisClock),
+            Self::Utc(_) if !told.is_far_synchronised => Some(NoDelayReason::FarClock),
+            Self::Exchanges(compared) if compared.is_empty() => Some(NoDelayReason::NothingCompared),
             Self::Utc(_) | Self::Exchanges(_) => None,
         }
     }
 
     /// Converts a far stamp of a probe to our monotonic clock.
-    fn to_own_clock(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
+    fn convert_to_own_clock(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
         match self {
             Self::Utc(own) => {
                 let at = far.middle().checked_add_signed(own.offset_ns.checked_neg()?)?;
@@ -163,11 +163,13 @@ pub fn compute_delays(
     let fours: Vec<_> = usual.filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
     let there: Vec<_> = fours
         .iter()
-        .filter_map(|four| time_between(four.left, relation.to_own_clock(four.number, four.arrived)?))
+        .filter_map(|four| time_between(four.left, relation.convert_to_own_clock(four.number, four.arrived)?))
         .collect();
     let back: Vec<_> = fours
         .iter()
-        .filter_map(|four| time_between(relation.to_own_clock(four.number, four.departed)?, four.answered))
+        .filter_map(|four| {
+            time_between(relation.convert_to_own_clock(four.number, four.departed)?, four.answered)
+        })
         .collect();
     let path: Vec<_> = fours.iter().filter_map(FourStamps::path_time).collect();
     SessionDelays {
@@ -292,12 +294,12 @@ mod tests {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
         let found = compute_delays(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.back.delay), (None, None));
-        assert_eq!(found.no_delay, Some(NoDelay::ThisClock));
+        assert_eq!(found.no_delay, Some(NoDelayReason::ThisClock));
         let there = found.there.variation.unwrap();
         assert_eq!((there.min_ns, there.max_ns), (0, 5));
         let clock = OwnClock { error_ns: Some(1), ..clock };
         let found = compute_delays(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
-        assert_eq!((found.there.delay, found.no_delay), (None, Some(NoDelay::FarClock)));
+        assert_eq!((found.there.delay, found.no_delay), (None, Some(NoDelayReason::FarClock)));
     }
 
     #[test]
@@ -322,7 +324,7 @@ mod tests {
         }
         let nothing = compare_clocks(&[], &follow_ups());
         let found = compute_delays(&[], &follow_ups(), &told(false), &nothing);
-        assert_eq!((found.no_delay, found.there.delay), (Some(NoDelay::NothingCompared), None));
+        assert_eq!((found.no_delay, found.there.delay), (Some(NoDelayReason::NothingCompared), None));
     }
 
     #[test]

@@ -3,14 +3,14 @@
 //! Invariant: a written packet is read back the same; a packet that is too short is refused.
 
 use super::time::ErrorEstimate;
-use super::{DIGEST, SessionKey, read_be16, read_be32, read_be64};
+use super::{DIGEST_BYTES, SessionKey, read_be16, read_be32, read_be64};
 
 /// Bytes of a packet without digest; TLVs follow.
-pub const OPEN: usize = 44;
+pub const UNAUTHENTICATED_PACKET_BYTES: usize = 44;
 /// Bytes of a packet with digest; TLVs follow.
-pub const SEALED: usize = 112;
+pub const AUTHENTICATED_PACKET_BYTES: usize = 112;
 /// The digest covers the bytes before it.
-const COVERED: usize = SEALED - DIGEST;
+const DIGEST_COVERED_BYTES: usize = AUTHENTICATED_PACKET_BYTES - DIGEST_BYTES;
 
 /// Content of a packet from the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct StampReflection {
 
 /// Length of the part before the TLVs.
 pub const fn base_length(key: Option<&SessionKey>) -> usize {
-    if key.is_some() { SEALED } else { OPEN }
+    if key.is_some() { AUTHENTICATED_PACKET_BYTES } else { UNAUTHENTICATED_PACKET_BYTES }
 }
 
 /// Offsets of the fields in a packet. A request has the first three only.
@@ -58,7 +58,7 @@ struct FieldOffsets {
     hops: usize,
 }
 
-const OPEN_PLACES: FieldOffsets = FieldOffsets {
+const UNAUTHENTICATED_OFFSETS: FieldOffsets = FieldOffsets {
     time: 4,
     estimate: 12,
     session: 14,
@@ -68,7 +68,7 @@ const OPEN_PLACES: FieldOffsets = FieldOffsets {
     request_estimate: 36,
     hops: 40,
 };
-const SEALED_PLACES: FieldOffsets = FieldOffsets {
+const AUTHENTICATED_OFFSETS: FieldOffsets = FieldOffsets {
     time: 16,
     estimate: 24,
     session: 26,
@@ -80,7 +80,7 @@ const SEALED_PLACES: FieldOffsets = FieldOffsets {
 };
 
 const fn field_offsets(key: Option<&SessionKey>) -> FieldOffsets {
-    if key.is_some() { SEALED_PLACES } else { OPEN_PLACES }
+    if key.is_some() { AUTHENTICATED_OFFSETS } else { UNAUTHENTICATED_OFFSETS }
 }
 
 impl StampRequest {
@@ -170,13 +170,13 @@ fn put_bytes(packet: &mut [u8], at: usize, bytes: &[u8]) {
 /// Writes the digest if there is a key.
 fn write_digest(key: Option<&SessionKey>, packet: &mut [u8]) {
     if let Some(key) = key {
-        let digest = key.compute_digest(&[&packet[..COVERED]]);
-        put_bytes(packet, COVERED, &digest);
+        let digest = key.compute_digest(&[&packet[..DIGEST_COVERED_BYTES]]);
+        put_bytes(packet, DIGEST_COVERED_BYTES, &digest);
     }
 }
 
 /// Returns whether a packet is long enough, and has a right digest if there is a key.
 fn has_valid_digest(packet: &[u8], key: Option<&SessionKey>) -> bool {
     let Some(head) = packet.get(..base_length(key)) else { return false };
-    key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))
+    key.is_none_or(|key| key.is_right(&[&head[..DIGEST_COVERED_BYTES]], &head[DIGEST_COVERED_BYTES..]))
 }

@@ -9,7 +9,7 @@
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::ErrorEstimate;
 use super::tlv::{self, FollowUp, MeasuredCounts, ServiceClass, TlvKind, flags};
-use super::{DIGEST, SessionKey};
+use super::{DIGEST_BYTES, SessionKey};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -17,9 +17,9 @@ use std::net::{IpAddr, SocketAddr};
 /// Maximum number of sessions in memory. Before it adds another one, it forgets those that were silent longest.
 const MAX_SESSIONS: usize = 4_096;
 /// Sessions that are forgotten at once. Finding the oldest one costs as much as finding many, and every sender can use new addresses.
-const FORGOTTEN: usize = MAX_SESSIONS / 8;
+const SESSIONS_FORGOTTEN_AT_ONCE: usize = MAX_SESSIONS / 8;
 /// Sequence numbers below the highest one that are remembered.
-const WINDOW: u32 = 64;
+const SEQUENCE_WINDOW: u32 = 64;
 
 #[derive(Clone, Debug)]
 pub struct ReflectorSettings {
@@ -70,7 +70,7 @@ pub enum ReflectionRefusal {
 /// A reflection without its departure time, which is written right before sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedReflection {
-    /// Session of the reflection, for [`StampReflector::note_departure`].
+    /// Session of the reflection, for [`StampReflector::record_departure_stamp`].
     pub session: (SocketAddr, u16),
     pub sequence: u32,
     reflection: StampReflection,
@@ -112,7 +112,7 @@ impl ReflectorSession {
             return true;
         }
         let behind = self.highest.wrapping_sub(number);
-        if behind >= WINDOW || self.seen >> behind & 1 == 1 {
+        if behind >= SEQUENCE_WINDOW || self.seen >> behind & 1 == 1 {
             return false;
         }
         self.seen |= 1 << behind;
@@ -120,13 +120,15 @@ impl ReflectorSession {
     }
 }
 
-/// Removes the [`FORGOTTEN`] oldest entries.
+/// Removes the [`SESSIONS_FORGOTTEN_AT_ONCE`] oldest entries.
 fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
     // Selection in linear time, without sorting. Entries of the same time may be many, so `rest` limits how many go.
     let mut times: Vec<MonoTime> = all.values().map(&time).collect();
-    let Some(nth) = FORGOTTEN.checked_sub(1).filter(|nth| *nth < times.len()) else { return };
+    let Some(nth) = SESSIONS_FORGOTTEN_AT_ONCE.checked_sub(1).filter(|nth| *nth < times.len()) else {
+        return;
+    };
     let limit = *times.select_nth_unstable(nth).1;
-    let mut rest = FORGOTTEN;
+    let mut rest = SESSIONS_FORGOTTEN_AT_ONCE;
     all.retain(|_, one| {
         let is_kept = rest == 0 || time(one) > limit;
         rest -= usize::from(!is_kept);
@@ -217,7 +219,7 @@ impl StampReflector {
         let key = self.settings.key.as_ref();
         let format = ready.reflection.request.estimate.format;
         let reflection = StampReflection { sent: format.encode_time(realtime_ns), ..ready.reflection };
-        let mut head = Vec::with_capacity(packet::SEALED);
+        let mut head = Vec::with_capacity(packet::AUTHENTICATED_PACKET_BYTES);
         reflection.write_packet(key, &mut head);
         out[..head.len()].copy_from_slice(&head);
         if let Some(key) = key {
@@ -226,7 +228,7 @@ impl StampReflector {
     }
 
     /// Records when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
-    pub fn note_departure(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
+    pub fn record_departure_stamp(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
             let sent = ready.reflection.request.estimate.format.encode_time(realtime_ns);
             session.departed = Some(FollowUp { sequence: ready.sequence, sent, method });
@@ -256,8 +258,8 @@ impl StampReflector {
             let value = at + tlv::HEADER..at + tlv::HEADER + tlv.value.len();
             // RFC 8972, 4: the sender sets "unrecognized", and a reflector clears it in the TLVs that it understands.
             out[at] = match (tlv.kind, tlv.is_malformed) {
-                (_, true) => flags::MALFORMED,
-                (TlvKind::Other(_), _) => flags::UNRECOGNIZED,
+                (_, true) => flags::MALFORMED_FLAG,
+                (TlvKind::Other(_), _) => flags::UNRECOGNIZED_FLAG,
                 _ => 0,
             };
             if !tlv.is_malformed
@@ -315,6 +317,6 @@ fn renew_digest(out: &mut [u8], from: usize, key: &SessionKey) {
     let found = tlv::read_tlvs(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
     if let Some(at) = found.map(|tlv| from + tlv.at) {
         let digest = key.compute_digest(&[&out[..4], &out[from..at]]);
-        out[at + tlv::HEADER..at + tlv::HEADER + DIGEST].copy_from_slice(&digest);
+        out[at + tlv::HEADER..at + tlv::HEADER + DIGEST_BYTES].copy_from_slice(&digest);
     }
 }

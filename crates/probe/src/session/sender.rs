@@ -7,9 +7,9 @@
 use super::packet::{self, StampReflection, StampRequest};
 use super::time::{ErrorEstimate, TimeFormat};
 use super::tlv::{self, FollowUp, TlvKind};
-use super::{DIGEST, SessionKey};
+use super::{DIGEST_BYTES, SessionKey};
 use crate::answer::{AnswerContent, ProbeAnswer};
-use crate::frame::{self, FrameEnds, PROTOCOL_UDP};
+use crate::frame::{self, PROTOCOL_UDP, ProbeFrameEndpoints};
 use crate::method::{self, ProbeMethod, ProbeReply, ReplyMeaning};
 use crate::record::{ProbeStamp, StampClock, StampSource};
 use packetrig_units::MonoTime;
@@ -104,7 +104,7 @@ impl InvalidReflections {
 
 #[derive(Debug)]
 pub struct StampSender {
-    ends: FrameEnds,
+    ends: ProbeFrameEndpoints,
     session: SessionSettings,
     packet: Vec<u8>,
     /// The departure time that was written into each request.
@@ -119,7 +119,7 @@ pub struct StampSender {
 }
 
 impl StampSender {
-    pub const fn new(ends: FrameEnds, session: SessionSettings) -> Self {
+    pub const fn new(ends: ProbeFrameEndpoints, session: SessionSettings) -> Self {
         let told = DirectionKnowledge {
             is_stateful: false,
             lost_there: None,
@@ -178,7 +178,7 @@ impl StampSender {
             tlv::push_tlv(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
         }
         // Extra Padding fills up to the wanted length, in front of the HMAC TLV, so that the digest covers it.
-        let seal = if key.is_some() { tlv::HEADER + DIGEST } else { 0 };
+        let seal = if key.is_some() { tlv::HEADER + DIGEST_BYTES } else { 0 };
         let rest = room.saturating_sub(self.packet.len() + seal);
         if rest >= tlv::HEADER {
             let padding = vec![0; rest - tlv::HEADER];
@@ -222,7 +222,7 @@ impl StampSender {
         // The first reflection only: a duplicate must not change which number belongs to the request.
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
-        self.record_far_times(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
+        self.record_peer_times(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
         Some(ProbeReply {
             number,
             says: ReplyMeaning::Echo,
@@ -232,7 +232,7 @@ impl StampSender {
         })
     }
 
-    fn record_far_times(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
+    fn record_peer_times(&mut self, reflection: &StampReflection, tlvs: &[u8]) {
         // A multiplier of zero makes the estimate invalid (RFC 4656, 4.1.2): then the claim to follow UTC has no bound and is of no use.
         let follows_utc = reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.unsynchronised += u64::from(!follows_utc);
@@ -255,7 +255,7 @@ impl StampSender {
 /// A time of the reflector, as wide as its estimate says.
 fn reflector_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
     let at = estimate.format.decode_time(bits)?;
-    // Without an estimate the stamp looks exact, but then `record_far_times` does not accept UTC as the relation.
+    // Without an estimate the stamp looks exact, but then `record_peer_times` does not accept UTC as the relation.
     let error = estimate.error_ns().unwrap_or(0);
     Some(ProbeStamp {
         clock: StampClock::Far,
@@ -308,7 +308,7 @@ impl ProbeMethod for StampSender {
                     last,
                 )?;
                 // "Port unreachable" is trouble here, not the answer of a closed port as for a ping: no reflector listens at the port.
-                Some(method::reply_without_far_times(number, ReplyMeaning::Trouble(what), answer.is_sound))
+                Some(method::reply_without_peer_times(number, ReplyMeaning::Trouble(what), answer.is_sound))
             }
             _ => None,
         }

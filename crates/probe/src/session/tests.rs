@@ -1,9 +1,9 @@
-use super::packet::{OPEN, SEALED};
+use super::packet::{AUTHENTICATED_PACKET_BYTES, UNAUTHENTICATED_PACKET_BYTES};
 use super::reflector::{ArrivedRequest, ReflectorSettings};
 use super::tlv::{FollowUp, MeasuredCounts, ServiceClass, TlvKind, flags};
 use super::*;
-use crate::answer::{self, PathTrouble};
-use crate::frame::{self, FrameEnds};
+use crate::answer::{self, PathFailure};
+use crate::frame::{self, ProbeFrameEndpoints};
 use crate::method::{ProbeMethod, ProbeReply, ReplyMeaning};
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn arrived(bytes: &[u8], at: u64) -> ArrivedRequest<'_> {
     ArrivedRequest {
         bytes,
         from: "192.0.2.1:40000".parse::<SocketAddr>().unwrap(),
-        to_port: PORT,
+        to_port: STAMP_PORT,
         at: MonoTime::from_nanos(at),
         realtime_ns: NOW + at,
         bound_ns: 500,
@@ -45,7 +45,7 @@ fn reflect(reflector: &mut StampReflector, bytes: &[u8], at: u64) -> Result<Vec<
     let mut out = Vec::new();
     let ready = reflector.reflect_request(&arrived(bytes, at), &mut out)?;
     reflector.finish_reflection(&ready, NOW + at + 50, &mut out);
-    reflector.note_departure(&ready, NOW + at + 70, 2);
+    reflector.record_departure_stamp(&ready, NOW + at + 70, 2);
     Ok(out)
 }
 
@@ -69,13 +69,13 @@ fn session_digest_matches_rfc4231_vectors() {
 fn fields_are_where_the_rfcs_have_them() {
     let mut packet = Vec::new();
     request(0x0102_0304, TimeFormat::Ptp).write_packet(None, &mut packet);
-    assert_eq!((packet.len(), &packet[..4]), (OPEN, &[1, 2, 3, 4][..]));
+    assert_eq!((packet.len(), &packet[..4]), (UNAUTHENTICATED_PACKET_BYTES, &[1, 2, 3, 4][..]));
     assert_eq!(packet[4..8], 1_795_000_000_u32.to_be_bytes());
     assert_eq!(packet[8..12], 123_456_789_u32.to_be_bytes());
     assert_eq!((packet[12] >> 6, &packet[14..16]), (3, &[0, 7][..]));
     assert!(packet[16..].iter().all(|byte| *byte == 0));
     request(5, TimeFormat::Ntp).write_packet(Some(&key()), &mut packet);
-    assert_eq!(packet.len(), SEALED);
+    assert_eq!(packet.len(), AUTHENTICATED_PACKET_BYTES);
     assert_eq!(packet[16..20], (1_795_000_000_u32.wrapping_add(2_208_988_800)).to_be_bytes());
     assert_eq!(packet[96..], key().compute_digest(&[&packet[..96]]));
 }
@@ -124,12 +124,12 @@ fn requested_tlvs_are_filled_in_by_reflector() {
         tlv::push_tlv(&mut packet, TlvKind::TimestampInformation, &[0; 4]);
         tlv::push_tlv(&mut packet, TlvKind::Other(200), &[1, 2, 3]);
         tlv::push_tlv(&mut packet, TlvKind::AccessReport, &[1, 2, 3]);
-        tlv::push_digest(&mut packet, SEALED, &key());
+        tlv::push_digest(&mut packet, AUTHENTICATED_PACKET_BYTES, &key());
         back = reflect(&mut reflector, &packet, 1_000 + u64::from(sequence)).unwrap();
         assert_eq!(back.len(), packet.len());
-        assert!(tlv::has_valid_digest(&back, SEALED, &key()));
+        assert!(tlv::has_valid_digest(&back, AUTHENTICATED_PACKET_BYTES, &key()));
     }
-    let found: Vec<_> = tlv::read_tlvs(&back[SEALED..]).collect();
+    let found: Vec<_> = tlv::read_tlvs(&back[AUTHENTICATED_PACKET_BYTES..]).collect();
     let follow_up = FollowUp::from_value(found[0].value).unwrap();
     assert_eq!(
         follow_up,
@@ -141,10 +141,10 @@ fn requested_tlvs_are_filled_in_by_reflector() {
     );
     let class = ServiceClass { wanted: 10, arrived: 46, ecn: 1, is_refused: true };
     assert_eq!(ServiceClass::from_value(found[2].value), Some(class));
-    assert_eq!(found[3].value, [PORT.to_be_bytes(), 40_000_u16.to_be_bytes()].concat());
+    assert_eq!(found[3].value, [STAMP_PORT.to_be_bytes(), 40_000_u16.to_be_bytes()].concat());
     assert_eq!(found[4].value, [5, 2, 5, 2]);
     let marks: Vec<u8> = found.iter().map(|tlv| tlv.flags).collect();
-    assert_eq!(marks, [0, 0, 0, 0, 0, flags::UNRECOGNIZED, flags::MALFORMED, 0]);
+    assert_eq!(marks, [0, 0, 0, 0, 0, flags::UNRECOGNIZED_FLAG, flags::MALFORMED_FLAG, 0]);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn tampered_or_repeated_request_is_refused() {
     // RFC 8972 lets padding, and nothing else, stand behind the digest.
     let mut padded = Vec::new();
     request(3, TimeFormat::Ptp).write_packet(Some(&key()), &mut padded);
-    tlv::push_digest(&mut padded, SEALED, &key());
+    tlv::push_digest(&mut padded, AUTHENTICATED_PACKET_BYTES, &key());
     tlv::push_tlv(&mut padded, TlvKind::ExtraPadding, &[0; 9]);
     assert_eq!(reflect(&mut reflector, &padded, 8).map(|back| back.len()), Ok(padded.len()));
     tlv::push_tlv(&mut padded, TlvKind::Location, &[0; 16]);
@@ -201,17 +201,20 @@ fn a_sender_that_hurries_is_not_answered() {
     );
     assert_eq!([0, 0, 0, 0].map(|after| answered(50_000_000 + after)), [true, true, true, false]);
     // Too short to be one: nothing, whoever asks.
-    assert_eq!(reflect(&mut reflector, &packet[..OPEN - 1], 9_000_000), Err(ReflectionRefusal::Unreadable));
+    assert_eq!(
+        reflect(&mut reflector, &packet[..UNAUTHENTICATED_PACKET_BYTES - 1], 9_000_000),
+        Err(ReflectionRefusal::Unreadable)
+    );
 }
 
-fn ends() -> FrameEnds {
+fn ends() -> ProbeFrameEndpoints {
     let (source, target) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
-    FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
+    ProbeFrameEndpoints { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
 }
 
 fn sender(key: Option<SessionKey>) -> StampSender {
     let session = sender::SessionSettings {
-        ports: (40_000, PORT),
+        ports: (40_000, STAMP_PORT),
         key,
         format: TimeFormat::Ptp,
         number: 7,
@@ -225,9 +228,9 @@ fn sender(key: Option<SessionKey>) -> StampSender {
 /// Fields that a sender reads of a reflection.
 fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
     let ends = ends();
-    let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
+    let back = ProbeFrameEndpoints { source: ends.target, target: ends.source, ..ends };
     let mut frame = Vec::new();
-    back.write_udp(PORT, 40_000, payload, &mut frame);
+    back.write_udp(STAMP_PORT, 40_000, payload, &mut frame);
     sender.read_reply(&answer::read_answer(&frame, false).unwrap())
 }
 
@@ -346,10 +349,10 @@ fn prohibited_or_unreachable_session_error_is_matched() {
             .read_reply(&answer::read_answer(&error, false).unwrap())
             .map(|reply| (reply.number, reply.says))
     };
-    let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
+    let prohibited = ReplyMeaning::Trouble(PathFailure::Prohibited);
     assert_eq!(told(13, 60), Some((2, prohibited)));
     assert_eq!(told(13, 28), Some((2, prohibited)), "a quote of the ports only");
-    let unreachable = ReplyMeaning::Trouble(PathTrouble::PortUnreachable);
+    let unreachable = ReplyMeaning::Trouble(PathFailure::PortUnreachable);
     assert_eq!(told(3, 60), Some((2, unreachable)), "no reflector is there");
     assert_eq!(told(3, 28), None);
 }
@@ -384,7 +387,7 @@ fn a_tampered_reflection_is_no_reply() {
     sender.write_probe(0, MonoTime::from_nanos(1), 200, &mut frame);
     let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
     // The flags of the digest's own TLV are what no digest covers.
-    let flags = back.len() - tlv::HEADER - DIGEST;
+    let flags = back.len() - tlv::HEADER - DIGEST_BYTES;
     for at in (0..back.len()).filter(|at| *at != flags) {
         let mut tampered = back.clone();
         tampered[at] ^= 0x10;

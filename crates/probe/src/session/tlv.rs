@@ -12,11 +12,11 @@ pub const HEADER: usize = 4;
 /// Flags of a TLV.
 pub mod flags {
     /// The reflector does not support it. A sender sets this flag, and a reflector clears it.
-    pub const UNRECOGNIZED: u8 = 0x80;
+    pub const UNRECOGNIZED_FLAG: u8 = 0x80;
     /// Its length does not fit its type.
-    pub const MALFORMED: u8 = 0x40;
+    pub const MALFORMED_FLAG: u8 = 0x40;
     /// The digest over it is wrong.
-    pub const INTEGRITY: u8 = 0x20;
+    pub const INTEGRITY_FLAG: u8 = 0x20;
 }
 
 /// The type of a TLV.
@@ -112,7 +112,7 @@ pub fn read_tlvs(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
 /// Adds a TLV as a sender writes it.
 pub fn push_tlv(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     let length = clamp_to_u16(value.len());
-    packet.extend([flags::UNRECOGNIZED, kind.number()]);
+    packet.extend([flags::UNRECOGNIZED_FLAG, kind.number()]);
     packet.extend(length.to_be_bytes());
     packet.extend(&value[..usize::from(length)]);
 }

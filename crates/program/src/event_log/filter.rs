@@ -5,7 +5,7 @@ use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
 /// Crates of packetrig have this in front of their name.
-pub(super) const OWN: &str = "packetrig_";
+pub(super) const OWN_CRATE_PREFIX: &str = "packetrig_";
 
 /// The least important events that are logged. Events of other libraries are logged only if they are named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct LogFilter {
 
 impl LogFilter {
     pub(super) fn allows_event(&self, target: &str, level: Level) -> bool {
-        let own = target.strip_prefix(OWN);
+        let own = target.strip_prefix(OWN_CRATE_PREFIX);
         let of_part = self.parts.iter().rev().find(|(part, _)| is_part_of(part, own.unwrap_or(target)));
         let usual = if own.is_some() || target == "packetrig" { self.level } else { LevelFilter::OFF };
         // tracing orders levels by their detail: ERROR is the smallest, and TRACE the greatest.

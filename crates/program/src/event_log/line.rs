@@ -1,7 +1,7 @@
 //! One event as a line.
 
 use super::LogReader;
-use super::filter::OWN;
+use super::filter::OWN_CRATE_PREFIX;
 use crate::identity;
 use packetrig_units::text::one_line;
 use serde_json::{Map, Value};
@@ -97,7 +97,7 @@ pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
 
 /// The crate of a target, as in `fleet_io` for `packetrig_fleet_io::agent`.
 fn part_of(target: &str) -> &str {
-    let own = target.strip_prefix(OWN).unwrap_or(target);
+    let own = target.strip_prefix(OWN_CRATE_PREFIX).unwrap_or(target);
     own.split(':').next().unwrap_or(own)
 }
 

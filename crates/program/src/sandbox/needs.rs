@@ -31,11 +31,11 @@ pub enum BecomeUser {
 }
 
 /// Capabilities of every program at its start: to read root's files, such as keys, to change the user, and to bind low ports.
-pub const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
+pub const START_CAPABILITIES: ProcessCapabilities = ProcessCapabilities::FILES
     .union_with(ProcessCapabilities::SWITCH_USER)
     .union_with(ProcessCapabilities::NET_BIND_SERVICE);
 /// Capabilities to open rings and interfaces and to load BPF programs.
-pub const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
+pub const RING_CAPABILITIES: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .union_with(ProcessCapabilities::NET_ADMIN)
     .union_with(ProcessCapabilities::BPF)
     .union_with(ProcessCapabilities::PERFMON)
@@ -55,7 +55,7 @@ pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
 /// Adds the files that every rig reads and writes. Only the network part of /proc/sys is writable: a process that can write all of
 /// it can become root again.
 pub fn rig_file_rules(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
-    let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
+    let read = read.into_iter().chain([PathBuf::from(netns::NETNS_DIRECTORY)]);
     let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
     file_rules(read, write.into_iter().chain(settings))
 }

@@ -1,19 +1,19 @@
 //! Messages of a client: its name, packets with their release times, and cancellations.
 
-use super::{MAGIC, VERSION, build_message, read_header};
+use super::{PROTOCOL_MAGIC, VERSION, build_message, read_header};
 use crate::fields::{FieldPlace, FieldReader, FieldWriter};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-const HELLO: u16 = 1;
-const SUBMIT: u16 = 2;
-const CANCEL: u16 = 3;
-const LISTEN: u16 = 4;
-const STATUS: u16 = 5;
-const TARGET: u16 = 6;
+const HELLO_KIND: u16 = 1;
+const SUBMIT_KIND: u16 = 2;
+const CANCEL_KIND: u16 = 3;
+const LISTEN_KIND: u16 = 4;
+const STATUS_KIND: u16 = 5;
+const TARGET_KIND: u16 = 6;
 
 /// Bytes of the name of a client.
-const NAME: usize = 32;
+const CLIENT_NAME_BYTES: usize = 32;
 /// Bytes of a packet in SUBMIT before its own bytes.
 pub(super) const PACKET_HEADER: usize = 32;
 
@@ -72,7 +72,7 @@ impl PacketToRelease {
 
     /// Length of the packet in a message, in bytes.
     pub const fn length_in_message(&self) -> usize {
-        PACKET_HEADER + self.bytes.len().next_multiple_of(crate::fields::ALIGNMENT)
+        PACKET_HEADER + self.bytes.len().next_multiple_of(crate::fields::MESSAGE_ALIGNMENT)
     }
 }
 
@@ -166,29 +166,29 @@ impl ClientMessage {
 
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Hello { id, version, priority, name } => build_message(HELLO, *id, |fields| {
+            Self::Hello { id, version, priority, name } => build_message(HELLO_KIND, *id, |fields| {
                 fields
-                    .put_u32(MAGIC)
+                    .put_u32(PROTOCOL_MAGIC)
                     .put_u16(*version)
                     .put_u8(*priority)
                     .put_u8(0)
-                    .put_text(name, NAME)
+                    .put_text(name, CLIENT_NAME_BYTES)
                     .put_u64(0);
             }),
-            Self::Submit { batch, packets } => build_message(SUBMIT, *batch, |fields| {
+            Self::Submit { batch, packets } => build_message(SUBMIT_KIND, *batch, |fields| {
                 fields.put_u32(u32::try_from(packets.len()).unwrap_or(u32::MAX)).put_u32(0);
                 for packet in packets {
                     write_packet(packet, fields);
                 }
             }),
-            Self::Cancel { id, batch, train } => build_message(CANCEL, *id, |fields| {
+            Self::Cancel { id, batch, train } => build_message(CANCEL_KIND, *id, |fields| {
                 fields.put_u64(*batch).put_u32(*train).put_u32(0);
             }),
             Self::Listen { id, filter } => {
-                build_message(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
+                build_message(LISTEN_KIND, *id, |fields| write_filter(filter.as_ref(), fields))
             }
-            Self::Status { id } => build_message(STATUS, *id, |_| {}),
-            Self::Target { id, address } => build_message(TARGET, *id, |fields| {
+            Self::Status { id } => build_message(STATUS_KIND, *id, |_| {}),
+            Self::Target { id, address } => build_message(TARGET_KIND, *id, |fields| {
                 fields.put_bytes(&map_to_ipv6(*address).octets());
             }),
         }
@@ -203,22 +203,22 @@ impl ClientMessage {
         let header = read_header(fields, length)?;
         let id = header.id;
         let message = match header.kind {
-            HELLO => read_hello(id, fields)?,
-            SUBMIT => Self::Submit { batch: id, packets: read_packets(id, fields)? },
-            CANCEL => {
+            HELLO_KIND => read_hello(id, fields)?,
+            SUBMIT_KIND => Self::Submit { batch: id, packets: read_packets(id, fields)? },
+            CANCEL_KIND => {
                 let batch = fields.name_field("batch").read_u64()?;
                 let train = fields.name_field("train").read_u32()?;
                 fields.name_field("reserved").skip_reserved(4)?;
                 Self::Cancel { id, batch, train }
             }
-            LISTEN => {
+            LISTEN_KIND => {
                 // The fields of the filter are checked in both cases: LISTEN has one form, whether it begins or
                 // ends answers.
-                let ListenFields { is_on, filter } = read_filter(fields)?;
+                let ListenRequestFields { is_on, filter } = read_filter(fields)?;
                 Self::Listen { id, filter: is_on.then_some(filter) }
             }
-            STATUS => Self::Status { id },
-            TARGET => {
+            STATUS_KIND => Self::Status { id },
+            TARGET_KIND => {
                 let address = Ipv6Addr::from(fields.name_field("address").read_array::<16>()?);
                 // Limits and permits are for the IPv4 address behind `::ffff:a.b.c.d`, as in the source of a
                 // packet.
@@ -237,13 +237,13 @@ impl ClientMessage {
 }
 
 fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
-    if fields.name_field("magic").read_u32()? != MAGIC {
+    if fields.name_field("magic").read_u32()? != PROTOCOL_MAGIC {
         return None;
     }
     let version = fields.name_field("version").read_u16()?;
     let priority = fields.name_field("priority").read_u8()?;
     fields.name_field("reserved").skip_reserved(1)?;
-    let name = fields.name_field("name").read_text::<NAME>()?;
+    let name = fields.name_field("name").read_text::<CLIENT_NAME_BYTES>()?;
     fields.name_field("reserved");
     // A later version may use the rest, and gets an error of its own.
     if version == VERSION {
@@ -323,12 +323,12 @@ fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
 }
 
 /// The request of a client for answers, and their filter.
-struct ListenFields {
+struct ListenRequestFields {
     is_on: bool,
     filter: AnswerFilter,
 }
 
-fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
+fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenRequestFields> {
     let is_on = match fields.name_field("on").read_u8()? {
         0 => false,
         1 => true,
@@ -340,5 +340,5 @@ fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
     let from = Ipv6Addr::from(fields.name_field("from").read_array::<16>()?);
     // `to_canonical` first: `::ffff:0.0.0.0` is unspecified as an IPv4 address only.
     let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
-    Some(ListenFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
+    Some(ListenRequestFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
 }

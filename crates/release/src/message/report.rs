@@ -4,8 +4,8 @@ use crate::fields::{FieldReader, FieldWriter};
 
 /// Bytes of an entry, and of its fault behind all entries.
 // Four u64, one u32, two u16, and five stamps of 24 bytes.
-pub(super) const ENTRY: usize = 160;
-pub(super) const FAULT: usize = 8;
+pub(super) const REPORT_ENTRY_BYTES: usize = 160;
+pub(super) const REPORT_FAULT_BYTES: usize = 8;
 /// Stands for no number of a packet or of a byte.
 // A packet takes at least 32 bytes of SUBMIT, which has 65 536: a batch has fewer than 2048 packets.
 const NONE: u16 = u16::MAX;

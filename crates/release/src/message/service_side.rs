@@ -1,25 +1,25 @@
 //! Messages of the service: its properties, acknowledgements, reports and answers.
 
 use super::client_side::map_to_ipv6;
-use super::report::{ENTRY, FAULT, PacketFault, PacketReport, PacketStamp};
-use super::{HEADER, LONGEST_MESSAGE, MessageHeader, build_message, read_header};
+use super::report::{PacketFault, PacketReport, PacketStamp, REPORT_ENTRY_BYTES, REPORT_FAULT_BYTES};
+use super::{HEADER, MAX_MESSAGE_BYTES, MessageHeader, build_message, read_header};
 use crate::fields::{FieldReader, FieldWriter};
 use std::net::{IpAddr, Ipv6Addr};
 
-const WELCOME: u16 = 129;
-const ACCEPTED: u16 = 130;
-const REPORT: u16 = 131;
-const CANCELLED: u16 = 132;
-const LISTENING: u16 = 133;
-const ANSWER: u16 = 134;
-const ERROR: u16 = 135;
-const STATE: u16 = 136;
-const LIMITS: u16 = 137;
+const WELCOME_KIND: u16 = 129;
+const ACCEPTED_KIND: u16 = 130;
+const REPORT_KIND: u16 = 131;
+const CANCELLED_KIND: u16 = 132;
+const LISTENING_KIND: u16 = 133;
+const ANSWER_KIND: u16 = 134;
+const ERROR_KIND: u16 = 135;
+const STATE_KIND: u16 = 136;
+const LIMITS_KIND: u16 = 137;
 
 /// Bytes of the name of an interface.
-const INTERFACE: usize = 16;
+const INTERFACE_NAME_BYTES: usize = 16;
 /// Bytes of the text of an error.
-const TEXT: usize = 200;
+const ERROR_TEXT_BYTES: usize = 200;
 /// Stands for no number of a packet or of a byte.
 const NONE: u32 = u32::MAX;
 
@@ -72,7 +72,7 @@ pub struct ServiceFacts {
 
 /// A frame that answers a packet of the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeardAnswer {
+pub struct ReceivedAnswer {
     pub arrival: PacketStamp,
     /// Number of answers so far that the client did not take in time.
     pub lost: u32,
@@ -124,7 +124,7 @@ impl ProtocolErrorCode {
 
 /// Position in a client's message of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ErrorPlace {
+pub struct ErrorPosition {
     /// Number of the packet in SUBMIT, from 0.
     pub packet: Option<u32>,
     /// First byte of the wrong field in the message.
@@ -153,7 +153,7 @@ pub enum ServiceMessage {
     Listening {
         id: u64,
     },
-    Answer(HeardAnswer),
+    Answer(ReceivedAnswer),
     State {
         id: u64,
         state: ServiceState,
@@ -163,7 +163,7 @@ pub enum ServiceMessage {
         code: ProtocolErrorCode,
         closes: bool,
         text: String,
-        place: Option<ErrorPlace>,
+        place: Option<ErrorPosition>,
     },
     /// `limits` `None`: the target may not be probed.
     Limits {
@@ -176,17 +176,20 @@ pub enum ServiceMessage {
 impl ServiceMessage {
     /// Maximum number of reports in one message.
     // The 8 bytes are the count and a reserved field. A fault follows for each entry.
-    pub const MAX_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
+    pub const MAX_REPORTS: usize =
+        (MAX_MESSAGE_BYTES - HEADER - 8) / (REPORT_ENTRY_BYTES + REPORT_FAULT_BYTES);
 
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { id, facts } => build_message(WELCOME, *id, |fields| write_facts(facts, fields)),
+            Self::Welcome { id, facts } => {
+                build_message(WELCOME_KIND, *id, |fields| write_facts(facts, fields))
+            }
             Self::Accepted { batch, accepted, refused, queued } => {
-                build_message(ACCEPTED, *batch, |fields| {
+                build_message(ACCEPTED_KIND, *batch, |fields| {
                     fields.put_u32(*accepted).put_u32(*refused).put_u32(*queued).put_u32(0);
                 })
             }
-            Self::Report { reports } => build_message(REPORT, 0, |fields| {
+            Self::Report { reports } => build_message(REPORT_KIND, 0, |fields| {
                 fields.put_u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).put_u32(0);
                 for report in reports {
                     report.write_entry(fields);
@@ -196,14 +199,14 @@ impl ServiceMessage {
                     PacketFault::write_fault(report.fault, fields);
                 }
             }),
-            Self::Cancelled { id, count } => build_message(CANCELLED, *id, |fields| {
+            Self::Cancelled { id, count } => build_message(CANCELLED_KIND, *id, |fields| {
                 fields.put_u32(*count).put_u32(0);
             }),
-            Self::Listening { id } => build_message(LISTENING, *id, |fields| {
+            Self::Listening { id } => build_message(LISTENING_KIND, *id, |fields| {
                 fields.put_u64(0);
             }),
-            Self::Answer(answer) => build_message(ANSWER, 0, |fields| write_answer(answer, fields)),
-            Self::State { id, state } => build_message(STATE, *id, |fields| {
+            Self::Answer(answer) => build_message(ANSWER_KIND, 0, |fields| write_answer(answer, fields)),
+            Self::State { id, state } => build_message(STATE_KIND, *id, |fields| {
                 fields.put_u32(state.queued).put_u32(state.clients);
                 fields
                     .put_u64(state.sent)
@@ -212,17 +215,17 @@ impl ServiceMessage {
                     .put_u64(state.refused)
                     .put_u64(state.answers);
             }),
-            Self::Error { id, code, closes, text, place } => build_message(ERROR, *id, |fields| {
+            Self::Error { id, code, closes, text, place } => build_message(ERROR_KIND, *id, |fields| {
                 fields
                     .put_u16(*code as u16)
                     .put_u8(u8::from(*closes))
                     .put_u8(0)
                     .put_u32(0)
-                    .put_text(text, TEXT);
+                    .put_text(text, ERROR_TEXT_BYTES);
                 fields.put_u32(place.and_then(|place| place.packet).unwrap_or(NONE));
                 fields.put_u32(place.map_or(NONE, |place| place.byte));
             }),
-            Self::Limits { id, address, limits } => build_message(LIMITS, *id, |fields| {
+            Self::Limits { id, address, limits } => build_message(LIMITS_KIND, *id, |fields| {
                 fields
                     .put_bytes(&map_to_ipv6(*address).octets())
                     .put_u32(u32::from(limits.is_some()))
@@ -251,7 +254,7 @@ impl ServiceMessage {
         let header = read_header(&mut FieldReader::new(bytes), bytes.len());
         // A broken header counts as known, so that the client reports it instead of ignoring the message.
         // The types of this version have consecutive numbers.
-        header.is_none_or(|header| (WELCOME..=LIMITS).contains(&header.kind))
+        header.is_none_or(|header| (WELCOME_KIND..=LIMITS_KIND).contains(&header.kind))
     }
 
     /// Parses a message; `None`: the bytes break the protocol.
@@ -261,19 +264,19 @@ impl ServiceMessage {
         let fields = &mut fields;
         // Bytes after the last known field are from a later service.
         Some(match kind {
-            WELCOME => Self::Welcome { id, facts: read_facts(fields)? },
-            ACCEPTED => {
+            WELCOME_KIND => Self::Welcome { id, facts: read_facts(fields)? },
+            ACCEPTED_KIND => {
                 let (accepted, refused, queued) =
                     (fields.read_u32()?, fields.read_u32()?, fields.read_u32()?);
                 Self::Accepted { batch: id, accepted, refused, queued }
             }
-            REPORT => Self::Report { reports: read_reports(fields)? },
-            CANCELLED => Self::Cancelled { id, count: fields.read_u32()? },
-            LISTENING => Self::Listening { id },
-            ANSWER => Self::Answer(read_answer(fields)?),
-            STATE => Self::State { id, state: read_state(fields)? },
-            ERROR => read_error(id, fields)?,
-            LIMITS => {
+            REPORT_KIND => Self::Report { reports: read_reports(fields)? },
+            CANCELLED_KIND => Self::Cancelled { id, count: fields.read_u32()? },
+            LISTENING_KIND => Self::Listening { id },
+            ANSWER_KIND => Self::Answer(read_answer(fields)?),
+            STATE_KIND => Self::State { id, state: read_state(fields)? },
+            ERROR_KIND => read_error(id, fields)?,
+            LIMITS_KIND => {
                 let address = IpAddr::V6(Ipv6Addr::from(fields.read_array::<16>()?)).to_canonical();
                 let is_permitted = fields.read_u32()? != 0;
                 fields.read_u32()?;
@@ -334,7 +337,7 @@ fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
         .put_bytes(&facts.mac)
         .put_u8(facts.priority)
         .put_u8(0)
-        .put_text(&facts.interface_name, INTERFACE);
+        .put_text(&facts.interface_name, INTERFACE_NAME_BYTES);
     fields
         .put_u32(facts.train_packets)
         .put_u32(facts.frame_bytes)
@@ -359,7 +362,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
     let mac = fields.read_array()?;
     let priority = fields.read_u8()?;
     fields.read_u8()?;
-    let interface_name = fields.read_text::<INTERFACE>()?;
+    let interface_name = fields.read_text::<INTERFACE_NAME_BYTES>()?;
     let train_packets = fields.read_u32()?;
     let frame_bytes = fields.read_u32()?;
     let train_ns = fields.read_u64()?;
@@ -388,7 +391,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
     })
 }
 
-fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
+fn write_answer(answer: &ReceivedAnswer, fields: &mut FieldWriter) {
     PacketStamp::write_stamp(Some(&answer.arrival), fields);
     // Cut to what the field can state: `frame_size` has the length of the whole frame.
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
@@ -401,7 +404,7 @@ fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
     fields.put_bytes(&answer.bytes[..usize::from(size)]);
 }
 
-fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
+fn read_answer(fields: &mut FieldReader<'_>) -> Option<ReceivedAnswer> {
     // An answer without the time of its arrival has no round trip, so it counts as broken.
     let arrival = PacketStamp::read_stamp(fields).ok()??;
     let lost = fields.read_u32()?;
@@ -411,7 +414,7 @@ fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
     let frame_size = fields.read_u32()?;
     fields.read_u32()?;
     let bytes = fields.read_padded(usize::from(size))?.to_vec();
-    Some(HeardAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
+    Some(ReceivedAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
 }
 
 fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
@@ -431,9 +434,9 @@ fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
     let closes = fields.read_u8()? != 0;
     // Reserved bytes, which a later service may use.
     fields.read_bytes(5)?;
-    let text = fields.read_text::<TEXT>()?;
+    let text = fields.read_text::<ERROR_TEXT_BYTES>()?;
     let (packet, byte) = (fields.read_u32()?, fields.read_u32()?);
     let packet = Some(packet).filter(|packet| *packet != NONE);
-    let place = (byte != NONE).then_some(ErrorPlace { packet, byte });
+    let place = (byte != NONE).then_some(ErrorPosition { packet, byte });
     Some(ServiceMessage::Error { id, code, closes, text, place })
 }

@@ -38,7 +38,7 @@ fn the_layout_is_that_of_the_page() {
         code: ProtocolErrorCode::NotAllowed,
         closes: true,
         text: "x".repeat(300),
-        place: Some(ErrorPlace { packet: Some(3), byte: 54 }),
+        place: Some(ErrorPosition { packet: Some(3), byte: 54 }),
     };
     let error = error.to_bytes();
     assert_eq!(error.len(), 232);
@@ -77,7 +77,7 @@ fn service_message_survives_round_trip() {
     assert_eq!(welcome.to_bytes().len(), 152);
     let arrival = PacketStamp { clock: StampClockName::Monotonic, reader: StampReader::Kernel, lo: 5, hi: 6 };
     let answer =
-        HeardAnswer { arrival, lost: 1, lacks_checksum: true, frame_size: 60, bytes: b"hello".to_vec() };
+        ReceivedAnswer { arrival, lost: 1, lacks_checksum: true, frame_size: 60, bytes: b"hello".to_vec() };
     let all = [
         welcome,
         ServiceMessage::Answer(answer),
@@ -137,7 +137,8 @@ fn client_reads_numbers_of_later_service() {
     assert_eq!([read(152, 9), read(153, 9)], [without_stamp; 2], "clock and source");
     let unknown = PacketReport { outcome: PacketOutcome::Unknown, ..report };
     assert_eq!((read(36, 77), unknown.outcome.name()), (unknown, "unknown"));
-    let answer = HeardAnswer { arrival: stamp, lost: 0, lacks_checksum: true, frame_size: 60, bytes: vec![] };
+    let answer =
+        ReceivedAnswer { arrival: stamp, lost: 0, lacks_checksum: true, frame_size: 60, bytes: vec![] };
     let mut bytes = ServiceMessage::Answer(answer.clone()).to_bytes();
     bytes[46..48].copy_from_slice(&7_u16.to_ne_bytes());
     assert_eq!(ServiceMessage::from_bytes(&bytes), Some(ServiceMessage::Answer(answer)));

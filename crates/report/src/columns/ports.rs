@@ -2,7 +2,7 @@
 
 use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
 use super::TerminalTable::{Counts, Every};
-use super::{ALWAYS_SHOWN, CellValue, ReportColumn, ReportTable, variant_name};
+use super::{ALWAYS_SHOWN_RANK, CellValue, ReportColumn, ReportTable, variant_name};
 use crate::{NodeReport, PortReport, RunReport};
 
 /// The table of `ports.csv`.
@@ -24,9 +24,9 @@ type PortColumn = ReportColumn<PortTable>;
 
 const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("port", Text, "Name of the port.", |row| Some(CellValue::from(&row.info.name)))
-        .on_terminal(Every, 0, "port", ALWAYS_SHOWN),
+        .on_terminal(Every, 0, "port", ALWAYS_SHOWN_RANK),
     PortColumn::new("node", Text, "The node that the port is on.", |row| Some(CellValue::from(&row.node)))
-        .on_terminal(Counts, 10, "node", ALWAYS_SHOWN),
+        .on_terminal(Counts, 10, "node", ALWAYS_SHOWN_RANK),
     PortColumn::new("location", Text, "Interface, with its network namespace.", |row| {
         Some(CellValue::from(&row.info.location))
     })
@@ -47,7 +47,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
     })
-    .on_terminal(Counts, 50, "sent", ALWAYS_SHOWN),
+    .on_terminal(Counts, 50, "sent", ALWAYS_SHOWN_RANK),
     PortColumn::new("tx_refused", Frames, "Frames that the kernel refused.", |row| {
         Some(CellValue::Count(row.tx.refused))
     }),
@@ -73,7 +73,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("rx_ring_dropped", Frames, "Frames for which the receive ring had no room.", |row| {
         Some(CellValue::Count(row.rx.ring_dropped))
     })
-    .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN),
+    .on_terminal(Counts, 100, "ring drops", ALWAYS_SHOWN_RANK),
     PortColumn::new("rx_seen", Frames, "Frames that the receiver looked at.", |row| {
         Some(CellValue::Count(row.rx.seen))
     }),
@@ -110,7 +110,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
         let others = row.rx.foreign.saturating_add(row.rx.protocol).saturating_add(row.rx.other_runs);
         Some(CellValue::Count(row.rx.seen.saturating_sub(others)))
     })
-    .on_terminal(Counts, 70, "received", ALWAYS_SHOWN),
+    .on_terminal(Counts, 70, "received", ALWAYS_SHOWN_RANK),
 ];
 
 /// The table of `nodes.csv`.
@@ -135,12 +135,12 @@ const NODE_COLUMNS: &[NodeColumn] = &[
         Every,
         0,
         "node",
-        ALWAYS_SHOWN,
+        ALWAYS_SHOWN_RANK,
     ),
     NodeColumn::new("reported", YesNo, "Whether its result is here; if not, nothing else is known.", |row| {
         Some(CellValue::YesNo(row.reported))
     })
-    .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN),
+    .on_terminal(Counts, 10, "reported", ALWAYS_SHOWN_RANK),
     NodeColumn::new("ports", Number, "Ports of the plan on it.", |row| {
         row.reported.then_some(CellValue::Count(row.ports as u64))
     })
@@ -148,18 +148,18 @@ const NODE_COLUMNS: &[NodeColumn] = &[
     NodeColumn::new("sent", Frames, "Frames that its senders handed over.", |row| {
         row.sent.map(CellValue::Count)
     })
-    .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN),
+    .on_terminal(Counts, 30, "sent", ALWAYS_SHOWN_RANK),
     NodeColumn::new(
         "received",
         Frames,
         "Frames of the run that its receivers counted, copies included.",
         |row| row.received.map(CellValue::Count),
     )
-    .on_terminal(Counts, 40, "received", ALWAYS_SHOWN),
+    .on_terminal(Counts, 40, "received", ALWAYS_SHOWN_RANK),
     NodeColumn::new("clock_source", Text, "How its clock was compared with the controller's.", |row| {
         Some(CellValue::from(row.clock?.source.name()))
     })
-    .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN),
+    .on_terminal(Counts, 50, "clock", ALWAYS_SHOWN_RANK),
     NodeColumn::new(
         "clock_offset_ns",
         SignedNanoseconds,

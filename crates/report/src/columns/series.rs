@@ -30,7 +30,7 @@ pub struct SeriesRow<'a> {
 impl ReportTable for SeriesTable {
     const FILE: &'static str = "series.csv";
     const ABOUT: &'static str = "One row per stream or port, direction and second of the run.";
-    const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
+    const COLUMNS: &'static [ReportColumn<Self>] = SERIES_COLUMNS;
     type Row<'a> = SeriesRow<'a>;
 
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
@@ -65,7 +65,7 @@ fn build_second_rows<'a>(
 
 type Column = ReportColumn<SeriesTable>;
 
-const COLUMNS: &[Column] = &[
+const SERIES_COLUMNS: &[Column] = &[
     Column::new("kind", Text, "`stream` or `port`.", |row| Some(row.subject.kind.into())),
     Column::new("name", Text, "Name of the stream or port.", |row| Some(CellValue::from(row.subject.name))),
     Column::new("direction", Text, "`tx` or `rx`.", |row| Some(CellValue::from(row.subject.direction))),

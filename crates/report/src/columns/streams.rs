@@ -5,7 +5,7 @@ use super::ColumnKind::{
     Seconds, Text,
 };
 use super::TerminalTable::{Counts, Every, Latency, Sending};
-use super::{ALWAYS_SHOWN, CellValue, ReportColumn, ReportTable};
+use super::{ALWAYS_SHOWN_RANK, CellValue, ReportColumn, ReportTable};
 use crate::{
     ArrivedFrames, ErrorDistribution, FrameLoss, LatencyReport, MeanRate, MisdeliveryReport, RunReport,
     SentFrames, StreamReport,
@@ -21,7 +21,7 @@ impl ReportTable for StreamTable {
     const FILE: &'static str = "streams.csv";
     const ABOUT: &'static str =
         "One row per stream; a stream with several receivers has one row for all of them.";
-    const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
+    const COLUMNS: &'static [ReportColumn<Self>] = STREAM_COLUMNS;
     type Row<'a> = &'a StreamReport;
 
     fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
@@ -31,10 +31,10 @@ impl ReportTable for StreamTable {
 
 type Column = ReportColumn<StreamTable>;
 
-const COLUMNS: &[Column] = &[
+const STREAM_COLUMNS: &[Column] = &[
     Column::new("stream", Text, "Name of the stream.", |row| Some(CellValue::from(&row.name)))
         .on_page(10, "stream")
-        .on_terminal(Every, 0, "stream", ALWAYS_SHOWN),
+        .on_terminal(Every, 0, "stream", ALWAYS_SHOWN_RANK),
     Column::new("tx_port", Text, "Name of the port that sends it.", |row| {
         Some(CellValue::from(&row.tx_port))
     })
@@ -46,12 +46,12 @@ const COLUMNS: &[Column] = &[
     Column::new("planned", Frames, "Frames that were due by the time the sender ended.", |row| {
         sent_cell(row, |sent| sent.planned)
     })
-    .on_terminal(Sending, 10, "planned", ALWAYS_SHOWN),
+    .on_terminal(Sending, 10, "planned", ALWAYS_SHOWN_RANK),
     Column::new("sent", Frames, "Frames that the sender handed over to the kernel.", |row| {
         sent_cell(row, |sent| sent.frames)
     })
     .on_page(100, "sent")
-    .on_terminal(Counts, 10, "sent", ALWAYS_SHOWN),
+    .on_terminal(Counts, 10, "sent", ALWAYS_SHOWN_RANK),
     Column::new("unsent", Frames, "Frames that were planned and not sent.", |row| {
         sent_cell(row, |sent| sent.unsent)
     })
@@ -60,7 +60,7 @@ const COLUMNS: &[Column] = &[
     Column::new("late", Frames, "Frames that left more than 1 ms after they were due.", |row| {
         sent_cell(row, |sent| sent.late)
     })
-    .on_terminal(Sending, 30, "late", ALWAYS_SHOWN),
+    .on_terminal(Sending, 30, "late", ALWAYS_SHOWN_RANK),
     Column::new("sent_bytes", Bytes, "Bytes of the frames sent, with FCS.", |row| {
         sent_cell(row, |sent| sent.bytes)
     }),
@@ -115,7 +115,7 @@ const COLUMNS: &[Column] = &[
         |row| received_cell(row, |got| got.frames),
     )
     .on_page(110, "received")
-    .on_terminal(Counts, 20, "received", ALWAYS_SHOWN),
+    .on_terminal(Counts, 20, "received", ALWAYS_SHOWN_RANK),
     Column::new("received_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
         received_cell(row, |got| got.bytes)
     }),
@@ -140,7 +140,7 @@ const COLUMNS: &[Column] = &[
         |row| loss_cell(row, |loss| loss.lost),
     )
     .on_page(20, "lost")
-    .on_terminal(Counts, 30, "lost", ALWAYS_SHOWN),
+    .on_terminal(Counts, 30, "lost", ALWAYS_SHOWN_RANK),
     Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
         let loss = row.loss?;
         Some(CellValue::Share { part: loss.lost, whole: loss.expected, percent: loss.percent })
@@ -211,12 +211,12 @@ const COLUMNS: &[Column] = &[
         latency_cell(row, |times| times.max)
     })
     .on_page(90, "latency max")
-    .on_terminal(Latency, 80, "max", ALWAYS_SHOWN),
+    .on_terminal(Latency, 80, "max", ALWAYS_SHOWN_RANK),
     Column::new("latency_p50_ns", Nanoseconds, "One-way latency: median.", |row| {
         latency_cell(row, |times| times.p50)
     })
     .on_page(60, "latency p50")
-    .on_terminal(Latency, 30, "p50", ALWAYS_SHOWN),
+    .on_terminal(Latency, 30, "p50", ALWAYS_SHOWN_RANK),
     Column::new("latency_p90_ns", Nanoseconds, "One-way latency: 90 % are at or below.", |row| {
         latency_cell(row, |times| times.p90)
     })
@@ -225,7 +225,7 @@ const COLUMNS: &[Column] = &[
         latency_cell(row, |times| times.p99)
     })
     .on_page(70, "latency p99")
-    .on_terminal(Latency, 50, "p99", ALWAYS_SHOWN),
+    .on_terminal(Latency, 50, "p99", ALWAYS_SHOWN_RANK),
     Column::new("latency_p999_ns", Nanoseconds, "One-way latency: 99.9 % are at or below.", |row| {
         latency_cell(row, |times| times.p999)
     })

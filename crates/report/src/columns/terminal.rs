@@ -3,7 +3,7 @@
 use super::{ReportColumn, ReportTable};
 
 /// Rank of a column that is always shown, even in a narrow table.
-pub const ALWAYS_SHOWN: u8 = u8::MAX;
+pub const ALWAYS_SHOWN_RANK: u8 = u8::MAX;
 
 /// A table on a terminal. Streams have several, because their columns do not fit side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub enum TerminalTable {
 
 /// Place of a column in a table on a terminal.
 #[derive(Clone, Copy, Debug)]
-pub struct TerminalPlace {
+pub struct TerminalColumnPosition {
     pub table: TerminalTable,
     /// Columns are ordered by it.
     pub position: u8,
     pub heading: &'static str,
     /// Rank of the column: if the table is too wide, columns with the smallest rank are left out first, and
-    /// those that are [`ALWAYS_SHOWN`] never.
+    /// those that are [`ALWAYS_SHOWN_RANK`] never.
     pub importance: u8,
     /// Text before every value.
     pub prefix: &'static str,
@@ -39,15 +39,21 @@ impl<T: ReportTable> ReportColumn<T> {
         heading: &'static str,
         importance: u8,
     ) -> Self {
-        let place =
-            TerminalPlace { table, position, heading, importance, prefix: "", is_hidden_when_unknown: false };
+        let place = TerminalColumnPosition {
+            table,
+            position,
+            heading,
+            importance,
+            prefix: "",
+            is_hidden_when_unknown: false,
+        };
         Self { terminal: Some(place), ..self }
     }
 
     /// Puts `prefix` before every value on a terminal.
     pub(super) const fn with_prefix(self, prefix: &'static str) -> Self {
         match self.terminal {
-            Some(place) => Self { terminal: Some(TerminalPlace { prefix, ..place }), ..self },
+            Some(place) => Self { terminal: Some(TerminalColumnPosition { prefix, ..place }), ..self },
             None => self,
         }
     }
@@ -55,9 +61,10 @@ impl<T: ReportTable> ReportColumn<T> {
     /// Hides the column on a terminal if no row has a value.
     pub(super) const fn hidden_when_unknown(self) -> Self {
         match self.terminal {
-            Some(place) => {
-                Self { terminal: Some(TerminalPlace { is_hidden_when_unknown: true, ..place }), ..self }
-            }
+            Some(place) => Self {
+                terminal: Some(TerminalColumnPosition { is_hidden_when_unknown: true, ..place }),
+                ..self
+            },
             None => self,
         }
     }

@@ -48,7 +48,7 @@ fn result(node: &str) -> NodeResult {
             by_exchanges: Some(times(50_000, 50_000)),
             variation: Some(times(0, 10)),
         },
-        ..ProbeLineResult::without_probes(number, 10, ProbeLineEnd::Done)
+        ..ProbeLineResult::without_probes(number, 10, ProbeLineEndReason::Done)
     };
     let probes = plan.probes.as_ref().unwrap();
     let reflected = probes.asking_ports(own).map(|from| ReflectedRequests {
@@ -182,7 +182,7 @@ fn missing_answers_fail_only_with_far_end_report() {
 fn early_ended_probe_line_forbids_pass() {
     let mut results = NODES.map(result).to_vec();
     change(&mut results[1], |line| {
-        line.end = ProbeLineEnd::LeaseEnded;
+        line.end = ProbeLineEndReason::LeaseEnded;
         line.counts.sent = 9;
         line.counts.answered = 9;
     });
@@ -231,7 +231,7 @@ fn probe_rows_about_other_nodes_are_ignored() {
     let foreign = results[1].probes.as_ref().unwrap().lines[0].clone();
     let probes = results[0].probes.as_mut().unwrap();
     probes.lines.push(foreign);
-    probes.lines.push(ProbeLineResult::without_probes(99, 10, ProbeLineEnd::Done));
+    probes.lines.push(ProbeLineResult::without_probes(99, 10, ProbeLineEndReason::Done));
     probes.lines.push(ProbeLineResult {
         counts: ProbeCounts { sent: 11, ..ProbeCounts::default() },
         ..probes.lines[0].clone()

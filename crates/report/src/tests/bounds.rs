@@ -95,8 +95,8 @@ fn jitter_uses_stream_maximum_and_stamp_error() {
 #[test]
 fn rate_counts_distinct_frames_over_planned_time() {
     let criteria = AcceptanceCriteria {
-        max_loss: Share::WHOLE,
-        max_duplicates: Share::WHOLE,
+        max_loss: Share::WHOLE_LINK,
+        max_duplicates: Share::WHOLE_LINK,
         min_rate: Some("99%".parse().unwrap()),
         ..Default::default()
     };

@@ -264,7 +264,7 @@ fn each_criterion_has_a_line_with_its_result() {
     let limits = AcceptanceCriteria {
         latency: vec![LatencyLimit { figure: LatencyFigure::Max, limit: Nanos::from_millis(1) }],
         max_outage: Some(Nanos::from_millis(50)),
-        min_rate: Some(Share::WHOLE),
+        min_rate: Some(Share::WHOLE_LINK),
         max_loss: Share::from_billionths(500_000_000),
         ..AcceptanceCriteria::default()
     };

@@ -2,7 +2,7 @@
 
 use super::flow_rows::FlowRows;
 use super::{control, metrics, states};
-use crate::shape::{self, ShapeComplaints};
+use crate::shape::{self, DocumentProblems};
 use crate::tester::{CaptureFile, RefusalKind, Tester, TesterRefusal};
 use prost_reflect::MessageDescriptor;
 use serde_json::{Value, json};
@@ -131,7 +131,7 @@ pub(crate) trait RequestSource {
 #[derive(Debug)]
 pub(crate) struct NormalisedRequest {
     pub(crate) document: String,
-    pub(crate) complaints: ShapeComplaints,
+    pub(crate) complaints: DocumentProblems,
     /// True if the answer may have members that older clients do not know and did not request.
     pub(crate) knows_new_members: bool,
 }
@@ -205,7 +205,7 @@ fn perform_normalised(
 fn refuse_request(
     tester: &dyn Tester,
     call: ApiCall,
-    complaints: ShapeComplaints,
+    complaints: DocumentProblems,
     source: &impl RequestSource,
 ) -> TesterRefusal {
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
@@ -234,7 +234,7 @@ fn build_warnings_json(warnings: Vec<String>) -> Value {
 
 /// Checks that a document of the tester has the model's shape.
 fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let settled = shape::normalise_document(document, &call.response_message(), &mut complaints);
     if complaints.is_empty() {
         return Ok(ApiReply::Document(settled));

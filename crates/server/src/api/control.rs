@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::net::IpAddr;
 
 /// The member of an object that its `choice` names.
-struct ChosenMember<'a> {
+struct ChoiceMember<'a> {
     name: &'a str,
     value: &'a Value,
 }
@@ -14,11 +14,11 @@ fn read_choice<'a>(
     object: &'a Value,
     path: &str,
     default: Option<&'a str>,
-) -> Result<ChosenMember<'a>, TesterRefusal> {
+) -> Result<ChoiceMember<'a>, TesterRefusal> {
     let choice = object["choice"].as_str().or(default);
     let name = choice.ok_or_else(|| missing_member_refusal(path, "choice"))?;
     // A missing member reads as `null`, which every reader below refuses.
-    Ok(ChosenMember { name, value: &object[name] })
+    Ok(ChoiceMember { name, value: &object[name] })
 }
 
 fn missing_member_refusal(path: &str, name: &str) -> TesterRefusal {
@@ -38,7 +38,7 @@ pub(super) fn read_names(object: &Value, member: &str) -> Vec<String> {
 
 /// Reads a `ControlState`.
 pub(super) fn read_control_state(request: &Value) -> Result<SwitchedState, TesterRefusal> {
-    let ChosenMember { name, value } = read_choice(request, "", None)?;
+    let ChoiceMember { name, value } = read_choice(request, "", None)?;
     // The shape check admits only the words of the model, so the last arm of each match needs no error.
     match name {
         "traffic" => read_traffic_state(value),
@@ -50,7 +50,7 @@ pub(super) fn read_control_state(request: &Value) -> Result<SwitchedState, Teste
     }
 }
 
-fn read_port_state(switched: &ChosenMember<'_>) -> Result<SwitchedState, TesterRefusal> {
+fn read_port_state(switched: &ChoiceMember<'_>) -> Result<SwitchedState, TesterRefusal> {
     let ports = read_names(switched.value, "port_names");
     Ok(match switched.name {
         "link" => SwitchedState::Link { up: read_state_word(switched.value, "port.link")? == "up", ports },
@@ -74,7 +74,7 @@ fn read_traffic_state(inner: &Value) -> Result<SwitchedState, TesterRefusal> {
 /// Performs a `ControlAction`. The only ones are pings.
 pub(super) fn perform_action(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     let protocol = read_choice(request, "", None)?.value;
-    let ChosenMember { name: family, value: inner } = read_choice(protocol, "protocol", None)?;
+    let ChoiceMember { name: family, value: inner } = read_choice(protocol, "protocol", None)?;
     let path = format!("protocol.{family}.ping.requests");
     let ping = read_choice(inner, &format!("protocol.{family}"), Some("ping"))?.value;
     let requests = ping["requests"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -9,9 +9,9 @@ use crate::tester::{FlowRow, TesterRefusal, TransmitState};
 use std::fmt::Write as _;
 
 /// Preamble (7), start of frame (1) and inter-frame gap (12): 20 bytes per frame that layer 2 does not count.
-const L1_OVERHEAD_BITS: f64 = 160.0;
+const LAYER1_OVERHEAD_BITS: f64 = 160.0;
 /// Estimated bytes of a row; a longer one only costs a reallocation.
-const ROW: usize = 512;
+const ESTIMATED_ROW_BYTES: usize = 512;
 
 /// Rows of flows. All numbers in them are finite.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl FlowRows {
 
     /// The `MetricsResponse` as JSON.
     pub(crate) fn to_json(&self) -> String {
-        let mut out = String::with_capacity(self.rows.len() * ROW + ROW);
+        let mut out = String::with_capacity(self.rows.len() * ESTIMATED_ROW_BYTES + ESTIMATED_ROW_BYTES);
         out.push_str("{\"choice\":\"flow_metrics\",\"flow_metrics\":[");
         for (index, row) in self.rows.iter().enumerate() {
             out.push_str(if index > 0 { ",{" } else { "{" });
@@ -79,12 +79,14 @@ impl FlowRows {
 
     /// The `MetricsResponse` as a message.
     pub(crate) fn to_message(&self) -> Vec<u8> {
-        let mut out = MessageFields(Vec::with_capacity(self.rows.len() * ROW / 2 + ROW));
+        let mut out = MessageFields(Vec::with_capacity(
+            self.rows.len() * ESTIMATED_ROW_BYTES / 2 + ESTIMATED_ROW_BYTES,
+        ));
         // Field 1, `choice`, as a varint: 1 is `flow_metrics`. Each row is then field 3.
         out.push_varint(1 << 3);
         out.push_varint(1);
         // One buffer for all rows: the length of a row must be written before its bytes.
-        let mut one = MessageFields(Vec::with_capacity(ROW));
+        let mut one = MessageFields(Vec::with_capacity(ESTIMATED_ROW_BYTES));
         for row in &self.rows {
             one.0.clear();
             write_members(row, &self.columns, &mut one);
@@ -128,7 +130,7 @@ fn write_members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSi
         RowMember::new("rx_rate_kbps", 23, rx * 8e-3),
         RowMember::new("rx_rate_mbps", 25, rx * 8e-6),
         RowMember::always("timestamps", 13, stamps),
-        RowMember::old("transmit", 5, transmit_word(row.transmit)),
+        RowMember::old("transmit", 5, transmit_state_name(row.transmit)),
         RowMember::new("tx_l1_rate_bps", 16, layer1_rate(tx, row.frames_tx_rate)),
         RowMember::new("tx_rate_bps", 20, tx * 8.0),
         RowMember::new("tx_rate_bytes", 18, tx),
@@ -170,10 +172,10 @@ impl<'a> RowMember<'a> {
 }
 
 fn layer1_rate(bytes: f64, frames: f64) -> f64 {
-    bytes * 8.0 + frames * L1_OVERHEAD_BITS
+    bytes * 8.0 + frames * LAYER1_OVERHEAD_BITS
 }
 
-const fn transmit_word(state: TransmitState) -> MemberValue<'static> {
+const fn transmit_state_name(state: TransmitState) -> MemberValue<'static> {
     match state {
         TransmitState::Started => MemberValue::Word("started", 1),
         TransmitState::Stopped => MemberValue::Word("stopped", 2),
@@ -286,7 +288,7 @@ impl MemberSink for WrongNumber {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shape::{self, ShapeComplaints};
+    use crate::shape::{self, DocumentProblems};
     use crate::tester::LatencyFigures;
     use serde_json::Value;
 
@@ -323,10 +325,10 @@ mod tests {
         {
             let rows = rows(named, newest);
             let json: Value = serde_json::from_str(&rows.to_json()).expect("JSON");
-            let mut complaints = ShapeComplaints::default();
+            let mut complaints = DocumentProblems::default();
             let message = shape::decode_message(&rows.to_message(), &of, &mut complaints).expect("a message");
             let settled = |document| {
-                let mut complaints = ShapeComplaints::default();
+                let mut complaints = DocumentProblems::default();
                 let settled = shape::normalise_document(document, &of, &mut complaints);
                 assert!(complaints.is_empty(), "{:?}", complaints.into_lines());
                 shape::encode_message(&settled, &of).expect("fits")

@@ -61,7 +61,7 @@ fn format_count_text(value: u64) -> Value {
     Value::String(value.to_string())
 }
 
-fn choose_switch_word(on: bool, names: [&str; 2]) -> Value {
+fn choose_switch_name(on: bool, names: [&str; 2]) -> Value {
     Value::String(names[usize::from(on)].to_owned())
 }
 
@@ -71,9 +71,9 @@ fn build_port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, Test
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),
-        ("link", Some(choose_switch_word(row.link_up, ["down", "up"]))),
-        ("capture", Some(choose_switch_word(row.capturing, ["stopped", "started"]))),
-        ("transmit", Some(choose_switch_word(row.transmitting, ["stopped", "started"]))),
+        ("link", Some(choose_switch_name(row.link_up, ["down", "up"]))),
+        ("capture", Some(choose_switch_name(row.capturing, ["stopped", "started"]))),
+        ("transmit", Some(choose_switch_name(row.transmitting, ["stopped", "started"]))),
         ("frames_tx", Some(format_count_text(row.frames_tx))),
         ("frames_rx", Some(format_count_text(row.frames_rx))),
         ("bytes_tx", Some(format_count_text(row.bytes_tx))),

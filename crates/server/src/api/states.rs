@@ -1,7 +1,7 @@
 //! Answers about neighbours, and reads requests for captures.
 
 use super::control::read_names;
-use crate::tester::{CapturePart, IpFamily, KnownNeighbour, Tester, TesterRefusal};
+use crate::tester::{CaptureRange, IpFamily, KnownNeighbour, Tester, TesterRefusal};
 use serde_json::{Map, Value, json};
 
 /// Answers a `StatesRequest`.
@@ -29,7 +29,7 @@ fn build_neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
 /// A `CaptureRequest`.
 pub(super) struct WantedCapture<'a> {
     pub(super) port: &'a str,
-    pub(super) part: CapturePart,
+    pub(super) part: CaptureRange,
 }
 
 /// Reads a `CaptureRequest`.
@@ -38,13 +38,13 @@ pub(super) fn read_capture_request(request: &Value) -> Result<WantedCapture<'_>,
         request["port_name"].as_str().ok_or_else(|| TesterRefusal::validation("port_name: required"))?;
     let packets = &request["packets"];
     if packets["choice"] != "slice" {
-        return Ok(WantedCapture { port, part: CapturePart::All });
+        return Ok(WantedCapture { port, part: CaptureRange::All });
     }
     let initial = &packets["slice"]["initial"];
     // OTG's defaults: 100 frames from the first one.
     let start = read_slice_number(initial, "start", 1)?;
     let count = read_slice_number(initial, "count", 100)?;
-    Ok(WantedCapture { port, part: CapturePart::Slice { start, count } })
+    Ok(WantedCapture { port, part: CaptureRange::Slice { start, count } })
 }
 
 fn read_slice_number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {

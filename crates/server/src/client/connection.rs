@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Timeout for connecting to one address of a host.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of bytes of one read.
-const PIECE: usize = 64 << 10;
+const MAX_READ_BYTES: usize = 64 << 10;
 
 pub(super) struct ApiConnection {
     stream: Stream,
@@ -68,7 +68,7 @@ impl ApiConnection {
 
     /// Appends the bytes that come next and returns their number; 0 at the end.
     pub(super) fn read_more(&mut self, bytes: &mut Vec<u8>) -> Result<usize, ClientError> {
-        let mut piece = vec![0; PIECE];
+        let mut piece = vec![0; MAX_READ_BYTES];
         loop {
             let read = match &mut self.stream {
                 Stream::Plain(stream) => stream.read(&mut piece),
@@ -91,7 +91,7 @@ impl ApiConnection {
     pub(super) fn read_to_end(&mut self, bytes: &mut Vec<u8>, most: usize) -> Result<(), ClientError> {
         while self.read_more(bytes)? > 0 {
             if bytes.len() > most {
-                return Err(ClientError::not_http(&self.address));
+                return Err(ClientError::not_http_error(&self.address));
             }
         }
         Ok(())

@@ -42,7 +42,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    pub(super) fn not_http(address: &ApiAddress) -> Self {
+    pub(super) fn not_http_error(address: &ApiAddress) -> Self {
         Self::NotHttp { address: address.to_string(), authority: address.authority() }
     }
 

@@ -2,7 +2,7 @@
 
 use super::connection::ApiConnection;
 use super::response::BodyDecoder;
-use super::{ClientError, SILENCE};
+use super::{ClientError, MAX_SERVER_SILENCE};
 use serde_json::Value;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl EventStream {
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
                     // Any received byte resets this counter, so only successive waits count.
                     self.quiet += timeout;
-                    if self.quiet > SILENCE {
+                    if self.quiet > MAX_SERVER_SILENCE {
                         return Err(self.connection_lost_error(ErrorKind::TimedOut, "the server is silent"));
                     }
                     return Ok(None);

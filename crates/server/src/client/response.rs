@@ -11,7 +11,7 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 const MAX_SIZE_BYTES: usize = 64;
 
 /// Longest text of a refusal, in characters. It comes from another machine and is shown in a terminal.
-const LONGEST_REFUSAL: usize = 4096;
+const MAX_REFUSAL_CHARACTERS: usize = 4096;
 
 /// Head of an answer: status, and how the body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,15 +28,19 @@ impl ResponseHead {
         // The first bytes may arrive one by one, so only the received ones are compared.
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
-            return Err(ClientError::not_http(address));
+            return Err(ClientError::not_http_error(address));
         }
         let Some(end) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
-            return if bytes.len() > MAX_HEAD_BYTES { Err(ClientError::not_http(address)) } else { Ok(None) };
+            return if bytes.len() > MAX_HEAD_BYTES {
+                Err(ClientError::not_http_error(address))
+            } else {
+                Ok(None)
+            };
         };
         // Field names are case-insensitive (RFC 9110, 5.1).
         let text = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
         let status = text.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| ClientError::not_http(address))?;
+        let status = status.ok_or_else(|| ClientError::not_http_error(address))?;
         let is_chunked = text.lines().any(|line| {
             line.strip_prefix("transfer-encoding:").is_some_and(|value| value.trim() == "chunked")
         });
@@ -52,7 +56,7 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
     let mut decoder = BodyDecoder::new(head.is_chunked);
     decoder
         .decode_into(&bytes[head.length..], &mut body)
-        .map_err(|BadChunk| ClientError::not_http(address))?;
+        .map_err(|InvalidChunk| ClientError::not_http_error(address))?;
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
         return document.map_err(|error| {
@@ -60,13 +64,13 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
             if error.is_eof() {
                 ClientError::incomplete_answer(address)
             } else {
-                ClientError::not_http(address)
+                ClientError::not_http_error(address)
             }
         });
     }
     let errors = document.ok().and_then(|document| {
         let errors = document["errors"].as_array()?.iter().filter_map(Value::as_str);
-        Some(one_line(&errors.collect::<Vec<_>>().join("; "), LONGEST_REFUSAL))
+        Some(one_line(&errors.collect::<Vec<_>>().join("; "), MAX_REFUSAL_CHARACTERS))
     });
     let message = errors.unwrap_or_else(|| format!("{address} answers with status {}", head.status));
     Err(match head.status {
@@ -96,7 +100,7 @@ enum ChunkState {
 
 /// A chunk whose size cannot be read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct BadChunk;
+pub(super) struct InvalidChunk;
 
 impl BodyDecoder {
     pub(super) const fn new(is_chunked: bool) -> Self {
@@ -104,7 +108,11 @@ impl BodyDecoder {
     }
 
     /// Appends the content in `bytes` to `content`.
-    pub(super) fn decode_into(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> Result<(), BadChunk> {
+    pub(super) fn decode_into(
+        &mut self,
+        mut bytes: &[u8],
+        content: &mut Vec<u8>,
+    ) -> Result<(), InvalidChunk> {
         if !self.is_chunked {
             content.extend_from_slice(bytes);
             return Ok(());
@@ -120,7 +128,7 @@ impl BodyDecoder {
                     }
                     // The length is limited, so that a line without an end does not grow without limit.
                     if self.size_line.len() > MAX_SIZE_BYTES {
-                        return Err(BadChunk);
+                        return Err(InvalidChunk);
                     }
                 }
                 // No byte is consumed here: `first` is the byte after the chunk, and the next state reads it.
@@ -144,15 +152,15 @@ impl BodyDecoder {
         Ok(())
     }
 
-    fn parse_size_line(&mut self) -> Result<ChunkState, BadChunk> {
+    fn parse_size_line(&mut self) -> Result<ChunkState, InvalidChunk> {
         let line = std::mem::take(&mut self.size_line);
-        let text = std::str::from_utf8(&line).map_err(|_| BadChunk)?;
+        let text = std::str::from_utf8(&line).map_err(|_| InvalidChunk)?;
         // A chunk extension may follow the size (RFC 9112, 7.1.1). It is ignored.
         let size = text.split(';').next().unwrap_or_default().trim();
         match u64::from_str_radix(size, 16) {
             Ok(0) => Ok(ChunkState::Finished),
             Ok(size) => Ok(ChunkState::Data(size)),
-            Err(_) => Err(BadChunk),
+            Err(_) => Err(InvalidChunk),
         }
     }
 }
@@ -175,8 +183,8 @@ mod tests {
             }
             assert_eq!(content, b"hello, world", "{size}");
         }
-        assert_eq!(BodyDecoder::new(true).decode_into(b"zz\r\n", &mut Vec::new()), Err(BadChunk));
-        assert_eq!(BodyDecoder::new(true).decode_into(&[b'1'; 99], &mut Vec::new()), Err(BadChunk));
+        assert_eq!(BodyDecoder::new(true).decode_into(b"zz\r\n", &mut Vec::new()), Err(InvalidChunk));
+        assert_eq!(BodyDecoder::new(true).decode_into(&[b'1'; 99], &mut Vec::new()), Err(InvalidChunk));
     }
 
     #[test]

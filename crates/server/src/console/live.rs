@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Time over which rates are averaged.
-const WINDOW: Nanos = Nanos::from_millis(1_000);
+const RATE_WINDOW: Nanos = Nanos::from_millis(1_000);
 /// A flow has stopped this long after its last frame was sent, or earlier if everything has arrived.
-const SETTLE: Nanos = Nanos::from_millis(300);
+const FLOW_STOP_DELAY: Nanos = Nanos::from_millis(300);
 
 /// Frames and bytes of a port, both ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +153,7 @@ impl LiveCounts {
         self.history.add_sample(&sample);
         self.samples.push_back(Arc::new(sample));
         // Keep one sample that is at least a window old: rates need it as their beginning.
-        while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
+        while self.samples.get(1).is_some_and(|second| at.since(second.at) >= RATE_WINDOW) {
             self.samples.pop_front();
         }
     }
@@ -224,7 +224,7 @@ impl LiveCounts {
         let has_settled = self
             .quiet_since
             .get(&stream)
-            .is_some_and(|since| latest.at.since(*since) >= SETTLE + latest.receivers_behind);
+            .is_some_and(|since| latest.at.since(*since) >= FLOW_STOP_DELAY + latest.receivers_behind);
         // A stream that has sent no frame has none in flight, even if it stopped only just now.
         counts.is_sending || (counts.frames > 0 && !all_arrived && !has_settled)
     }

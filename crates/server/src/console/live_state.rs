@@ -195,7 +195,7 @@ fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: 
             compute_stream_loss(stream, index, sample, state == TransmitState::Started)
         })
         .fold(LiveLoss::default(), LiveLoss::plus);
-    let places = LossPlaces::of_ends(loss.lost, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
+    let places = LossPlaces::from_end_counters(loss.lost, sample.ports.iter().map(|(_, tx, rx)| (tx, rx)));
     LiveLosses {
         loss,
         in_motion,

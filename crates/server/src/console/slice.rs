@@ -4,14 +4,14 @@
 use std::io::{self, Read};
 
 /// First four bytes of a section header block.
-const PCAPNG: u32 = 0x0a0d_0d0a;
+const PCAPNG_MAGIC: u32 = 0x0a0d_0d0a;
 /// Type of an enhanced packet block.
-const PACKET: u32 = 6;
+const ENHANCED_PACKET_BLOCK: u32 = 6;
 /// Maximum size of a block or record. packetrig writes only smaller ones.
-const LARGEST: usize = 1 << 24;
+const MAX_BLOCK_BYTES: usize = 1 << 24;
 
 /// Maximum size of a slice. It is built in memory, and several clients may request one at the same time.
-const LONGEST_PART: usize = 64 << 20;
+const MAX_SLICE_BYTES: usize = 64 << 20;
 
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
 pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
@@ -22,13 +22,13 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
-    if read_u32_at(&out, 0) == PCAPNG {
+    if read_u32_at(&out, 0) == PCAPNG_MAGIC {
         // The section header is a block like the others: its length is at the same offset.
         let rest = read_rest_of_block(&mut file, &out)?;
         out.extend(rest);
         while let Some(head) = read_head(&mut file, 8)? {
             let rest = read_rest_of_block(&mut file, &head)?;
-            let is_frame = read_u32_at(&head, 0) == PACKET;
+            let is_frame = read_u32_at(&head, 0) == ENHANCED_PACKET_BLOCK;
             frame += u64::from(is_frame);
             if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
@@ -57,12 +57,12 @@ pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::
 }
 
 fn check_part_length(part: &[u8]) -> io::Result<()> {
-    if part.len() <= LONGEST_PART {
+    if part.len() <= MAX_SLICE_BYTES {
         return Ok(());
     }
     let text = format!(
         "the requested frames are larger than {} MiB; request fewer frames, or the whole file",
-        LONGEST_PART >> 20
+        MAX_SLICE_BYTES >> 20
     );
     Err(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
@@ -81,7 +81,7 @@ fn read_u32_at(bytes: &[u8], at: usize) -> u32 {
 
 fn checked_size(length: u32) -> io::Result<usize> {
     // A damaged length must not cause an allocation of gigabytes.
-    usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(unknown_format_error)
+    usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK_BYTES).ok_or_else(unknown_format_error)
 }
 
 fn unknown_format_error() -> io::Error {
@@ -139,8 +139,9 @@ mod tests {
             let length = u32::try_from(12 + body.len()).expect("small").to_le_bytes();
             [&kind.to_le_bytes()[..], &length, body, &length].concat()
         };
-        let (section, interface, last) = (block(PCAPNG, &[1; 16]), block(1, &[2; 8]), block(5, &[3; 4]));
-        let frames: Vec<Vec<u8>> = (0..3).map(|n| block(PACKET, &[n; 4])).collect();
+        let (section, interface, last) =
+            (block(PCAPNG_MAGIC, &[1; 16]), block(1, &[2; 8]), block(5, &[3; 4]));
+        let frames: Vec<Vec<u8>> = (0..3).map(|n| block(ENHANCED_PACKET_BLOCK, &[n; 4])).collect();
         let file = [section.clone(), interface.clone(), frames.concat(), last.clone()].concat();
         let part = slice_capture(&file[..], 2, 1).expect("is one");
         assert_eq!(part, [section, interface, frames[1].clone(), last].concat());

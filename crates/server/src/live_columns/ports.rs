@@ -15,23 +15,23 @@ type Column = LiveColumn<LivePort>;
 pub const PORT_COLUMNS: &[Column] = &[
     Column::new("name", Text, "Name in the configuration.", |port| Some(CellValue::from(&port.row.name)))
         .on_page("Port")
-        .in_watch("Port", 10, 0),
+        .with_watch_column("Port", 10, 0),
     Column::new("location", Text, "Location in the configuration.", |port| {
         Some(CellValue::from(&port.row.location))
     })
     .on_page("Location")
-    .in_watch("Location", 20, 7),
+    .with_watch_column("Location", 20, 7),
     Column::new("node", Text, "Node that has it.", |port| port.node.as_ref().map(CellValue::from)),
     // Not that of the row, which counts a port as up until its link is known.
     Column::new("link_up", YesNo, "Whether the link is up.", |port| port.rx?.link_up.map(Flag))
         .on_page("Link")
-        .in_watch("Link", 4, 1)
+        .with_watch_column("Link", 4, 1)
         .with_metric("link_up"),
     Column::new("back_end", Text, "Its back end, such as packet or xdp.", |port| {
         open_port_fact(port, |info| Some(info.back_end.name().into()))
     })
     .on_page("Back end")
-    .in_watch("Back end", 9, 5),
+    .with_watch_column("Back end", 9, 5),
     Column::new("why", Text, "Why it has this back end.", |port| {
         open_port_fact(port, |info| Some(CellValue::from(&info.why)))
     }),
@@ -42,7 +42,7 @@ pub const PORT_COLUMNS: &[Column] = &[
         open_port_fact(port, |info| info.speed.map(|speed| Count(speed.bits_per_second())))
     })
     .on_page("Speed")
-    .in_watch("Speed", 11, 6),
+    .with_watch_column("Speed", 11, 6),
     Column::new("link_changed_ms", Number, "When the link last changed, ms since 1970.", |port| {
         port.row.last_change_ns.map(|ns| Count(ns / 1_000_000))
     }),
@@ -54,7 +54,7 @@ pub const PORT_COLUMNS: &[Column] = &[
         Some(Count(port.row.frames_tx))
     })
     .on_page("Sent, frames")
-    .in_watch("Sent", 11, 2)
+    .with_watch_column("Sent", 11, 2)
     .with_metric("sent_frames_total"),
     Column::new("bytes_tx_rate", BytesPerSecond, "Bytes sent per second, over the last second.", |port| {
         Some(Float(port.row.bytes_tx_rate))
@@ -65,7 +65,7 @@ pub const PORT_COLUMNS: &[Column] = &[
         Some(Count(port.row.frames_rx))
     })
     .on_page("Received, frames")
-    .in_watch("Received", 11, 2)
+    .with_watch_column("Received", 11, 2)
     .with_metric("received_frames_total"),
     Column::new(
         "bytes_rx_rate",
@@ -76,11 +76,11 @@ pub const PORT_COLUMNS: &[Column] = &[
     .on_page("Receiving")
     .with_metric("received_bytes_per_second"),
     Column::new("frames_dropped", Frames, "Frames that our two halves of the port lost.", dropped_frames)
-        .in_watch("Dropped", 8, 1),
+        .with_watch_column("Dropped", 8, 1),
     Column::new("frames_tx_rate", FramesPerSecond, "Frames sent per second, over the last second.", |port| {
         Some(Float(port.row.frames_tx_rate))
     })
-    .in_watch("Sent f/s", 9, 3)
+    .with_watch_column("Sent f/s", 9, 3)
     .with_metric("sent_frames_per_second"),
     Column::new(
         "frames_rx_rate",
@@ -88,7 +88,7 @@ pub const PORT_COLUMNS: &[Column] = &[
         "Frames received per second, over the last second.",
         |port| Some(Float(port.row.frames_rx_rate)),
     )
-    .in_watch("Rec. f/s", 9, 3)
+    .with_watch_column("Rec. f/s", 9, 3)
     .with_metric("received_frames_per_second"),
     Column::new("bytes_tx", Bytes, "Bytes sent since traffic last began, FCS included.", |port| {
         Some(Count(port.row.bytes_tx))

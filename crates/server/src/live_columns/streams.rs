@@ -14,28 +14,30 @@ type Column = LiveColumn<LiveStream>;
 pub const STREAM_COLUMNS: &[Column] = &[
     Column::new("name", Text, "Name of the flow.", |row| Some(CellValue::from(&row.name)))
         .on_page("Stream")
-        .in_watch("Stream", 12, 0)
+        .with_watch_column("Stream", 12, 0)
         .sorted_as("name"),
-    Column::new("state", Text, "started, stopped or paused.", |row| Some(state_word(row.state).into()))
-        .on_page("State")
-        .in_watch("State", 8, 1)
-        .sorted_as("state"),
+    Column::new("state", Text, "started, stopped or paused.", |row| {
+        Some(stream_state_text(row.state).into())
+    })
+    .on_page("State")
+    .with_watch_column("State", 8, 1)
+    .sorted_as("state"),
     Column::new("port_tx", Text, "Sending port.", |row| Some(CellValue::from(&row.port_tx)))
         .on_page("From")
-        .in_watch("Ports", 20, 8),
+        .with_watch_column("Ports", 20, 8),
     Column::new("port_rx", Text, "Receiving ports, joined by commas.", |row| {
         Some(CellValue::from(&row.port_rx))
     })
     .on_page("To"),
     Column::new("frames_tx", Frames, "Frames sent since the last start.", |row| Some(Count(row.frames_tx)))
         .on_page("Sent, frames")
-        .in_watch("Sent", 11, 3)
+        .with_watch_column("Sent", 11, 3)
         .sorted_as("sent"),
     Column::new("frames_rx", Frames, "Frames received since the last start, copies included.", |row| {
         received_count(row, |rx| rx.frames)
     })
     .on_page("Received, frames")
-    .in_watch("Received", 11, 2)
+    .with_watch_column("Received", 11, 2)
     .sorted_as("received"),
     Column::new(
         "lost",
@@ -44,11 +46,11 @@ pub const STREAM_COLUMNS: &[Column] = &[
         |row| received_count(row, |rx| rx.loss.lost),
     )
     .on_page("Lost, frames")
-    .in_watch("Lost", 10, 1)
+    .with_watch_column("Lost", 10, 1)
     .sorted_as("lost"),
     Column::new("loss_percent", Percent, "Lost frames in percent of those lost and received.", loss_share)
         .on_page("Lost, share")
-        .in_watch("Loss", 9, 5),
+        .with_watch_column("Loss", 9, 5),
     Column::new(
         "in_flight_or_lost",
         Frames,
@@ -56,13 +58,13 @@ pub const STREAM_COLUMNS: &[Column] = &[
         |row| received_count(row, |rx| rx.loss.in_flight_or_lost),
     )
     .on_page("In flight or lost, frames")
-    .in_watch("In flight?", 10, 7),
+    .with_watch_column("In flight?", 10, 7),
     Column::new("bytes_tx", Bytes, "Bytes sent, FCS included.", |row| Some(Count(row.bytes_tx))),
     Column::new("bytes_rx", Bytes, "Bytes received, FCS included.", |row| received_count(row, |rx| rx.bytes)),
     Column::new("frames_tx_rate", FramesPerSecond, "Frames sent per second, over the last second.", |row| {
         Some(Float(row.frames_tx_rate))
     })
-    .in_watch("Frames/s", 9, 2)
+    .with_watch_column("Frames/s", 9, 2)
     .sorted_as("rate"),
     Column::new(
         "frames_rx_rate",
@@ -70,12 +72,12 @@ pub const STREAM_COLUMNS: &[Column] = &[
         "Frames received per second, over the last second.",
         |row| Some(Float(row.received?.frames_rate)),
     )
-    .in_watch("Rec. f/s", 9, 4),
+    .with_watch_column("Rec. f/s", 9, 4),
     Column::new("bytes_tx_rate", BytesPerSecond, "Bytes sent per second, over the last second.", |row| {
         Some(Float(row.bytes_tx_rate))
     })
     .on_page("Sending")
-    .in_watch("L2 rate", 12, 6),
+    .with_watch_column("L2 rate", 12, 6),
     Column::new("bytes_rx_rate", BytesPerSecond, "Bytes received per second, over the last second.", |row| {
         Some(Float(row.received?.bytes_rate))
     })
@@ -83,11 +85,11 @@ pub const STREAM_COLUMNS: &[Column] = &[
     Column::new("latency_min_ns", Nanoseconds, "Least latency.", |row| latency(row, |times| times.minimum)),
     Column::new("latency_mean_ns", Nanoseconds, "Mean latency.", |row| latency(row, |times| times.average))
         .on_page("Mean latency")
-        .in_watch("Latency", 9, 3)
+        .with_watch_column("Latency", 9, 3)
         .sorted_as("latency"),
     Column::new("latency_max_ns", Nanoseconds, "Largest latency.", |row| latency(row, |times| times.maximum))
         .on_page("Largest latency")
-        .in_watch("Max.", 9, 6),
+        .with_watch_column("Max.", 9, 6),
 ];
 
 fn received_count(row: &LiveStream, count: fn(&ReceivedStream) -> u64) -> Option<CellValue> {
@@ -109,7 +111,7 @@ fn loss_share(row: &LiveStream) -> Option<CellValue> {
 }
 
 /// The word for a state in every answer.
-const fn state_word(state: TransmitState) -> &'static str {
+const fn stream_state_text(state: TransmitState) -> &'static str {
     match state {
         TransmitState::Started => "started",
         TransmitState::Stopped => "stopped",

@@ -9,7 +9,7 @@ use packetrig_units::exposition::MetricsText;
 /// A number of the whole run that is in no list: name, help text, and how to read it.
 type RunMetric = (&'static str, &'static str, fn(&LiveRun) -> f64);
 
-const RUN: [RunMetric; 4] = [
+const RUN_METRICS: [RunMetric; 4] = [
     ("elapsed_seconds", "Time since the first counters of the run.", |run| run.elapsed.as_secs_f64()),
     ("streams", "Streams of the configuration.", |run| run.streams.len() as f64),
     ("in_flight_or_lost_frames", "Frames sent of which no receiver has seen a later one.", |run| {
@@ -43,7 +43,7 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
     text.write_metric("run_info", "The run in progress: its id and its state.", |samples| {
         samples.add_sample(&[("run", id), ("state", state)], 1_u64);
     });
-    for (name, help, value) in RUN {
+    for (name, help, value) in RUN_METRICS {
         text.write_value(&format!("run_{name}"), help, value(run));
     }
     write_columns(text, "run", TOTAL_COLUMNS, &[(Labels::new(), &run.totals)]);

@@ -12,11 +12,11 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 /// Maximum number of viewers at a time. Each keeps a connection busy.
 pub(super) const MAX_VIEWERS: usize = 32;
 /// Time between two states.
-const PERIOD: Duration = Duration::from_millis(100);
+const STATE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time in which the last state is published after the server was told to stop.
-const LAST_STATE: Duration = Duration::from_millis(200);
+const LAST_STATE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Interval of heartbeats to a viewer without new states, so that it notices a lost connection.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Publishes the live state to viewers.
 pub(super) struct LiveFeed {
@@ -59,7 +59,7 @@ impl LiveFeed {
             stopping: self.stopping.clone(),
             events: sender,
             window,
-            period: period.max(PERIOD),
+            period: period.max(STATE_INTERVAL),
             has_history,
             number: 0,
             // Counts the viewer until its task ends.
@@ -84,7 +84,7 @@ impl LiveFeed {
 
     /// Publishes states until there is no viewer any more.
     async fn publish_states(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(PERIOD);
+        let mut ticks = tokio::time::interval(STATE_INTERVAL);
         // Missed ticks are not made up for: only the latest state is worth publishing.
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -133,7 +133,7 @@ impl ShownState {
     }
 
     /// Returns the rows of a window as text. The first viewer that needs them serialises them for all others.
-    async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
+    async fn serialize_rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerGone> {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
         let write = || render_document(move || live_json(&shown.state, &window));
@@ -154,10 +154,10 @@ impl ShownState {
 }
 
 /// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
-async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerLeft> {
+async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerGone> {
     let written = tokio::task::spawn_blocking(move || make().to_string()).await;
     // A panic is a bug. It ends the events of its viewers, not the server.
-    written.map(Arc::from).map_err(|_| ViewerLeft)
+    written.map(Arc::from).map_err(|_| ViewerGone)
 }
 
 /// One viewer, until it leaves or the server stops.
@@ -183,7 +183,7 @@ impl LiveViewer {
                 _ = self.stopping.wait_for(|stopping| *stopping) => None,
                 // Without this, a viewer that has gone would keep its permit until the next event.
                 () = self.events.closed() => return,
-                changed = tokio::time::timeout(HEARTBEAT, self.states.changed()) => Some(changed),
+                changed = tokio::time::timeout(HEARTBEAT_INTERVAL, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
                 // The viewer may have gone first, which ends its task just as well.
@@ -201,7 +201,7 @@ impl LiveViewer {
         }
     }
 
-    async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
+    async fn send_state(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGone> {
         // `None` is what stands there before the first state of a new task.
         let Some(shown) = self.states.borrow_and_update().clone() else { return Ok(()) };
         // With each new configuration, a viewer first gets the history that it has missed.
@@ -214,15 +214,15 @@ impl LiveViewer {
         let rows = shown.serialize_rows(&self.window).await?;
         self.send_event("live", &rows).await?;
         // The next state is at least one period of the publisher away, so that part is not waited for here.
-        let pause = self.period.saturating_sub(PERIOD);
+        let pause = self.period.saturating_sub(STATE_INTERVAL);
         // A server that stops does not wait for viewers that look rarely.
         tokio::time::timeout(pause, self.stopping.wait_for(|stopping| *stopping)).await.ok();
         Ok(())
     }
 
     /// Sends the last state, unless it was sent already, and then the event that announces the end.
-    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerLeft> {
-        tokio::time::sleep(LAST_STATE).await;
+    async fn send_end(&mut self, configuration: &mut Option<u64>) -> Result<(), ViewerGone> {
+        tokio::time::sleep(LAST_STATE_TIMEOUT).await;
         if self.states.has_changed().unwrap_or_default() {
             self.send_state(configuration).await?;
         }
@@ -230,15 +230,15 @@ impl LiveViewer {
     }
 
     /// Waits until the client has taken the event before the last one.
-    async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerLeft> {
+    async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerGone> {
         self.number += 1;
         let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);
-        self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerLeft)
+        self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerGone)
     }
 }
 
 /// The client has closed its connection, or its events cannot be made any more.
-struct ViewerLeft;
+struct ViewerGone;
 
 #[cfg(test)]
 mod tests {
@@ -271,7 +271,7 @@ mod tests {
             let source = Arc::<CountingSource>::default();
             let (_keep, stopping) = watch::channel(false);
             let feed = LiveFeed::new(Arc::clone(&source) as _, stopping);
-            let mut viewer = feed.add_viewer(window(), PERIOD, true).expect("there is room");
+            let mut viewer = feed.add_viewer(window(), STATE_INTERVAL, true).expect("there is room");
             assert!(viewer.recv().await.is_some());
             drop(viewer);
             while *feed.is_running.lock().expect("no panic") {
@@ -280,7 +280,7 @@ mod tests {
             let asked = source.0.load(Ordering::Relaxed);
             assert_eq!(feed.viewer_count(), 0);
             source.0.store(asked + 100, Ordering::Relaxed);
-            let mut viewer = feed.add_viewer(window(), PERIOD, true).expect("there is room");
+            let mut viewer = feed.add_viewer(window(), STATE_INTERVAL, true).expect("there is room");
             let Ok(event) = viewer.recv().await.expect("an event");
             let text = String::from_utf8_lossy(&event).into_owned();
             assert!(text.contains(&format!("\"configuration\":{}", asked + 101)), "{text}");

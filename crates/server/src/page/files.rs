@@ -12,10 +12,10 @@ use http::{HeaderMap, Method, StatusCode};
 use packetrig_page::live::{LIVE_FILES, LiveFile};
 
 /// Path of the page.
-const PAGE: &str = "/ui/";
+const PAGE_PATH: &str = "/ui/";
 
 /// Policy of the page: only this server's own files, no inline script or style, no other site in a frame around it or inside it.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
+const PAGE_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const PERMISSIONS_POLICY: HeaderName = HeaderName::from_static("permissions-policy");
@@ -29,7 +29,7 @@ pub(crate) fn is_page_file(head: &Parts) -> bool {
 }
 
 fn find_file(path: &str) -> Option<&'static LiveFile> {
-    let name = path.strip_prefix(PAGE)?;
+    let name = path.strip_prefix(PAGE_PATH)?;
     let name = if name.is_empty() { "index.html" } else { name };
     LIVE_FILES.iter().find(|file| file.name == name)
 }
@@ -39,7 +39,7 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
     if matches!(path, "/" | "/ui") {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
-        response.headers_mut().insert(LOCATION, HeaderValue::from_static(PAGE));
+        response.headers_mut().insert(LOCATION, HeaderValue::from_static(PAGE_PATH));
         return Some(response);
     }
     let file = find_file(path)?;
@@ -80,7 +80,7 @@ pub(super) fn report_page(text: String) -> Response {
 /// The headers of every answer that a browser may show.
 pub(super) fn add_security_headers(headers: &mut HeaderMap) {
     // The page of a result has a policy of its own already, which must stay.
-    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(PAGE_SECURITY_POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));

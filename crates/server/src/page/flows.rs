@@ -3,7 +3,7 @@
 use super::calls::PageCall;
 use super::query::QueryParameters;
 use super::routes::{PageContext, PageFailure, json_text, require_part};
-use super::turns::HeavyCalls;
+use super::turns::CallLimit;
 use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
 use axum::response::Response;
 use packetrig_units::Nanos;
@@ -16,7 +16,7 @@ const MAX_GROUPS: usize = 1000;
 const DEFAULT_GROUPS: usize = 20;
 
 /// One query at a time: each may read gigabytes.
-static QUERIES: HeavyCalls = HeavyCalls::new(1);
+static FLOW_QUERIES: CallLimit = CallLimit::new(1);
 
 pub(super) async fn perform_flow_call(
     context: &PageContext,
@@ -26,14 +26,14 @@ pub(super) async fn perform_flow_call(
     let flows = require_part(context.flows(), "flow records: --flows names a directory of them")?;
     let selection = FlowSelection {
         filter: query.take_text("filter"),
-        since_ns: query.take_moment_ns("since_ms")?,
-        before_ns: query.take_moment_ns("before_ms")?,
+        since_ns: query.take_time_ns("since_ms")?,
+        before_ns: query.take_time_ns("before_ms")?,
     };
     if call == PageCall::FlowTop {
         let wanted = FlowTopQuery {
             selection,
-            by: take_text_or_default(&mut query, "by", "src-ip"),
-            order: take_text_or_default(&mut query, "order", "bytes"),
+            by: take_parameter_or_default(&mut query, "by", "src-ip"),
+            order: take_parameter_or_default(&mut query, "order", "bytes"),
             most: query.take_number("most", DEFAULT_GROUPS, MAX_GROUPS)?,
         };
         query.refuse_unknown()?;
@@ -52,7 +52,7 @@ async fn run_query_in_turn(
     let viewer = WaitingViewer::default();
     // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
-    QUERIES
+    FLOW_QUERIES
         .run_when_permitted(move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string()))
         .await
         .map(json_text)
@@ -77,7 +77,7 @@ fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal
     Ok(ms.map(|ms| Nanos::new(ms.saturating_mul(1_000_000))))
 }
 
-fn take_text_or_default(query: &mut QueryParameters, name: &str, default: &str) -> String {
+fn take_parameter_or_default(query: &mut QueryParameters, name: &str, default: &str) -> String {
     let text = query.take_text(name);
     if text.is_empty() { default.to_owned() } else { text }
 }

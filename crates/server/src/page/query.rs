@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// Longest query that is read, in bytes.
-const LONGEST_QUERY: usize = 8 << 10;
+const MAX_QUERY_BYTES: usize = 8 << 10;
 
 /// The parameters of a request that no call has read yet.
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(super) struct QueryParameters(BTreeMap<String, String>);
 impl QueryParameters {
     pub(super) fn parse_query(query: Option<&str>) -> Result<Self, ViewRefusal> {
         let query = query.unwrap_or_default();
-        if query.len() > LONGEST_QUERY {
-            return Err(ViewRefusal::Invalid(format!("the query is longer than {LONGEST_QUERY} bytes")));
+        if query.len() > MAX_QUERY_BYTES {
+            return Err(ViewRefusal::Invalid(format!("the query is longer than {MAX_QUERY_BYTES} bytes")));
         }
         let mut parameters = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -37,7 +37,7 @@ impl QueryParameters {
     }
 
     /// Takes out a parameter that must be there.
-    pub(super) fn take_required(&mut self, name: &str) -> Result<String, ViewRefusal> {
+    pub(super) fn take_required_parameter(&mut self, name: &str) -> Result<String, ViewRefusal> {
         let text = self.take_text(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
     }
@@ -70,7 +70,7 @@ impl QueryParameters {
     }
 
     /// Takes out a time in ms since 1970, as ns.
-    pub(super) fn take_moment_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
+    pub(super) fn take_time_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
         let ms: Option<u64> = self.take_value(name, "a time in milliseconds since 1970")?;
         Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
     }
@@ -139,6 +139,6 @@ mod tests {
         for wrong in ["a=%", "a=%f", "a=%zz", "a=%ff", "a=1&a=2"] {
             assert!(QueryParameters::parse_query(Some(wrong)).is_err(), "{wrong}");
         }
-        assert!(QueryParameters::parse_query(Some(&"a".repeat(LONGEST_QUERY + 1))).is_err());
+        assert!(QueryParameters::parse_query(Some(&"a".repeat(MAX_QUERY_BYTES + 1))).is_err());
     }
 }

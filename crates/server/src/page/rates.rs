@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 const MAX_PERCENT: u64 = 1000;
 /// OTG's default of `rate.pps`, and its limits of `rate.bps` and `rate.percentage`.
 const DEFAULT_PPS: u64 = 1000;
-const LEAST_BPS: u64 = 672;
-const WHOLE_LINK: f64 = 100.0;
+const MIN_BIT_RATE: u64 = 672;
+const FULL_LINK_PERCENT: f64 = 100.0;
 /// Number of decimals of a percentage that a plan can have.
 const PERCENT_STEPS: f64 = 1e7;
 
@@ -136,22 +136,22 @@ fn read_json_integer(value: &Value) -> Option<u64> {
 fn scale_rate(current: &Value, percent: u64) -> Value {
     let unit = current["choice"].as_str().unwrap_or("pps");
     if unit == "percentage" {
-        let share = current[unit].as_f64().unwrap_or(WHOLE_LINK) * percent as f64 / 100.0;
+        let share = current[unit].as_f64().unwrap_or(FULL_LINK_PERCENT) * percent as f64 / 100.0;
         // The plan has no smaller step than this, and one step is the smallest rate.
         let share = (share * PERCENT_STEPS).round().max(1.0) / PERCENT_STEPS;
-        return json!({ "choice": unit, "percentage": share.min(WHOLE_LINK) });
+        return json!({ "choice": unit, "percentage": share.min(FULL_LINK_PERCENT) });
     }
     // The larger units are too coarse for small changes.
     let (factor, least) = match unit {
-        "bps" => (1, LEAST_BPS),
-        "kbps" => (1_000, LEAST_BPS),
-        "mbps" => (1_000_000, LEAST_BPS),
-        "gbps" => (1_000_000_000, LEAST_BPS),
+        "bps" => (1, MIN_BIT_RATE),
+        "kbps" => (1_000, MIN_BIT_RATE),
+        "mbps" => (1_000_000, MIN_BIT_RATE),
+        "gbps" => (1_000_000_000, MIN_BIT_RATE),
         // `pps`: whole frames per second.
         _ => (1, 1),
     };
     // OTG's defaults: 1 Gbit/s in every unit of bits, and 1000 frames per second.
-    let default = if least == LEAST_BPS { 1_000_000_000 / factor } else { DEFAULT_PPS };
+    let default = if least == MIN_BIT_RATE { 1_000_000_000 / factor } else { DEFAULT_PPS };
     let before = read_json_integer(&current[unit]).unwrap_or(default).saturating_mul(factor);
     // 1000 percent of a rate in bit/s may exceed 64 bits.
     let scaled = u128::from(before) * u128::from(percent) / 100;
@@ -160,7 +160,7 @@ fn scale_rate(current: &Value, percent: u64) -> Value {
     if after == before && percent > 100 {
         after += 1;
     }
-    let (choice, after) = (if least == LEAST_BPS { "bps" } else { "pps" }, after.max(least).to_string());
+    let (choice, after) = (if least == MIN_BIT_RATE { "bps" } else { "pps" }, after.max(least).to_string());
     let mut rate = Map::new();
     rate.insert("choice".to_owned(), choice.into());
     rate.insert(choice.to_owned(), after.into());

@@ -3,7 +3,7 @@
 use super::calls::PageCall;
 use super::query::QueryParameters;
 use super::routes::{PageFailure, answer_blocking, json_text};
-use super::turns::HeavyCalls;
+use super::turns::CallLimit;
 use super::{PAGE_API_VERSION, files};
 use crate::viewing::{ResultArchive, ResultQuery, ViewRefusal};
 use axum::response::Response;
@@ -15,7 +15,7 @@ const MAX_RESULTS: usize = 1000;
 const DEFAULT_RESULTS: usize = 100;
 
 /// Limits calls that read a whole result, which may have thousands of streams.
-static WHOLE_RESULTS: HeavyCalls = HeavyCalls::new(2);
+static WHOLE_RESULTS: CallLimit = CallLimit::new(2);
 
 pub(super) async fn perform_result_call(
     archive: Arc<dyn ResultArchive>,
@@ -41,8 +41,8 @@ pub(super) async fn perform_result_call(
             ))
         }
         PageCall::Compare => {
-            let before = query.take_required("a")?;
-            let after = query.take_required("b")?;
+            let before = query.take_required_parameter("a")?;
+            let after = query.take_required_parameter("b")?;
             let anyway = query.take_flag("anyway")?;
             query.refuse_unknown()?;
             let compare =
@@ -79,8 +79,8 @@ fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal>
         verdict: query.take_text("verdict").to_uppercase(),
         kind: query.take_text("kind"),
         plan: query.take_text("plan"),
-        since_ns: query.take_moment_ns("since_ms")?,
-        before_ns: query.take_moment_ns("before_ms")?,
+        since_ns: query.take_time_ns("since_ms")?,
+        before_ns: query.take_time_ns("before_ms")?,
         from: query.take_number("from", 0, usize::MAX)?,
         most: query.take_number("most", DEFAULT_RESULTS, MAX_RESULTS)?,
     })

@@ -11,12 +11,12 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const MAX_WAITING: usize = 8;
 
 /// The limit for calls of one kind. A waiting call occupies no thread.
-pub(super) struct HeavyCalls {
+pub(super) struct CallLimit {
     turns: Semaphore,
     waiting: AtomicUsize,
 }
 
-impl HeavyCalls {
+impl CallLimit {
     pub(super) const fn new(at_once: usize) -> Self {
         Self { turns: Semaphore::const_new(at_once), waiting: AtomicUsize::new(0) }
     }
@@ -41,7 +41,7 @@ impl HeavyCalls {
             return Ok(turn);
         }
         // The place in the queue is freed as soon as this call has its permit, so that another call may wait.
-        let _place = WaitingPlace::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
+        let _place = QueueTicket::enter_queue(&self.waiting).ok_or_else(queue_full_failure)?;
         // This fails only for a closed semaphore, and nothing closes this one.
         self.turns.acquire().await.map_err(|_| queue_full_failure())
     }
@@ -53,9 +53,9 @@ fn queue_full_failure() -> PageFailure {
 }
 
 /// A place in the queue. Dropping it frees the place, also when the viewer disconnects.
-struct WaitingPlace<'a>(&'a AtomicUsize);
+struct QueueTicket<'a>(&'a AtomicUsize);
 
-impl<'a> WaitingPlace<'a> {
+impl<'a> QueueTicket<'a> {
     fn enter_queue(waiting: &'a AtomicUsize) -> Option<Self> {
         // The value exists before the count is checked: if too many calls wait, its drop undoes the increment.
         let place = Self(waiting);
@@ -63,7 +63,7 @@ impl<'a> WaitingPlace<'a> {
     }
 }
 
-impl Drop for WaitingPlace<'_> {
+impl Drop for QueueTicket<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn excess_waiting_calls_are_refused_and_slots_freed() {
-        static CALLS: HeavyCalls = HeavyCalls::new(1);
+        static CALLS: CallLimit = CallLimit::new(1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let first = CALLS.wait_for_permit().await;

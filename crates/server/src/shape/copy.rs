@@ -9,14 +9,14 @@ use std::fmt;
 pub(crate) fn copy_config(config: &[u8], locations: &BTreeMap<String, String>) -> serde_json::Result<String> {
     let mut text = String::new();
     let mut reader = serde_json::Deserializer::from_slice(config);
-    CopiedValue { text: &mut text, locations, place: ConfigPlace::Root }.deserialize(&mut reader)?;
+    CopiedValue { text: &mut text, locations, place: ConfigLocation::Root }.deserialize(&mut reader)?;
     // Text behind the document is an error.
     reader.end().map(|()| text)
 }
 
 /// Where a value is in a configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ConfigPlace {
+enum ConfigLocation {
     Root,
     Ports,
     Port,
@@ -25,7 +25,7 @@ enum ConfigPlace {
     Elsewhere,
 }
 
-impl ConfigPlace {
+impl ConfigLocation {
     fn member(self, name: &str) -> Self {
         match (self, name) {
             (Self::Root, "ports") => Self::Ports,
@@ -42,7 +42,7 @@ impl ConfigPlace {
 struct CopiedValue<'a> {
     text: &'a mut String,
     locations: &'a BTreeMap<String, String>,
-    place: ConfigPlace,
+    place: ConfigLocation,
 }
 
 impl CopiedValue<'_> {
@@ -93,7 +93,7 @@ impl<'de> Visitor<'de> for CopiedValue<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        let meant = (self.place == ConfigPlace::Location).then(|| self.locations.get(text)).flatten();
+        let meant = (self.place == ConfigLocation::Location).then(|| self.locations.get(text)).flatten();
         let text = meant.map_or(text, String::as_str);
         self.copy_single(&Value::from(text));
         Ok(())

@@ -1,6 +1,6 @@
 //! Reads JSON requests. A repeated key is refused, because one of its values would be ignored silently.
 
-use super::path::{ShapeComplaints, ValuePath};
+use super::path::{DocumentProblems, ValuePath};
 use super::settle::normalise_text;
 use prost_reflect::MessageDescriptor;
 
@@ -11,7 +11,7 @@ const MAX_VALUES: usize = 4_000_000;
 pub(crate) fn normalise_json(
     bytes: &[u8],
     of: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Option<String> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some("{}".to_owned());
@@ -31,7 +31,7 @@ pub(crate) fn normalise_json(
         Ok(text) => complaints.is_empty().then_some(text),
         Err(error) => {
             // Earlier complaints are dropped: if the text is not JSON, only the syntax error is reported.
-            *complaints = ShapeComplaints::default();
+            *complaints = DocumentProblems::default();
             complaints.add_complaint(ValuePath::Root, format!("this is not a JSON document: {error}"));
             None
         }

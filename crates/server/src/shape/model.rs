@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// The part of the OTG model that packetrig serves, as a serialised `FileDescriptorSet`.
-pub const DESCRIPTOR: &[u8] = include_bytes!("../../model/compiled/otg.binpb");
+pub const OTG_DESCRIPTOR: &[u8] = include_bytes!("../../model/compiled/otg.binpb");
 
-static POOL: LazyLock<DescriptorPool> =
-    LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the committed descriptor is well formed"));
+static DESCRIPTOR_POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(OTG_DESCRIPTOR).expect("the committed descriptor is well formed")
+});
 
 /// Numbers and names of refused members, by full name of the message or enumeration without the package.
-static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {
+static REFUSED_MEMBERS: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {
     include_str!("../../model/compiled/refused.txt").lines().filter_map(parse_refused_row).collect()
 });
 
@@ -31,16 +32,16 @@ fn parse_refused_member(text: &'static str) -> Option<(u32, &'static str)> {
 
 /// The message `name` of package `otg`.
 pub(crate) fn message_descriptor(name: &str) -> MessageDescriptor {
-    POOL.get_message_by_name(&format!("otg.{name}")).expect("callers name messages of the model")
+    DESCRIPTOR_POOL.get_message_by_name(&format!("otg.{name}")).expect("callers name messages of the model")
 }
 
 /// The message that carries nothing.
 pub(crate) fn empty_descriptor() -> MessageDescriptor {
-    POOL.get_message_by_name("google.protobuf.Empty").expect("the service imports it")
+    DESCRIPTOR_POOL.get_message_by_name("google.protobuf.Empty").expect("the service imports it")
 }
 
 fn refused_entries(owner: &str) -> &'static [(u32, &'static str)] {
-    REFUSED.get(owner.strip_prefix("otg.").unwrap_or(owner)).map_or(&[], Vec::as_slice)
+    REFUSED_MEMBERS.get(owner.strip_prefix("otg.").unwrap_or(owner)).map_or(&[], Vec::as_slice)
 }
 
 /// The name of a refused member, by its number.
@@ -61,10 +62,10 @@ pub(super) fn is_refused(owner: &str, name: &str) -> bool {
 
 #[cfg(test)]
 pub(super) fn all_refused() -> impl Iterator<Item = (&'static str, &'static [(u32, &'static str)])> {
-    REFUSED.iter().map(|(owner, members)| (*owner, members.as_slice()))
+    REFUSED_MEMBERS.iter().map(|(owner, members)| (*owner, members.as_slice()))
 }
 
 #[cfg(test)]
 pub(super) fn pool() -> &'static DescriptorPool {
-    &POOL
+    &DESCRIPTOR_POOL
 }

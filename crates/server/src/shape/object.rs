@@ -43,9 +43,9 @@ impl KnownMembers {
 
 /// Reads the value of a member that packetrig does not have: whether it asks for nothing. Clients send defaults with every object they touch,
 /// and over gRPC an empty list looks the same as none.
-pub(super) struct AsksNothing;
+pub(super) struct RequestsNothing;
 
-impl<'de> DeserializeSeed<'de> for AsksNothing {
+impl<'de> DeserializeSeed<'de> for RequestsNothing {
     type Value = bool;
 
     fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<bool, D::Error> {
@@ -53,7 +53,7 @@ impl<'de> DeserializeSeed<'de> for AsksNothing {
     }
 }
 
-impl<'de> Visitor<'de> for AsksNothing {
+impl<'de> Visitor<'de> for RequestsNothing {
     type Value = bool;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

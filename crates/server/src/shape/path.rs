@@ -3,9 +3,9 @@
 use std::fmt;
 
 /// Maximum number of problems that are listed. A hostile document can have millions.
-const MOST: usize = 1_000;
+const MAX_LISTED_PROBLEMS: usize = 1_000;
 /// Maximum number of characters of the document's text that a message repeats.
-const LONGEST: usize = 80;
+const MAX_QUOTED_CHARACTERS: usize = 80;
 
 /// The path to a value: a linked list on the stack of the walk, so that it costs nothing until there is a problem.
 #[derive(Clone, Copy)]
@@ -28,7 +28,7 @@ impl fmt::Display for ValuePath<'_> {
 
 /// Shortens a text of the document to a readable length.
 pub(super) fn shorten_text(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_QUOTED_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
@@ -36,14 +36,14 @@ pub(super) fn shorten_text(text: &str) -> String {
 
 /// Problem of a document, with its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ShapeComplaint {
+pub(crate) struct DocumentProblem {
     /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
     pub(crate) path: String,
     /// Found value, and the allowed ones.
     pub(crate) message: String,
 }
 
-impl fmt::Display for ShapeComplaint {
+impl fmt::Display for DocumentProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.path.is_empty() {
             write!(f, "{}: ", self.path)?;
@@ -54,16 +54,16 @@ impl fmt::Display for ShapeComplaint {
 
 /// All problems of a document.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ShapeComplaints {
-    noted: Vec<ShapeComplaint>,
+pub(crate) struct DocumentProblems {
+    noted: Vec<DocumentProblem>,
     unlisted: usize,
 }
 
-impl ShapeComplaints {
+impl DocumentProblems {
     pub(super) fn add_complaint(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
         // The path is formatted only for listed problems. The others are only counted.
-        if self.noted.len() < MOST {
-            self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });
+        if self.noted.len() < MAX_LISTED_PROBLEMS {
+            self.noted.push(DocumentProblem { path: path.to_string(), message: message.into() });
         } else {
             self.unlisted += 1;
         }
@@ -74,7 +74,7 @@ impl ShapeComplaints {
     }
 
     /// The problems that are listed.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ShapeComplaint> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &DocumentProblem> {
         self.noted.iter()
     }
 

@@ -5,7 +5,7 @@ use super::path::shorten_text;
 use prost_reflect::{EnumDescriptor, Kind};
 use serde_json::{Number, Value};
 
-pub(super) const NOT_YET: &str = "not supported: packetrig does not do this yet";
+pub(super) const UNSUPPORTED_TEXT: &str = "not supported: packetrig does not do this yet";
 /// Maximum number of values that an error lists.
 const MAX_LISTED: usize = 20;
 
@@ -63,11 +63,11 @@ fn read_float(value: &Value, most: f64) -> Result<Value, String> {
 }
 
 /// The value if it is a word of the enumeration; else the complaint.
-pub(super) fn check_word(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
+pub(super) fn check_enum_value(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
     match value {
         Value::String(word) if is_enum_value(of, word) => Ok(value.clone()),
         Value::String(word) if model::is_refused(of.full_name(), word) => {
-            Err(format!("`{word}` is {NOT_YET}"))
+            Err(format!("`{word}` is {UNSUPPORTED_TEXT}"))
         }
         _ => {
             let words = of.values().filter(|value| value.number() != 0);

@@ -4,9 +4,9 @@
 //! times its length. Problems are collected meanwhile; the text then contains only the valid parts of the document.
 
 use super::model;
-use super::object::{AsksNothing, KnownMembers, WrittenMember};
-use super::path::{ShapeComplaints, ValuePath, shorten_text};
-use super::scalar::{NOT_YET, check_word, describe_value, json_kind_name, normalise_scalar};
+use super::object::{KnownMembers, RequestsNothing, WrittenMember};
+use super::path::{DocumentProblems, ValuePath, shorten_text};
+use super::scalar::{UNSUPPORTED_TEXT, check_enum_value, describe_value, json_kind_name, normalise_scalar};
 use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -17,11 +17,11 @@ use std::fmt;
 pub(super) fn normalise_text<'de, D: Deserializer<'de>>(
     document: D,
     of: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Result<String, D::Error> {
-    let mut settler = DocumentSettler { text: String::new(), complaints };
+    let mut settler = DocumentNormaliser { text: String::new(), complaints };
     let wanted = WantedValue::Message(of.clone());
-    let root = SettledValue { settler: &mut settler, wanted, path: ValuePath::Root, may_be_absent: false };
+    let root = NormalisedValue { settler: &mut settler, wanted, path: ValuePath::Root, may_be_absent: false };
     document.deserialize_any(root)?;
     Ok(settler.text)
 }
@@ -30,7 +30,7 @@ pub(super) fn normalise_text<'de, D: Deserializer<'de>>(
 pub(crate) fn normalise_value(
     document: Value,
     of: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> String {
     // Values can be read to their end. A document that is no object has a complaint.
     let settled = normalise_text(document, of, complaints).ok().filter(|text| !text.is_empty());
@@ -41,21 +41,21 @@ pub(crate) fn normalise_value(
 pub(crate) fn normalise_document(
     document: Value,
     of: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Value {
     // `normalise_value` writes valid JSON, so parsing it cannot fail.
     serde_json::from_str(&normalise_value(document, of, complaints)).unwrap_or_default()
 }
 
 /// The text and the problems of the part that was read so far.
-struct DocumentSettler<'c> {
+struct DocumentNormaliser<'c> {
     text: String,
-    complaints: &'c mut ShapeComplaints,
+    complaints: &'c mut DocumentProblems,
 }
 
 /// Outcome of normalising a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WrittenValue {
+enum NormaliseOutcome {
     /// It is refused, or it is `null`, and nothing was written.
     Nothing,
     EmptyList,
@@ -83,58 +83,58 @@ impl WantedValue {
 }
 
 /// Reads a value and writes its settled form.
-struct SettledValue<'s, 'c, 'p> {
-    settler: &'s mut DocumentSettler<'c>,
+struct NormalisedValue<'s, 'c, 'p> {
+    settler: &'s mut DocumentNormaliser<'c>,
     wanted: WantedValue,
     path: ValuePath<'p>,
     /// True for members of objects. OTG: `null` is absent.
     may_be_absent: bool,
 }
 
-impl<'de> DeserializeSeed<'de> for SettledValue<'_, '_, '_> {
-    type Value = WrittenValue;
+impl<'de> DeserializeSeed<'de> for NormalisedValue<'_, '_, '_> {
+    type Value = NormaliseOutcome;
 
-    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<WrittenValue, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<NormaliseOutcome, D::Error> {
         value.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for SettledValue<'_, '_, '_> {
-    type Value = WrittenValue;
+impl<'de> Visitor<'de> for NormalisedValue<'_, '_, '_> {
+    type Value = NormaliseOutcome;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<WrittenValue, E> {
+    fn visit_bool<E>(self, flag: bool) -> Result<NormaliseOutcome, E> {
         Ok(self.normalise_single(&Value::Bool(flag)))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<WrittenValue, E> {
+    fn visit_i64<E>(self, number: i64) -> Result<NormaliseOutcome, E> {
         Ok(self.normalise_single(&Value::from(number)))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<WrittenValue, E> {
+    fn visit_u64<E>(self, number: u64) -> Result<NormaliseOutcome, E> {
         Ok(self.normalise_single(&Value::from(number)))
     }
 
-    fn visit_f64<E: Error>(self, number: f64) -> Result<WrittenValue, E> {
+    fn visit_f64<E: Error>(self, number: f64) -> Result<NormaliseOutcome, E> {
         let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is too large"))?;
         Ok(self.normalise_single(&Value::Number(number)))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<WrittenValue, E> {
+    fn visit_str<E>(self, text: &str) -> Result<NormaliseOutcome, E> {
         Ok(self.normalise_single(&Value::String(text.to_owned())))
     }
 
-    fn visit_unit<E>(self) -> Result<WrittenValue, E> {
+    fn visit_unit<E>(self) -> Result<NormaliseOutcome, E> {
         if self.may_be_absent {
-            return Ok(WrittenValue::Nothing);
+            return Ok(NormaliseOutcome::Nothing);
         }
         Ok(self.normalise_single(&Value::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<WrittenValue, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<NormaliseOutcome, A::Error> {
         if let WantedValue::List(field) = &self.wanted {
             return self.settler.normalise_items(field, self.path, items);
         }
@@ -143,7 +143,7 @@ impl<'de> Visitor<'de> for SettledValue<'_, '_, '_> {
         Ok(self.normalise_single(&Value::Array(Vec::new())))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<WrittenValue, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<NormaliseOutcome, A::Error> {
         if let WantedValue::Message(of) = &self.wanted {
             return self.settler.normalise_members(of, self.path, members);
         }
@@ -152,37 +152,37 @@ impl<'de> Visitor<'de> for SettledValue<'_, '_, '_> {
     }
 }
 
-impl SettledValue<'_, '_, '_> {
+impl NormalisedValue<'_, '_, '_> {
     /// Settles a value that is neither a list nor an object where such is wanted.
-    fn normalise_single(self, value: &Value) -> WrittenValue {
+    fn normalise_single(self, value: &Value) -> NormaliseOutcome {
         let Self { settler, wanted, path, .. } = self;
         let settled = match wanted {
             WantedValue::Message(_) => Err(format!("must be an object, not {}", json_kind_name(value))),
             WantedValue::List(_) => Err(format!("must be a list, not {}", json_kind_name(value))),
-            WantedValue::Scalar(Kind::Enum(of)) => check_word(value, &of),
+            WantedValue::Scalar(Kind::Enum(of)) => check_enum_value(value, &of),
             WantedValue::Scalar(kind) => normalise_scalar(value, &kind)
                 .map_err(|wanted| format!("must be {wanted}, not {}", describe_value(value))),
         };
         match settled {
             Ok(settled) => {
                 settler.text.push_str(&settled.to_string());
-                WrittenValue::Something
+                NormaliseOutcome::Something
             }
             Err(complaint) => {
                 settler.complaints.add_complaint(path, complaint);
-                WrittenValue::Nothing
+                NormaliseOutcome::Nothing
             }
         }
     }
 }
 
-impl DocumentSettler<'_> {
+impl DocumentNormaliser<'_> {
     fn normalise_items<'de, A: SeqAccess<'de>>(
         &mut self,
         field: &FieldDescriptor,
         path: ValuePath<'_>,
         mut items: A,
-    ) -> Result<WrittenValue, A::Error> {
+    ) -> Result<NormaliseOutcome, A::Error> {
         self.text.push('[');
         let first = self.text.len();
         for index in 0.. {
@@ -190,14 +190,14 @@ impl DocumentSettler<'_> {
             if before > first {
                 self.text.push(',');
             }
-            let item = SettledValue {
+            let item = NormalisedValue {
                 settler: self,
                 wanted: WantedValue::from_kind(field.kind()),
                 path: ValuePath::Index(&path, index),
                 may_be_absent: false,
             };
             let written = items.next_element_seed(item)?;
-            if written.is_none_or(|written| written == WrittenValue::Nothing) {
+            if written.is_none_or(|written| written == NormaliseOutcome::Nothing) {
                 // This removes the comma, too.
                 self.text.truncate(before);
             }
@@ -207,7 +207,7 @@ impl DocumentSettler<'_> {
         }
         let is_empty = self.text.len() == first;
         self.text.push(']');
-        Ok(if is_empty { WrittenValue::EmptyList } else { WrittenValue::Something })
+        Ok(if is_empty { NormaliseOutcome::EmptyList } else { NormaliseOutcome::Something })
     }
 
     fn normalise_members<'de, A: MapAccess<'de>>(
@@ -215,7 +215,7 @@ impl DocumentSettler<'_> {
         of: &MessageDescriptor,
         path: ValuePath<'_>,
         mut members: A,
-    ) -> Result<WrittenValue, A::Error> {
+    ) -> Result<NormaliseOutcome, A::Error> {
         self.text.push('{');
         let first = self.text.len();
         let mut known = KnownMembers::default();
@@ -227,7 +227,7 @@ impl DocumentSettler<'_> {
             }
             let Some(field) = of.get_field_by_name(&name) else {
                 // A deserializer must consume every value, also that of an unknown name.
-                let asks_nothing = members.next_value_seed(AsksNothing)?;
+                let asks_nothing = members.next_value_seed(RequestsNothing)?;
                 self.refuse_unknown(&name, asks_nothing, of, here);
                 continue;
             };
@@ -237,7 +237,7 @@ impl DocumentSettler<'_> {
         // At the end, because members come in any order.
         self.normalise_choice(&known, of, path, first);
         self.text.push('}');
-        Ok(WrittenValue::Something)
+        Ok(NormaliseOutcome::Something)
     }
 
     /// Reads the value of a member and writes both. `first` is where the members of its object begin.
@@ -253,18 +253,18 @@ impl DocumentSettler<'_> {
         self.begin_member(first, name);
         let begin = self.text.len();
         let wanted = WantedValue::from_field(field);
-        let value = SettledValue { settler: self, wanted, path, may_be_absent: true };
+        let value = NormalisedValue { settler: self, wanted, path, may_be_absent: true };
         Ok(match members.next_value_seed(value)? {
-            WrittenValue::Nothing => {
+            NormaliseOutcome::Nothing => {
                 self.text.truncate(before);
                 WrittenMember::Absent
             }
             // Over gRPC, an empty list looks the same as none.
-            WrittenValue::EmptyList => WrittenMember::Absent,
-            WrittenValue::Something if name == "choice" => {
+            NormaliseOutcome::EmptyList => WrittenMember::Absent,
+            NormaliseOutcome::Something if name == "choice" => {
                 WrittenMember::Choice(self.text[begin..].trim_matches('"').to_owned())
             }
-            WrittenValue::Something => WrittenMember::Given,
+            NormaliseOutcome::Something => WrittenMember::Given,
         })
     }
 
@@ -286,7 +286,7 @@ impl DocumentSettler<'_> {
     ) {
         if model::is_refused(of.full_name(), name) {
             if !asks_nothing {
-                self.complaints.add_complaint(path, NOT_YET);
+                self.complaints.add_complaint(path, UNSUPPORTED_TEXT);
             }
             return;
         }

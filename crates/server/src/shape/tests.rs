@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let settled = normalise_document(document, &message_descriptor(of), &mut complaints);
     if complaints.is_empty() { Ok(settled) } else { Err(complaints.into_lines()) }
 }
@@ -11,7 +11,7 @@ fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
 fn encode_and_decode(of: &str, document: Value) -> Value {
     let settled = settled(of, document).expect("a sound document");
     let bytes = encode_message(&settled, &message_descriptor(of)).expect("settled JSON fits");
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints)
         .expect("what we encode can be decoded");
     let again = normalise_document(decoded, &message_descriptor(of), &mut complaints);
@@ -20,7 +20,7 @@ fn encode_and_decode(of: &str, document: Value) -> Value {
     settled
 }
 
-fn normalise_config(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<String> {
+fn normalise_config(bytes: &[u8], complaints: &mut DocumentProblems) -> Option<String> {
     normalise_json(bytes, &message_descriptor("Config"), complaints)
 }
 
@@ -122,7 +122,7 @@ fn refused_values_are_named_by_both_transports() {
     assert_eq!(errors, [refused]);
     // Flow.packet (2) with one FlowHeader: choice (1) is 12, and gtpv1 (13) is present.
     let bytes = [0x12, 4, 0x08, 12, 13 << 3 | 2, 0];
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     decode_message(&bytes, &message_descriptor("Flow"), &mut complaints);
     let lines = complaints.into_lines();
     assert_eq!(lines, ["packet[0].gtpv1: not supported: packetrig does not do this yet", refused]);
@@ -130,7 +130,7 @@ fn refused_values_are_named_by_both_transports() {
 
 #[test]
 fn unknown_field_number_is_refused() {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     // Field 300 with value 1; Flow.name is there and sound.
     decode_message(&[0xe0, 0x12, 1, 0x3a, 1, b'f'], &message_descriptor("Flow"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["field 300 of Flow is unknown"]);
@@ -161,7 +161,7 @@ fn refused_member_table_matches_model() {
 
 #[test]
 fn metric_tags_are_refused_by_name() {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     // FlowIpv4.src (13) { metric_tags (7) { } }
     decode_message(&[13 << 3 | 2, 2, 7 << 3 | 2, 0], &message_descriptor("FlowIpv4"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["src.metric_tags: not supported: packetrig does not do this yet"]);
@@ -176,7 +176,7 @@ fn false_unsupported_member_is_accepted() {
     assert_eq!(settled("PortOptions", options), Ok(json!({"location_preemption": true})));
     assert!(settled("PortOptions", json!({"data_integrity": true})).is_err());
     for (value, errors) in [(0, 0), (1, 1)] {
-        let mut complaints = ShapeComplaints::default();
+        let mut complaints = DocumentProblems::default();
         decode_message(&[2 << 3, value], &message_descriptor("PortOptions"), &mut complaints);
         assert_eq!(complaints.into_lines().len(), errors);
     }
@@ -190,7 +190,7 @@ fn short_floats_stay_short() {
 
 #[test]
 fn repeated_key_is_refused() {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     assert_eq!(normalise_config(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.contains("`ports` is given twice"), "{line}");
@@ -199,7 +199,7 @@ fn repeated_key_is_refused() {
 #[test]
 fn json_text_and_values_are_settled_alike() {
     let document = usual();
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let text = normalise_config(document.to_string().as_bytes(), &mut complaints).expect("a sound document");
     assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), document);
     let wrong = br#"{"ports": [{"name": 1, "nmae": {"a": [1]}}], "flows": 7, "captures": null} "#;
@@ -218,7 +218,7 @@ fn json_text_and_values_are_settled_alike() {
 #[test]
 fn repeated_long_name_is_cut_in_its_complaint() {
     let long = "x".repeat(1 << 20);
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let document = format!("{{\"{long}\": 1, \"{long}\": 1}}");
     assert_eq!(normalise_config(document.as_bytes(), &mut complaints), None);
     let lines = complaints.into_lines();
@@ -227,14 +227,14 @@ fn repeated_long_name_is_cut_in_its_complaint() {
 
 #[test]
 fn an_empty_body_is_an_empty_document() {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     assert_eq!(normalise_config(b" \n", &mut complaints).as_deref(), Some("{}"));
     assert!(complaints.is_empty());
 }
 
 #[test]
 fn hostile_documents_end_in_few_complaints() {
-    let mut complaints = ShapeComplaints::default();
+    let mut complaints = DocumentProblems::default();
     let flows: Vec<Value> = (0..5_000).map(|_| json!({"nonsense": 1})).collect();
     normalise_document(json!({ "flows": flows }), &message_descriptor("Config"), &mut complaints);
     let lines = std::mem::take(&mut complaints).into_lines();
@@ -243,7 +243,7 @@ fn hostile_documents_end_in_few_complaints() {
     assert_eq!(normalise_config("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
     assert_eq!(complaints.into_lines(), ["the document has 4000002 values, but at most 4000000 are allowed"]);
     let deep = "[".repeat(100_000);
-    assert_eq!(normalise_config(deep.as_bytes(), &mut ShapeComplaints::default()), None);
+    assert_eq!(normalise_config(deep.as_bytes(), &mut DocumentProblems::default()), None);
 }
 
 #[test]
@@ -297,14 +297,14 @@ proptest! {
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for of in ["Config", "ControlState", "MetricsRequest", "Data", "FlowHeader"] {
-            let mut complaints = ShapeComplaints::default();
+            let mut complaints = DocumentProblems::default();
             let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints);
             prop_assert!(decoded.is_some() || !complaints.is_empty());
             if let Some(decoded) = decoded {
                 normalise_document(decoded, &message_descriptor(of), &mut complaints);
             }
         }
-        let mut complaints = ShapeComplaints::default();
+        let mut complaints = DocumentProblems::default();
         let parsed = normalise_config(&bytes, &mut complaints);
         prop_assert_eq!(parsed.is_none(), !complaints.is_empty());
     }
@@ -315,7 +315,7 @@ proptest! {
         let mut bytes = encode_message(&settled, &message_descriptor("Config")).expect("fits");
         let at = at % bytes.len();
         bytes[at] = byte;
-        let mut complaints = ShapeComplaints::default();
+        let mut complaints = DocumentProblems::default();
         if let Some(decoded) = decode_message(&bytes, &message_descriptor("Config"), &mut complaints) {
             let again = normalise_document(decoded, &message_descriptor("Config"), &mut complaints);
             if complaints.is_empty() {
@@ -327,7 +327,7 @@ proptest! {
     #[test]
     fn any_json_is_settled_or_refused(document in any_json()) {
         for of in ["Config", "Flow", "FlowHeader", "PatternFlowIpv4Src"] {
-            let mut complaints = ShapeComplaints::default();
+            let mut complaints = DocumentProblems::default();
             let settled = normalise_document(document.clone(), &message_descriptor(of), &mut complaints);
             if complaints.is_empty() {
                 prop_assert!(encode_message(&settled, &message_descriptor(of)).is_ok());

@@ -1,7 +1,7 @@
 //! Converts protobuf to JSON and back. Unknown fields of requests are refused.
 
 use super::model;
-use super::path::{ShapeComplaints, ValuePath};
+use super::path::{DocumentProblems, ValuePath};
 use prost_reflect::prost::Message;
 use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{
@@ -14,7 +14,7 @@ use serde_json::{Map, Number, Value};
 pub(crate) fn decode_message(
     bytes: &[u8],
     of: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Option<Value> {
     match DynamicMessage::decode(of.clone(), bytes) {
         Ok(decoded) => Some(message_to_json(&decoded, ValuePath::Root, complaints)),
@@ -30,7 +30,7 @@ pub(crate) fn decode_message(
 pub(crate) fn decode_member(
     bytes: &[u8],
     wrapper: &MessageDescriptor,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Option<Value> {
     let decoded = match DynamicMessage::decode(wrapper.clone(), bytes) {
         Ok(decoded) => decoded,
@@ -50,7 +50,11 @@ pub(crate) fn decode_member(
     }
 }
 
-fn message_to_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
+fn message_to_json(
+    message: &DynamicMessage,
+    path: ValuePath<'_>,
+    complaints: &mut DocumentProblems,
+) -> Value {
     let of = message.descriptor();
     // prost-reflect keeps fields that the descriptor does not have. None of them may be ignored silently.
     for unknown in message.unknown_fields() {
@@ -83,7 +87,7 @@ fn unknown_member(
     of: &MessageDescriptor,
     unknown: &UnknownField,
     path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) {
     let number = unknown.number();
     match model::refused_member(of, number) {
@@ -110,11 +114,11 @@ fn value_to_json(
     value: &Wire,
     field: &FieldDescriptor,
     path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Option<Value> {
     match (value, field.kind()) {
         (Wire::Message(inner), _) => Some(message_to_json(inner, path, complaints)),
-        (Wire::EnumNumber(number), Kind::Enum(of)) => enum_word_to_json(*number, &of, path, complaints),
+        (Wire::EnumNumber(number), Kind::Enum(of)) => enum_number_to_json(*number, &of, path, complaints),
         (Wire::Bool(flag), _) => Some(Value::Bool(*flag)),
         (Wire::String(text), _) => Some(Value::String(text.clone())),
         (Wire::I32(number), _) => Some(Value::from(*number)),
@@ -135,7 +139,7 @@ fn shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-fn float_to_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
+fn float_to_json(number: f64, path: ValuePath<'_>, complaints: &mut DocumentProblems) -> Option<Value> {
     // A message can carry NaN and infinity, for which JSON has no form.
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
@@ -144,11 +148,11 @@ fn float_to_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplai
     read
 }
 
-fn enum_word_to_json(
+fn enum_number_to_json(
     number: i32,
     of: &EnumDescriptor,
     path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
+    complaints: &mut DocumentProblems,
 ) -> Option<Value> {
     if let Some(value) = of.get_value(number) {
         // In this model 0 is `unspecified`, which means absent.

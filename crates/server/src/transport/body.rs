@@ -227,22 +227,22 @@ impl Drop for RequestGuard {
 
 /// A response's body, of the API or of a refusal, with the guard of its request.
 pub(crate) struct TrackedBody<B> {
-    inner: TrackedInner<B>,
+    inner: TrackedBodyContent<B>,
     guard: RequestGuard,
 }
 
-enum TrackedInner<B> {
+enum TrackedBodyContent<B> {
     Api(Pin<Box<B>>),
     Refusal(Full<Bytes>),
 }
 
 impl<B> TrackedBody<B> {
     pub(crate) fn for_api(body: B, guard: RequestGuard) -> Self {
-        Self { inner: TrackedInner::Api(Box::pin(body)), guard }
+        Self { inner: TrackedBodyContent::Api(Box::pin(body)), guard }
     }
 
     pub(crate) fn for_refusal(body: Full<Bytes>, guard: RequestGuard) -> Self {
-        Self { inner: TrackedInner::Refusal(body), guard }
+        Self { inner: TrackedBodyContent::Refusal(body), guard }
     }
 }
 
@@ -255,8 +255,8 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let polled = match &mut self.inner {
-            TrackedInner::Api(body) => body.as_mut().poll_frame(context).map_err(Into::into),
-            TrackedInner::Refusal(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+            TrackedBodyContent::Api(body) => body.as_mut().poll_frame(context).map_err(Into::into),
+            TrackedBodyContent::Refusal(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
         };
         // hyper asks for the next part only when the client has read enough of this one.
         let waits = matches!(polled, Poll::Ready(Some(Ok(_))));
@@ -266,15 +266,15 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
 
     fn is_end_stream(&self) -> bool {
         match &self.inner {
-            TrackedInner::Api(body) => body.is_end_stream(),
-            TrackedInner::Refusal(body) => body.is_end_stream(),
+            TrackedBodyContent::Api(body) => body.is_end_stream(),
+            TrackedBodyContent::Refusal(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.inner {
-            TrackedInner::Api(body) => body.size_hint(),
-            TrackedInner::Refusal(body) => body.size_hint(),
+            TrackedBodyContent::Api(body) => body.size_hint(),
+            TrackedBodyContent::Refusal(body) => body.size_hint(),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tokio::sync::{Mutex, mpsc};
 
 /// Maximum number of pieces of a capture that wait for a slow client.
-const PIECES: usize = 4;
+const MAX_WAITING_PIECES: usize = 4;
 
 /// Takes calls from any number of connections.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ fn panic_refusal(name: &str) -> TesterRefusal {
 /// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one
 /// piece, which may be empty.
 pub(crate) fn stream_file_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
-    let (sender, receiver) = mpsc::channel(PIECES);
+    let (sender, receiver) = mpsc::channel(MAX_WAITING_PIECES);
     tokio::task::spawn_blocking(move || {
         let mut bytes = file.bytes;
         let mut is_first = true;

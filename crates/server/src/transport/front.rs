@@ -24,7 +24,7 @@ use std::time::Duration;
 const MAX_REFUSED: u64 = 8;
 /// Bytes of a refused request's body that are read and discarded, so that the client reads the answer.
 const MAX_DRAINED: usize = 256 << 10;
-const DRAIN: Duration = Duration::from_secs(1);
+const REFUSED_BODY_DRAIN_TIME: Duration = Duration::from_secs(1);
 
 /// The parts that all connections of a transport share.
 #[derive(Clone)]
@@ -131,7 +131,7 @@ async fn drain_body(mut body: PacedBody) {
         }
     };
     // A client that is still sending after this time may miss its answer.
-    drop(tokio::time::timeout(DRAIN, all).await);
+    drop(tokio::time::timeout(REFUSED_BODY_DRAIN_TIME, all).await);
 }
 
 fn rejection_response(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full<Bytes>> {

@@ -6,7 +6,7 @@ use super::body::PacedBody;
 use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal::grpc_status;
 use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
-use crate::shape::{self, ShapeComplaints};
+use crate::shape::{self, DocumentProblems};
 use crate::tester::{CaptureFile, TesterRefusal};
 use bytes::{Buf, BufMut, Bytes};
 use serde_json::json;
@@ -21,11 +21,11 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::{Status, Streaming};
 
 /// Bytes of a slice that is sent. By default, clients accept messages of up to 4 MiB.
-const SLICE: usize = 1 << 20;
+const GRPC_SLICE_BYTES: usize = 1 << 20;
 /// Longest capture in one message, which must be in memory as a whole.
 const MAX_IN_ONE: u64 = 256 << 20;
 /// Maximum number of bytes that a wrapper or a slice adds.
-const WRAPPING: usize = 64;
+const MAX_WRAPPER_BYTES: usize = 64;
 
 #[derive(Clone)]
 pub(crate) struct GrpcService {
@@ -74,7 +74,8 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
             };
             let most = service.most_request_bytes;
             // The limit is for the document; the message around it adds a few bytes.
-            let mut grpc = tonic::server::Grpc::new(RawMessage).max_decoding_message_size(most + WRAPPING);
+            let mut grpc =
+                tonic::server::Grpc::new(RawMessage).max_decoding_message_size(most + MAX_WRAPPER_BYTES);
             Ok(grpc.streaming(RpcHandler { service, rpc }, request).await)
         })
     }
@@ -105,7 +106,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
             let messages: MessageStream = match written.map_err(|refusal| grpc_status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
                 GrpcAnswer::File(file) => {
-                    let slices = ReceiverStream::new(stream_file_pieces(file, SLICE));
+                    let slices = ReceiverStream::new(stream_file_pieces(file, GRPC_SLICE_BYTES));
                     Box::pin(slices.map(|piece| match piece {
                         Ok(piece) => Ok(data_message(&piece)),
                         Err(error) => Err(grpc_status(&TesterRefusal::internal(format!(
@@ -137,7 +138,7 @@ async fn collect_request(
         }
         is_first = false;
         // tonic limits each message; this limits all slices together.
-        if whole.len() > most + WRAPPING {
+        if whole.len() > most + MAX_WRAPPER_BYTES {
             let message = format!("requests are limited to {most} bytes");
             return Err(Status::new(tonic::Code::ResourceExhausted, message));
         }
@@ -172,7 +173,7 @@ struct MessageRequest {
 }
 
 impl MessageRequest {
-    fn decode_document(&self, complaints: &mut ShapeComplaints) -> Option<serde_json::Value> {
+    fn decode_document(&self, complaints: &mut DocumentProblems) -> Option<serde_json::Value> {
         let Self { rpc, bytes } = self;
         match rpc.call.request_message() {
             // Slices are parts of the document itself, without the wrapper that a single request has.
@@ -188,7 +189,7 @@ impl MessageRequest {
 
 impl RequestSource for MessageRequest {
     fn normalise_request(&self) -> NormalisedRequest {
-        let mut complaints = ShapeComplaints::default();
+        let mut complaints = DocumentProblems::default();
         let document = self.decode_document(&mut complaints).zip(self.rpc.call.request_message());
         let settled = document.map(|(document, of)| shape::normalise_value(document, &of, &mut complaints));
         // Protobuf clients skip fields that they do not know, so new members do no harm.
@@ -200,7 +201,7 @@ impl RequestSource for MessageRequest {
     }
 
     fn original_document(&self) -> Option<String> {
-        self.decode_document(&mut ShapeComplaints::default()).map(|document| document.to_string())
+        self.decode_document(&mut DocumentProblems::default()).map(|document| document.to_string())
     }
 }
 
@@ -229,7 +230,7 @@ fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusa
 }
 
 fn split_into_slices(bytes: &[u8]) -> GrpcAnswer {
-    let slices: Vec<Bytes> = bytes.chunks(SLICE).map(data_message).collect();
+    let slices: Vec<Bytes> = bytes.chunks(GRPC_SLICE_BYTES).map(data_message).collect();
     // An empty answer gets one empty slice, because no slice would look like a stream that ended early.
     GrpcAnswer::Messages(if slices.is_empty() { vec![data_message(&[])] } else { slices })
 }
@@ -259,7 +260,7 @@ fn data_message(datum: &[u8]) -> Bytes {
 
 /// A message with one field of bytes.
 fn field_message(number: u8, bytes: &[u8]) -> Bytes {
-    let mut message = Vec::with_capacity(bytes.len() + WRAPPING);
+    let mut message = Vec::with_capacity(bytes.len() + MAX_WRAPPER_BYTES);
     // Wire type 2: a length and that many bytes.
     message.push(number << 3 | 2);
     push_varint(&mut message, bytes.len() as u64);

@@ -5,7 +5,7 @@ use super::dispatcher::{CallDispatcher, stream_file_pieces};
 use super::refusal;
 use crate::api::{ApiCall, ApiReply, NormalisedRequest, RequestSource};
 use crate::page::{PageContext, page_routes};
-use crate::shape::{self, ShapeComplaints};
+use crate::shape::{self, DocumentProblems};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -20,7 +20,7 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Bytes of a capture that are read at once.
-const PIECE: usize = 256 << 10;
+const CAPTURE_PIECE_BYTES: usize = 256 << 10;
 
 /// State of all routes.
 #[derive(Clone)]
@@ -94,7 +94,7 @@ struct JsonRequest {
 
 impl RequestSource for JsonRequest {
     fn normalise_request(&self) -> NormalisedRequest {
-        let mut complaints = ShapeComplaints::default();
+        let mut complaints = DocumentProblems::default();
         let of = self.call.request_message();
         let document = of.and_then(|of| shape::normalise_json(&self.body, &of, &mut complaints));
         // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
@@ -157,7 +157,7 @@ fn incomplete_body_response(error: &(dyn std::error::Error + 'static)) -> Respon
 /// sent already, and the client must notice.
 async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
-    let mut pieces = stream_file_pieces(file, PIECE);
+    let mut pieces = stream_file_pieces(file, CAPTURE_PIECE_BYTES);
     let first = match pieces.recv().await {
         Some(Err(error)) => {
             return refusal_response(&TesterRefusal::internal(format!(

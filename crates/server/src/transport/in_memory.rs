@@ -37,7 +37,7 @@ impl InMemoryServer {
     pub fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(Error::Runtime)?;
-        Ok(Self { runtime, transports: ServerTransports::new(options, &ServedRig::of_tester(tester)) })
+        Ok(Self { runtime, transports: ServerTransports::new(options, &ServedRig::from_tester(tester)) })
     }
 
     /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.

@@ -3,7 +3,7 @@
 use super::access::{AccessRules, ClientPeer};
 use super::body::{BoxError, PacedBody};
 use super::front::{ConnectionService, SharedTransport};
-use super::policy::{CallProtocol, LONGEST_HEAD};
+use super::policy::{CallProtocol, MAX_REQUEST_HEAD_BYTES};
 use super::rejections::RejectionCause;
 use super::slots::{ConnectionRecord, ConnectionSlot, SlotAdmission};
 use super::watch::{ConnectionProgress, ConnectionWatch};
@@ -26,9 +26,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 /// Pause after a failed accept. Its cause is most likely a lack of file descriptors, which a retry at once would meet again.
-const BREATH: Duration = Duration::from_millis(50);
+const FAILED_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Time that an idle client of HTTP/2 has to read that its connection ends.
-const FAREWELL: Duration = Duration::from_millis(250);
+const CLIENT_CLOSE_TIME: Duration = Duration::from_millis(250);
 
 /// One transport, ready to be served.
 pub(crate) struct TransportListener {
@@ -47,7 +47,7 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
         CallProtocol::Http => {
             let mut builder = builder.http1_only();
             // The watch has the deadlines: it distinguishes a slow head from an idle connection.
-            builder.http1().header_read_timeout(None).max_buf_size(LONGEST_HEAD as usize);
+            builder.http1().header_read_timeout(None).max_buf_size(MAX_REQUEST_HEAD_BYTES as usize);
             builder
         }
         CallProtocol::Grpc => {
@@ -57,7 +57,7 @@ pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecuto
                 .timer(TokioTimer::new())
                 // A ping detects clients that have disappeared.
                 .keep_alive_interval(Duration::from_mins(1))
-                .max_header_list_size(LONGEST_HEAD)
+                .max_header_list_size(MAX_REQUEST_HEAD_BYTES)
                 // Limits against "rapid reset" (CVE-2023-44487): a client that opens and resets streams as fast as it can.
                 .max_concurrent_streams(128)
                 .max_pending_accept_reset_streams(16)
@@ -85,7 +85,7 @@ impl TransportListener {
                 accepted = accept_client(&self.socket, &self.shared.policy.access) => accepted,
             };
             let Ok((stream, peer)) = accepted else {
-                tokio::time::sleep(BREATH).await;
+                tokio::time::sleep(FAILED_ACCEPT_PAUSE).await;
                 continue;
             };
             // While this client waits, the others wait in the kernel's backlog.
@@ -211,7 +211,7 @@ impl ServedConnection {
         // GOAWAY names the last call that was begun (RFC 9113, 6.8), so that a client can safely repeat the others.
         if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
-            drop(tokio::time::timeout(FAREWELL, connection).await);
+            drop(tokio::time::timeout(CLIENT_CLOSE_TIME, connection).await);
         }
     }
 }

@@ -16,7 +16,7 @@ const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const SEC_FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Longest head of a request, both transports.
-pub(crate) const LONGEST_HEAD: u32 = 64 << 10;
+pub(crate) const MAX_REQUEST_HEAD_BYTES: u32 = 64 << 10;
 
 /// The protocol of a transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,13 +177,16 @@ fn check_length(head: &Parts) -> Result<(), RequestRejection> {
     // Added for the rest on the wire: `GET`, `HTTP/1.1`, colons, spaces and line ends.
     let lines = head.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
     let length = target + head.method.as_str().len() + 12 + lines.sum::<usize>() + 2;
-    if length <= LONGEST_HEAD as usize {
+    if length <= MAX_REQUEST_HEAD_BYTES as usize {
         return Ok(());
     }
     Err(RequestRejection {
         cause: RejectionCause::LongHead,
         status: StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
-        message: format!("the head of the request is longer than {} KiB, the limit", LONGEST_HEAD >> 10),
+        message: format!(
+            "the head of the request is longer than {} KiB, the limit",
+            MAX_REQUEST_HEAD_BYTES >> 10
+        ),
     })
 }
 

@@ -6,7 +6,7 @@ use packetrig_units::text::one_line;
 use serde_json::{Value, json};
 
 /// Longest message of a gRPC status on the wire: clients accept no more than 8 KiB of headers.
-const LONGEST_ON_WIRE: usize = 7_500;
+const MAX_ENCODED_STATUS_BYTES: usize = 7_500;
 
 impl RefusalKind {
     pub(super) const fn http_status(self) -> u16 {
@@ -26,7 +26,7 @@ impl RefusalKind {
     }
 
     /// Name of the kind in OTG, which has only these two.
-    const fn otg_word(self) -> &'static str {
+    const fn otg_name(self) -> &'static str {
         match self {
             Self::Internal => "internal",
             Self::Validation | Self::Unimplemented => "validation",
@@ -35,19 +35,19 @@ impl RefusalKind {
 }
 
 /// Longest error of an answer, in characters. Errors repeat names of the request, which may be as long as the request.
-const LONGEST_ERROR: usize = 4096;
+const MAX_ERROR_CHARACTERS: usize = 4096;
 
 /// The body of a refusal. Each error is one line of bounded length.
 pub(super) fn build_refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
-    let errors: Vec<String> = errors.iter().map(|error| one_line(error, LONGEST_ERROR)).collect();
-    json!({ "code": code, "kind": kind.otg_word(), "errors": errors })
+    let errors: Vec<String> = errors.iter().map(|error| one_line(error, MAX_ERROR_CHARACTERS)).collect();
+    json!({ "code": code, "kind": kind.otg_name(), "errors": errors })
 }
 
 /// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
 pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let code = refusal.kind.grpc_code();
     let whole = as_json(refusal.kind, &refusal.errors);
-    if wire_length(&whole) <= LONGEST_ON_WIRE {
+    if wire_length(&whole) <= MAX_ENCODED_STATUS_BYTES {
         return tonic::Status::new(code, whole);
     }
     // 200 bytes for the members around the errors, and 10 for the quotes and the comma of each.
@@ -55,9 +55,9 @@ pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
     let mut length = 200;
     for error in &refusal.errors {
         // At most half of the space, so that one long error leaves some for others.
-        let error = shorten_for_wire(error, LONGEST_ON_WIRE / 2);
+        let error = shorten_for_wire(error, MAX_ENCODED_STATUS_BYTES / 2);
         length += wire_length(&error) + 10;
-        if length > LONGEST_ON_WIRE {
+        if length > MAX_ENCODED_STATUS_BYTES {
             break;
         }
         kept.push(error);
@@ -137,7 +137,7 @@ mod tests {
         let errors = ["a\nb\u{1b}[2J\u{202e}".to_owned(), long];
         let body = build_refusal_json(400, RefusalKind::Validation, &errors);
         assert_eq!(body["errors"][0], "a\\u{a}b\\u{1b}[2J\\u{202e}");
-        assert_eq!(body["errors"][1].as_str().map(|error| error.chars().count()), Some(LONGEST_ERROR));
+        assert_eq!(body["errors"][1].as_str().map(|error| error.chars().count()), Some(MAX_ERROR_CHARACTERS));
     }
 
     #[test]

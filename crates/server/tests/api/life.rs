@@ -108,7 +108,7 @@ fn unservable_options_are_refused_before_start() {
     let run = |options| {
         packetrig_server::run_server(
             options,
-            ServedRig::of_tester(Arc::new(Mock::default())),
+            ServedRig::from_tester(Arc::new(Mock::default())),
             |_| panic!("bound"),
             || (),
         )

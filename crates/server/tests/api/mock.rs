@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test that includes this file uses what it needs")]
 
 use packetrig_server::{
-    BoundAddresses, CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures,
+    BoundAddresses, CaptureFile, CaptureRange, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures,
     LocalUsers, PingResult, PingTask, PortRow, RefusalKind, ServedRig, ServerOptions, SwitchedState, Tester,
     TesterRefusal, TransmitState,
 };
@@ -258,7 +258,7 @@ impl Tester for Mock {
         Ok(addresses.into_iter().zip([mac, None]).map(row).collect())
     }
 
-    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
+    fn open_capture(&self, port: &str, part: CaptureRange) -> Result<CaptureFile, TesterRefusal> {
         let body: Box<dyn Read + Send> = match port {
             "long" => Box::new(std::io::repeat(7).take(LONG)),
             "empty" => Box::new(std::io::empty()),
@@ -309,7 +309,7 @@ fn users(user: u32) -> LocalUsers {
 impl Served {
     pub(crate) fn start(options: ServerOptions) -> Self {
         let mock = Arc::new(Mock::default());
-        let rig = ServedRig::of_tester(Arc::clone(&mock) as _);
+        let rig = ServedRig::from_tester(Arc::clone(&mock) as _);
         Self::start_rig(options, rig, mock)
     }
 

@@ -34,13 +34,13 @@ pub struct FigureLimit {
 #[error(
     "`{0}` is not a limit; write it like 5%, throughput=2%, latency-p99=20us, loss=0.1 or latency-max=any"
 )]
-pub struct BadLimit(String);
+pub struct InvalidFigureLimit(String);
 
 impl FromStr for FigureLimit {
-    type Err = BadLimit;
+    type Err = InvalidFigureLimit;
 
-    fn from_str(text: &str) -> Result<Self, BadLimit> {
-        let bad = || BadLimit(text.to_owned());
+    fn from_str(text: &str) -> Result<Self, InvalidFigureLimit> {
+        let bad = || InvalidFigureLimit(text.to_owned());
         let (figure, allowed) = match text.split_once('=') {
             Some((name, _)) if name.trim().is_empty() => return Err(bad()),
             Some((name, allowed)) => (Some(name.trim().to_owned()), allowed.trim()),

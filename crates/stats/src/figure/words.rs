@@ -2,9 +2,9 @@
 
 use super::limit::TIME_UNIT;
 use packetrig_units::Nanos;
-use packetrig_units::number::{NumberForm, format_decimals};
+use packetrig_units::number::{NumberFormat, format_decimals};
 
-const FORM: NumberForm = NumberForm { space: ' ' };
+const NUMBER_FORM: NumberFormat = NumberFormat { space: ' ' };
 
 /// A value with its unit: `1 488 095 frames/s`, `12.5us`, `0.0031 %`.
 pub fn format_figure_value(value: f64, unit: &str) -> String {
@@ -33,7 +33,7 @@ pub fn format_signed_percent(percent: f64) -> String {
     let number = if percent.abs() < 1000.0 {
         format_decimals(percent, 2)
     } else {
-        FORM.group_digits(&format!("{percent:.0}"))
+        NUMBER_FORM.group_digits(&format!("{percent:.0}"))
     };
     format!("{plus}{number} %")
 }
@@ -55,7 +55,7 @@ fn format_number(value: f64) -> String {
         size if size < 1e-4 => format!("{value:.3e}"),
         size if size < 1.0 => format_decimals(value, 6),
         size if size < 1000.0 => format_decimals(value, 3),
-        _ => FORM.group_digits(&format!("{value:.0}")),
+        _ => NUMBER_FORM.group_digits(&format!("{value:.0}")),
     }
 }
 

@@ -1,20 +1,20 @@
 //! Reorder density (RFC 5236): the distance of frames from their place among the frames that arrive at all.
 //!
 //! The k-th arrival is given the k-th smallest number that arrives (lost ones are skipped); its displacement is that number
-//! minus its own. It is known only a little later which numbers arrive, so arrivals wait in a ring of [`THRESHOLD`] frames. A
+//! minus its own. It is known only a little later which numbers arrive, so arrivals wait in a ring of [`DENSITY_THRESHOLD`] frames. A
 //! frame later than that counts as lost here, as the RFC's threshold says.
 
 use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
 
-const THRESHOLD: usize = 64;
+const DENSITY_THRESHOLD: usize = 64;
 /// The threshold as a displacement.
-const FARTHEST: i32 = 64;
-const SLOTS: usize = 2 * THRESHOLD + 1;
+const FARTHEST_DISPLACEMENT: i32 = 64;
+const DISPLACEMENT_SLOTS: usize = 2 * DENSITY_THRESHOLD + 1;
 
 #[derive(Clone, Debug)]
 pub(super) struct LossDensity {
-    waiting: Box<[u64; THRESHOLD]>,
+    waiting: Box<[u64; DENSITY_THRESHOLD]>,
     /// Number of all arrivals so far.
     taken: usize,
     judged: usize,
@@ -23,18 +23,18 @@ pub(super) struct LossDensity {
     /// Highest sequence number so far, plus one.
     end: u64,
     /// Frames by displacement + THRESHOLD.
-    frames: Box<[u64; SLOTS]>,
+    frames: Box<[u64; DISPLACEMENT_SLOTS]>,
 }
 
 impl LossDensity {
     pub(super) fn new() -> Self {
         Self {
-            waiting: Box::new([0; THRESHOLD]),
+            waiting: Box::new([0; DENSITY_THRESHOLD]),
             taken: 0,
             judged: 0,
             next: 0,
             end: 0,
-            frames: Box::new([0; SLOTS]),
+            frames: Box::new([0; DISPLACEMENT_SLOTS]),
         }
     }
 
@@ -44,23 +44,23 @@ impl LossDensity {
             return;
         }
         // It is known only after THRESHOLD more arrivals which lower numbers arrive; later ones count as lost anyway.
-        if self.taken - self.judged == THRESHOLD {
+        if self.taken - self.judged == DENSITY_THRESHOLD {
             self.judge_oldest(window_start, &has_arrived);
         }
         self.end = self.end.max(number + 1);
-        self.waiting[self.taken % THRESHOLD] = number;
+        self.waiting[self.taken % DENSITY_THRESHOLD] = number;
         self.taken += 1;
     }
 
     fn judge_oldest(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
-        let oldest = self.waiting[self.judged % THRESHOLD];
+        let oldest = self.waiting[self.judged % DENSITY_THRESHOLD];
         self.judged += 1;
         self.skip_lost(window_start, has_arrived);
         // A displacement d counts in slot THRESHOLD + d; one beyond the threshold counts at its end.
-        let late = clamp_to_usize(self.next.saturating_sub(oldest)).min(THRESHOLD);
-        let early = clamp_to_usize(oldest.saturating_sub(self.next)).min(THRESHOLD);
+        let late = clamp_to_usize(self.next.saturating_sub(oldest)).min(DENSITY_THRESHOLD);
+        let early = clamp_to_usize(oldest.saturating_sub(self.next)).min(DENSITY_THRESHOLD);
         // One of the two is always 0.
-        self.frames[THRESHOLD + late - early] += 1;
+        self.frames[DENSITY_THRESHOLD + late - early] += 1;
         self.next += 1;
     }
 
@@ -69,7 +69,7 @@ impl LossDensity {
     fn skip_lost(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         // At most 64 frames wait and the window is far longer, so it has passed `next` only after a long gap.
         if self.next < window_start {
-            let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % THRESHOLD]);
+            let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % DENSITY_THRESHOLD]);
             let lowest = waiting.filter(|number| *number >= self.next).min();
             self.next = lowest.unwrap_or(window_start).min(window_start);
         }
@@ -85,6 +85,9 @@ impl LossDensity {
     }
 
     pub(super) fn counts(&self) -> BTreeMap<i32, u64> {
-        (-FARTHEST..).zip(self.frames.iter().copied()).filter(|(_, frames)| *frames > 0).collect()
+        (-FARTHEST_DISPLACEMENT..)
+            .zip(self.frames.iter().copied())
+            .filter(|(_, frames)| *frames > 0)
+            .collect()
     }
 }

@@ -80,14 +80,14 @@ fn a_stream_in_order_has_nothing_to_report() {
 #[test]
 fn window_edge_frame_is_late_and_older_stale() {
     let mut window = SequenceWindow::new();
-    for number in (0..WINDOW + 2).filter(|n| ![1, 2].contains(n)) {
+    for number in (0..SEQUENCE_WINDOW_FRAMES + 2).filter(|n| ![1, 2].contains(n)) {
         window.on_arrival(number, arrival(number), second_of);
     }
     assert!(matches!(window.on_arrival(2, arrival(2), second_of), SequenceArrival::Late { .. }));
     assert_eq!(window.on_arrival(1, arrival(1), second_of), SequenceArrival::Stale);
-    window.finish_stream(WINDOW + 2, second_of);
+    window.finish_stream(SEQUENCE_WINDOW_FRAMES + 2, second_of);
     let counts = window.counts();
-    assert_eq!((counts.lost, counts.stale, counts.unique), (1, 1, WINDOW + 1));
+    assert_eq!((counts.lost, counts.stale, counts.unique), (1, 1, SEQUENCE_WINDOW_FRAMES + 1));
 }
 
 #[test]

@@ -7,32 +7,32 @@ use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 
 /// Buckets for each power of two, as a power of two.
-const FINENESS: u32 = 4;
+const BUCKETS_PER_OCTAVE_LOG2: u32 = 4;
 /// Delays below this have a bucket each.
-const EXACT: u64 = 2 << FINENESS;
-const BUCKETS: usize = bucket_of(u64::MAX) as usize + 1;
+const MAX_EXACT_DELAY: u64 = 2 << BUCKETS_PER_OCTAVE_LOG2;
+const BUCKET_COUNT: usize = bucket_of(u64::MAX) as usize + 1;
 
 /// Returns the bucket of a delay.
 #[expect(clippy::cast_possible_truncation, reason = "there are fewer than 1000 buckets")]
 const fn bucket_of(ns: u64) -> u16 {
     // Below this value, a sixteenth of a power of two is no wider than a nanosecond.
-    if ns < EXACT {
+    if ns < MAX_EXACT_DELAY {
         return ns as u16;
     }
-    let shift = ns.ilog2() - FINENESS;
-    let part = (ns >> shift) & ((1 << FINENESS) - 1);
-    (EXACT + ((shift as u64 - 1) << FINENESS) + part) as u16
+    let shift = ns.ilog2() - BUCKETS_PER_OCTAVE_LOG2;
+    let part = (ns >> shift) & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1);
+    (MAX_EXACT_DELAY + ((shift as u64 - 1) << BUCKETS_PER_OCTAVE_LOG2) + part) as u16
 }
 
 /// Returns the longest delay in a bucket.
 fn bucket_upper_bound(bucket: u16) -> u64 {
     let bucket = u64::from(bucket);
-    if bucket < EXACT {
+    if bucket < MAX_EXACT_DELAY {
         return bucket;
     }
-    let power = (bucket - EXACT) >> FINENESS;
-    let part = (bucket - EXACT) & ((1 << FINENESS) - 1);
-    let lowest = ((1 << FINENESS) + part) << (power + 1);
+    let power = (bucket - MAX_EXACT_DELAY) >> BUCKETS_PER_OCTAVE_LOG2;
+    let part = (bucket - MAX_EXACT_DELAY) & ((1 << BUCKETS_PER_OCTAVE_LOG2) - 1);
+    let lowest = ((1 << BUCKETS_PER_OCTAVE_LOG2) + part) << (power + 1);
     lowest + ((1 << (power + 1)) - 1)
 }
 
@@ -124,7 +124,7 @@ impl LatestDelays {
 /// Delays of one second.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SecondDelays {
-    counts: [u32; BUCKETS],
+    counts: [u32; BUCKET_COUNT],
     total: u32,
     /// Buckets outside these bounds are empty.
     low: u16,
@@ -133,7 +133,7 @@ struct SecondDelays {
 
 impl SecondDelays {
     const fn new() -> Self {
-        Self { counts: [0; BUCKETS], total: 0, low: u16::MAX, high: 0 }
+        Self { counts: [0; BUCKET_COUNT], total: 0, low: u16::MAX, high: 0 }
     }
 
     const fn is_empty(&self) -> bool {

@@ -2,7 +2,7 @@ use super::*;
 use crate::disk;
 use crate::room::ReportSize;
 use crate::sample::sample;
-use crate::segments::SEGMENTS;
+use crate::segments::SEGMENTS_DIRECTORY;
 use crate::spool::{ResultSpool, SpoolLimits};
 use crate::{RunQuota, UnfinishedRun};
 use packetrig_report::NodeName;
@@ -113,7 +113,7 @@ fn failed_batch_commit_leaves_no_file() {
     catalogue.refuse_writes(true);
     let answers = store(&catalogue, &draft, &sent);
     assert!(answers.iter().all(|answer| matches!(answer, Err(Error::OfBatch(_)))), "{answers:?}");
-    let files = fs::read_dir(draft.partial_directory().join(SEGMENTS)).unwrap();
+    let files = fs::read_dir(draft.partial_directory().join(SEGMENTS_DIRECTORY)).unwrap();
     assert_eq!(files.count(), 0, "the disk may be full");
     catalogue.refuse_writes(false);
     assert!(are_new(&store(&catalogue, &draft, &sent)));
@@ -125,7 +125,7 @@ fn pack_write_failure_fails_only_its_own_segments() {
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
     // No directory can be made there.
-    fs::write(draft.partial_directory().join(SEGMENTS), "").unwrap();
+    fs::write(draft.partial_directory().join(SEGMENTS_DIRECTORY), "").unwrap();
     let sent = sent(2);
     let stranger = SegmentId { run: RunId("stranger".into()), ..sent[0].0.clone() };
     let bytes = ResultSegment::from_bytes(&segment_key(&sent[0].0), &sent[0].1)

@@ -4,7 +4,7 @@
 //! node when they are stored, so that no node uses up the disk or the share of another.
 
 use super::{RunCatalogue, read_count};
-use crate::segments::STRAY;
+use crate::segments::STRAY_SEGMENTS_DIRECTORY;
 use crate::{Error, migrations};
 use packetrig_report::NodeName;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub struct LateResults {
 impl RunCatalogue {
     /// Late results, by node.
     pub fn late_results(&self) -> Result<Vec<LateResults>, Error> {
-        if self.is_older_than(migrations::LATE_RESULTS) {
+        if self.is_older_than(migrations::LATE_RESULTS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }
         let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";
@@ -47,7 +47,7 @@ impl RunCatalogue {
     /// Removes late results of unknown runs, and resets the count of known ones.
     pub fn discard_late_results(&self) -> Result<(), Error> {
         // Files before rows: after a crash in between, the rows still count them, and the next call removes both.
-        let stray = self.place().join(STRAY);
+        let stray = self.place().join(STRAY_SEGMENTS_DIRECTORY);
         match fs::remove_dir_all(&stray) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::file("remove", stray)(error));

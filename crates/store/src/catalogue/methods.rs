@@ -1,7 +1,7 @@
 //! The catalogue's rows of test methods.
 
 use super::{RunCatalogue, read_count, require_single_match};
-use crate::kept::{OWNER, find_living_owner};
+use crate::kept::{OWNER_FILE_NAME, find_living_owner};
 use crate::methods::{self, MethodDraft, NewMethod};
 use crate::{Error, migrations};
 use packetrig_units::clamp_to_i64;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-const COLUMNS: &str = "id, started_wall_ns, name, method, verdict, state, trials, directory";
+const METHOD_COLUMNS_SQL: &str = "id, started_wall_ns, name, method, verdict, state, trials, directory";
 
 /// Progress of a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -109,18 +109,21 @@ impl RunCatalogue {
 
     /// The newest methods first, at most `most`.
     pub fn list_methods(&self, most: usize) -> Result<Vec<MethodSummary>, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
+        let sql = format!(
+            "SELECT {METHOD_COLUMNS_SQL} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1"
+        );
         self.method_rows(&sql, params![clamp_to_i64(most as u64)])
     }
 
     /// Methods that are not complete, in the order in which they were begun.
     pub fn unfinished_methods(&self) -> Result<Vec<UnfinishedMethod>, Error> {
-        let sql =
-            format!("SELECT {COLUMNS} FROM methods WHERE state <> 'complete' ORDER BY started_wall_ns, id");
+        let sql = format!(
+            "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE state <> 'complete' ORDER BY started_wall_ns, id"
+        );
         let found = self.method_rows(&sql, [])?.into_iter();
         Ok(found
             .map(|summary| UnfinishedMethod {
-                process: find_living_owner(&summary.directory.join(OWNER)),
+                process: find_living_owner(&summary.directory.join(OWNER_FILE_NAME)),
                 summary,
             })
             .collect())
@@ -132,13 +135,16 @@ impl RunCatalogue {
     }
 
     pub(super) fn methods_with_prefix(&self, prefix: &str) -> Result<Vec<MethodSummary>, Error> {
-        let sql = format!("SELECT {COLUMNS} FROM methods WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
+        let sql = format!(
+            "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id"
+        );
         self.method_rows(&sql, params![prefix])
     }
 
     pub(super) fn newest_method_named(&self, name: &str) -> Result<Vec<MethodSummary>, Error> {
-        let sql =
-            format!("SELECT {COLUMNS} FROM methods WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1");
+        let sql = format!(
+            "SELECT {METHOD_COLUMNS_SQL} FROM methods WHERE name = ?1 ORDER BY started_wall_ns DESC LIMIT 1"
+        );
         self.method_rows(&sql, params![name])
     }
 
@@ -157,7 +163,7 @@ impl RunCatalogue {
     }
 
     fn method_rows(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<MethodSummary>, Error> {
-        if self.is_older_than(migrations::METHODS) {
+        if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }
         let mut found = self.query_rows(sql, parameters, read_method_summary)?;
@@ -169,11 +175,12 @@ impl RunCatalogue {
     }
 
     pub(crate) fn method_directory(&self, id: &str) -> PathBuf {
-        self.place.join(methods::METHODS).join(id)
+        self.place.join(methods::METHODS_DIRECTORY).join(id)
     }
 
     pub(crate) fn insert_method(&self, new: &NewMethod<'_>, directory: &Path) -> Result<(), Error> {
-        let sql = format!("INSERT INTO methods ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)");
+        let sql =
+            format!("INSERT INTO methods ({METHOD_COLUMNS_SQL}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7)");
         let row = params![
             new.id,
             clamp_to_i64(new.started_wall_ns),

@@ -8,7 +8,7 @@
 use super::RunCatalogue;
 use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather_part};
-use crate::segments::SEGMENTS;
+use crate::segments::SEGMENTS_DIRECTORY;
 use crate::{Error, disk, files};
 use packetrig_report::{NodeName, RunId, RunReport};
 use packetrig_units::clamp_to_i64;
@@ -16,13 +16,13 @@ use rusqlite::params;
 use std::fs;
 use std::io;
 
-pub(crate) const OPEN: &str = "open.bin";
+pub(crate) const OPEN_RUN_FILE: &str = "open.bin";
 
 impl RunCatalogue {
     /// The bytes that [`RunDraft::set_open_state`](crate::RunDraft::set_open_state) stored; `None` for a run whose report is
     /// complete, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
-        let path = self.run_directory(run).join(OPEN);
+        let path = self.run_directory(run).join(OPEN_RUN_FILE);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -33,7 +33,7 @@ impl RunCatalogue {
     /// Runs whose report lacks results.
     pub fn open_runs(&self) -> Result<Vec<RunId>, Error> {
         let runs = self.list_runs(usize::MAX)?.into_iter().map(|summary| summary.run);
-        Ok(runs.filter(|run| self.run_directory(run).join(OPEN).exists()).collect())
+        Ok(runs.filter(|run| self.run_directory(run).join(OPEN_RUN_FILE).exists()).collect())
     }
 
     /// A node's part in a run whose report lacks results, once all of it is stored.
@@ -43,7 +43,7 @@ impl RunCatalogue {
         attempt: u32,
         node: &NodeName,
     ) -> Result<Option<GatheredPart>, Error> {
-        if !self.is_part_whole(run, attempt, node)? {
+        if !self.is_part_complete(run, attempt, node)? {
             return Ok(None);
         }
         let directory = self.run_directory(run);
@@ -72,12 +72,12 @@ impl RunCatalogue {
         ];
         self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;
         if let Some(open) = open {
-            return disk::write_whole(&directory, OPEN, open)
-                .map_err(Error::file("write", directory.join(OPEN)));
+            return disk::write_whole(&directory, OPEN_RUN_FILE, open)
+                .map_err(Error::file("write", directory.join(OPEN_RUN_FILE)));
         }
         // Everything is in the report now. A file that cannot be removed only takes space: the report stays right.
-        drop(fs::remove_dir_all(directory.join(SEGMENTS)));
-        drop(fs::remove_file(directory.join(OPEN)));
+        drop(fs::remove_dir_all(directory.join(SEGMENTS_DIRECTORY)));
+        drop(fs::remove_file(directory.join(OPEN_RUN_FILE)));
         Ok(())
     }
 

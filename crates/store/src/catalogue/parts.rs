@@ -12,11 +12,11 @@ use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 /// Bytes that the smallest segment takes on the disk, with its name.
-const LEAST: u64 = 4096;
+const MIN_SEGMENT_BYTES: u64 = 4096;
 /// Bytes that a run under way leaves free on the disk, for its report and for other runs.
-const KEEP_FREE: u64 = 128 << 20;
+const RUN_RESERVED_DISK_BYTES: u64 = 128 << 20;
 /// A node may always store this many bytes of a run, even if little is left for the others.
-const ALWAYS: u64 = 64 << 20;
+const ALWAYS_ALLOWED_BYTES: u64 = 64 << 20;
 
 /// Limits on the data that one node may store of a run under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,10 @@ impl RunQuota {
             return SegmentAdmission::BeyondShare;
         }
         // A node's counts are small. While the disk takes them they are stored, because a report without them is worth nothing.
-        if after <= ALWAYS {
+        if after <= ALWAYS_ALLOWED_BYTES {
             return SegmentAdmission::Admitted;
         }
-        let usable = free.saturating_sub(KEEP_FREE);
+        let usable = free.saturating_sub(RUN_RESERVED_DISK_BYTES);
         if on_disk(bytes) > usable {
             return SegmentAdmission::NoRoom;
         }
@@ -78,7 +78,7 @@ impl RunQuota {
 }
 
 pub(super) fn on_disk(bytes: usize) -> u64 {
-    (bytes as u64).max(LEAST)
+    (bytes as u64).max(MIN_SEGMENT_BYTES)
 }
 
 /// Progress of a node's part of a run and attempt.
@@ -101,7 +101,7 @@ impl RunCatalogue {
     }
 
     /// Returns whether all segments of a node's part up to its End are stored, and none beyond.
-    pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
+    pub fn is_part_complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
         let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
         // Nothing comes behind an End, so a part with a higher number than that of its End is never whole.
@@ -110,7 +110,7 @@ impl RunCatalogue {
 
     /// Returns whether another node with segments in this run and attempt has a name that extends this one by `-` and more, or
     /// is extended by it.
-    pub(crate) fn has_similar_sender(
+    pub(crate) fn has_similar_node_name(
         &self,
         run: &RunId,
         attempt: u32,
@@ -237,19 +237,27 @@ mod tests {
         let plenty = 1 << 50;
         assert_eq!(quota.admit_segment(share(0, 99), 1000, plenty), Admitted);
         assert_eq!(quota.admit_segment(share(0, 100), 1000, plenty), BeyondShare, "segments");
-        assert_eq!(quota.admit_segment(share(10 * GIB - LEAST, 1), 1, plenty), Admitted);
-        assert_eq!(quota.admit_segment(share(10 * GIB - LEAST, 1), 5000, plenty), BeyondShare, "bytes");
-        assert_eq!(quota.admit_segment(share(2 * GIB, 1), 1000, GIB + KEEP_FREE), Admitted);
+        assert_eq!(quota.admit_segment(share(10 * GIB - MIN_SEGMENT_BYTES, 1), 1, plenty), Admitted);
         assert_eq!(
-            quota.admit_segment(share(3 * GIB, 1), 1000, GIB + KEEP_FREE),
+            quota.admit_segment(share(10 * GIB - MIN_SEGMENT_BYTES, 1), 5000, plenty),
+            BeyondShare,
+            "bytes"
+        );
+        assert_eq!(quota.admit_segment(share(2 * GIB, 1), 1000, GIB + RUN_RESERVED_DISK_BYTES), Admitted);
+        assert_eq!(
+            quota.admit_segment(share(3 * GIB, 1), 1000, GIB + RUN_RESERVED_DISK_BYTES),
             BeyondShare,
             "a quarter is for the others"
         );
         assert_eq!(
-            quota.admit_segment(share(ALWAYS - LEAST, 1), 1, 0),
+            quota.admit_segment(share(ALWAYS_ALLOWED_BYTES - MIN_SEGMENT_BYTES, 1), 1, 0),
             Admitted,
             "the disk itself says when it is full"
         );
-        assert_eq!(quota.admit_segment(share(ALWAYS, 1), 1, KEEP_FREE), NoRoom, "which may change");
+        assert_eq!(
+            quota.admit_segment(share(ALWAYS_ALLOWED_BYTES, 1), 1, RUN_RESERVED_DISK_BYTES),
+            NoRoom,
+            "which may change"
+        );
     }
 }

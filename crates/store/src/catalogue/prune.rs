@@ -6,11 +6,11 @@
 //!
 //! Invariant: only [`RunCatalogue::prune_results`] and the `discard` functions remove a result, and only the user asks for them.
 
-use super::{RUN, RUNS, RunCatalogue, StoredSummary};
-use crate::catalogue::OPEN;
+use super::{RUN_KIND, RUNS_DIRECTORY, RunCatalogue, StoredSummary};
+use crate::catalogue::OPEN_RUN_FILE;
 use crate::draft::check_id;
-use crate::kept::{OWNER, bytes_below, find_living_owner};
-use crate::methods::METHODS;
+use crate::kept::{OWNER_FILE_NAME, bytes_below, find_living_owner};
+use crate::methods::METHODS_DIRECTORY;
 use crate::{Error, disk, migrations};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Transaction, TransactionBehavior, params};
@@ -115,7 +115,8 @@ impl RunCatalogue {
     /// Returns whether results of nodes may still come, or a process is working in the directory.
     fn is_incomplete(&self, stored: &StoredSummary) -> bool {
         let directory = self.directory_of(stored);
-        directory.join(OPEN).exists() || find_living_owner(&directory.join(OWNER)).is_some()
+        directory.join(OPEN_RUN_FILE).exists()
+            || find_living_owner(&directory.join(OWNER_FILE_NAME)).is_some()
     }
 
     fn to_pruned_result(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {
@@ -147,7 +148,8 @@ impl RunCatalogue {
     }
 
     fn replace_row(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
-        let (table, place) = if pruned.kind == RUN { ("runs", RUNS) } else { ("methods", METHODS) };
+        let (table, place) =
+            if pruned.kind == RUN_KIND { ("runs", RUNS_DIRECTORY) } else { ("methods", METHODS_DIRECTORY) };
         // The write lock from the beginning on: no pin can come between the check and the deletion.
         let step = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let sql = format!("DELETE FROM {table} WHERE id = ?1 AND id NOT IN (SELECT id FROM pins)");
@@ -166,7 +168,7 @@ impl RunCatalogue {
 
     /// Directories whose row is removed and whose files may still exist.
     fn pending_removals(&self) -> Result<Vec<String>, Error> {
-        if self.is_older_than(migrations::METHODS) {
+        if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(Vec::new());
         }
         self.query_rows("SELECT directory FROM removals ORDER BY directory", [], |row| row.get(0))
@@ -174,14 +176,14 @@ impl RunCatalogue {
 
     /// Returns whether a prune has begun to remove the run.
     pub(crate) fn is_being_removed(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.pending_removals()?.contains(&format!("{RUNS}/{id}")))
+        Ok(self.pending_removals()?.contains(&format!("{RUNS_DIRECTORY}/{id}")))
     }
 
     fn finish_removals(&self) -> Result<(), Error> {
         for noted in self.pending_removals()? {
             let (place, id) = noted.split_once('/').unwrap_or_default();
             // The note is a path from a database file: a damaged one must not remove anything outside the store.
-            if [RUNS, METHODS].contains(&place) && check_id(id).is_ok() {
+            if [RUNS_DIRECTORY, METHODS_DIRECTORY].contains(&place) && check_id(id).is_ok() {
                 let parent = self.place.join(place);
                 match fs::remove_dir_all(parent.join(id)) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -200,7 +202,7 @@ impl RunCatalogue {
 
     /// Ids of results that prune never removes.
     pub fn pinned_ids(&self) -> Result<BTreeSet<String>, Error> {
-        if self.is_older_than(migrations::METHODS) {
+        if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
             return Ok(BTreeSet::new());
         }
         Ok(self.query_rows("SELECT id FROM pins", [], |row| row.get(0))?.into_iter().collect())

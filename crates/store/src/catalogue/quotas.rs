@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 
 /// Bytes that late results leave free on the disk, for runs under way.
-const KEEP_FREE: u64 = 128 << 20;
+const LATE_RESERVED_DISK_BYTES: u64 = 128 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct BatchQuotas {
@@ -26,11 +26,11 @@ pub(crate) struct BatchQuotas {
     /// Bytes of late results of each node, including the batch.
     late_bytes: Option<BTreeMap<NodeName, u64>>,
     /// Late results that the batch adds, by node.
-    late: BTreeMap<NodeName, LateAddition>,
+    late: BTreeMap<NodeName, LateResultCounts>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct LateAddition {
+struct LateResultCounts {
     segments: i64,
     bytes: u64,
     refused: i64,
@@ -111,7 +111,7 @@ impl BatchQuotas {
         let limits = [(of_node, MAX_LATE_OF_NODE), (of_all, MAX_LATE)];
         let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
         // A full disk is no refusal: nothing is counted against the node, which sends the segment again.
-        if beyond.is_none() && bytes > free.saturating_sub(KEEP_FREE) {
+        if beyond.is_none() && bytes > free.saturating_sub(LATE_RESERVED_DISK_BYTES) {
             self.late_bytes = Some(kept);
             return Err(no_space_error(catalogue));
         }
@@ -148,7 +148,7 @@ impl BatchQuotas {
         let sql = "INSERT INTO late (node, segments, bytes, refused) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (node) DO UPDATE SET segments = segments + excluded.segments,
              bytes = bytes + excluded.bytes, refused = refused + excluded.refused";
-        for (node, LateAddition { segments, bytes, refused }) in &self.late {
+        for (node, LateResultCounts { segments, bytes, refused }) in &self.late {
             change.prepare_cached(sql)?.execute(params![node.0, segments, clamp_to_i64(*bytes), refused])?;
         }
         Ok(())

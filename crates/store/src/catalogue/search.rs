@@ -5,13 +5,14 @@ use crate::{Error, migrations};
 use packetrig_units::clamp_to_i64;
 use rusqlite::{Row, params};
 
-const RUN_ROWS: &str =
+const RUN_ROWS_SQL: &str =
     "SELECT id, 'run' AS kind, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost,
     NULL AS trials FROM runs";
-const METHOD_ROWS: &str =
+const METHOD_ROWS_SQL: &str =
     "SELECT id, method, started_wall_ns, name, verdict, state, NULL, NULL, NULL, NULL, trials FROM methods";
 /// An empty text matches everything. `instr` and not LIKE: a name may contain `%`.
-const MATCHES: &str = "(?1 = '' OR instr(lower(name), lower(?1)) > 0 OR instr(lower(id), lower(?1)) > 0)
+const TEXT_MATCH_SQL: &str =
+    "(?1 = '' OR instr(lower(name), lower(?1)) > 0 OR instr(lower(id), lower(?1)) > 0)
     AND (?2 = '' OR verdict = ?2) AND (?3 = '' OR kind = ?3)
     AND (?4 = '' OR substr(plan_sha256, 1, length(?4)) = ?4)
     AND started_wall_ns >= ?5 AND started_wall_ns < ?6";
@@ -69,10 +70,10 @@ impl RunCatalogue {
     /// The runs and methods that match, a page of them.
     pub fn search_results(&self, query: &CatalogueQuery) -> Result<CataloguePage, Error> {
         // A catalogue of an earlier version that cannot be written has no table of methods.
-        let rows = if self.is_older_than(migrations::METHODS) {
-            RUN_ROWS.to_owned()
+        let rows = if self.is_older_than(migrations::METHODS_SCHEMA_VERSION) {
+            RUN_ROWS_SQL.to_owned()
         } else {
-            format!("{RUN_ROWS} UNION ALL {METHOD_ROWS}")
+            format!("{RUN_ROWS_SQL} UNION ALL {METHOD_ROWS_SQL}")
         };
         let parameters = params![
             query.text,
@@ -88,11 +89,11 @@ impl RunCatalogue {
             found.map_err(|source| self.catalogue_error(source))
         };
         let total = count(&format!("SELECT count(*) FROM ({rows})"), &[])?;
-        let matching = count(&format!("SELECT count(*) FROM ({rows}) WHERE {MATCHES}"), parameters)?;
+        let matching = count(&format!("SELECT count(*) FROM ({rows}) WHERE {TEXT_MATCH_SQL}"), parameters)?;
         // The id as a second key makes the order total, so that pages neither repeat nor skip results that
         // started at the same time.
         let page = format!(
-            "SELECT * FROM ({rows}) WHERE {MATCHES} ORDER BY started_wall_ns DESC, id DESC LIMIT {} OFFSET {}",
+            "SELECT * FROM ({rows}) WHERE {TEXT_MATCH_SQL} ORDER BY started_wall_ns DESC, id DESC LIMIT {} OFFSET {}",
             clamp_to_i64(query.most as u64),
             clamp_to_i64(query.from as u64)
         );

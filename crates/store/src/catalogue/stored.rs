@@ -2,15 +2,15 @@
 
 use super::{MethodState, MethodSummary, RunCatalogue, RunSummary, read_report, require_single_match};
 use crate::Error;
-use crate::files::REPORT;
-use crate::methods::RESULT;
+use crate::files::REPORT_FILE_NAME;
+use crate::methods::RESULT_FILE_NAME;
 use crate::results::{self, ComparableResult};
 use packetrig_report::{RunReport, run_figures};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Kind of results that are runs.
-pub(crate) const RUN: &str = "run";
+pub(crate) const RUN_KIND: &str = "run";
 
 /// A run or a method of the catalogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl StoredSummary {
     /// `run`, or the name of the method.
     pub fn kind(&self) -> &str {
         match self {
-            Self::Run(_) => RUN,
+            Self::Run(_) => RUN_KIND,
             Self::Method(method) => &method.method,
         }
     }
@@ -67,7 +67,7 @@ impl StoredSummary {
 
     /// The file with the whole result. It exists once the run or method has ended.
     pub fn result_file(&self) -> PathBuf {
-        self.directory().join(if matches!(self, Self::Run(_)) { REPORT } else { RESULT })
+        self.directory().join(if matches!(self, Self::Run(_)) { REPORT_FILE_NAME } else { RESULT_FILE_NAME })
     }
 
     /// The report of a run, or an error that says that it has none.

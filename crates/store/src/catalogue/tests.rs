@@ -210,10 +210,10 @@ fn newer_schema_version_is_refused() {
 fn damaged_report_error_names_the_file() {
     let (_place, catalogue) = store();
     let directory = catalogue.store_finished_run(&report("r"), "").unwrap();
-    fs::write(directory.join(REPORT), "{").unwrap();
+    fs::write(directory.join(REPORT_FILE_NAME), "{").unwrap();
     let error = catalogue.load_report("r").unwrap_err();
     assert!(error.to_string().contains("report.json"), "{error}");
-    fs::write(directory.join(REPORT), "{\"schema_version\": 1}").unwrap();
+    fs::write(directory.join(REPORT_FILE_NAME), "{\"schema_version\": 1}").unwrap();
     assert!(matches!(catalogue.load_report("r"), Err(Error::Damaged { .. })));
 }
 
@@ -234,11 +234,11 @@ fn wal_retries_wait_without_sqlite_busy_timeout() {
     holder.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE held (one)").unwrap();
     let connection = Connection::open(&path).unwrap();
     let waits_ms = || connection.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap();
-    let timeout = 2 * BETWEEN_ATTEMPTS;
-    assert!(is_busy(&turn_on_write_ahead(&connection, timeout).unwrap_err()));
+    let timeout = 2 * ATTEMPT_PAUSE;
+    assert!(is_busy(&enable_write_ahead_log(&connection, timeout).unwrap_err()));
     assert_eq!(waits_ms(), 0, "an attempt waits within itself, beside the wait between attempts");
     holder.execute_batch("COMMIT").unwrap();
-    turn_on_write_ahead(&connection, timeout).unwrap();
+    enable_write_ahead_log(&connection, timeout).unwrap();
     assert_eq!(waits_ms(), 10);
 }
 
@@ -246,7 +246,7 @@ fn wal_retries_wait_without_sqlite_busy_timeout() {
 fn attempts_end_at_timeout() {
     let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
     let mut attempts = 0;
-    let outcome: rusqlite::Result<()> = retry_while_busy(3 * BETWEEN_ATTEMPTS, || {
+    let outcome: rusqlite::Result<()> = retry_while_busy(3 * ATTEMPT_PAUSE, || {
         attempts += 1;
         Err(busy())
     });

@@ -156,7 +156,7 @@ fn tags_of_junit_are_balanced() {
 fn omitted_page_stays_omitted_later() {
     let directory = tempfile::tempdir().unwrap();
     write_run(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
-    assert!(directory.path().join(REPORT).exists() && !directory.path().join(PAGE).exists());
+    assert!(directory.path().join(REPORT_FILE_NAME).exists() && !directory.path().join(PAGE).exists());
     assert_eq!(PageChoice::from_existing_files(directory.path()), PageChoice::LeaveOut);
 }
 

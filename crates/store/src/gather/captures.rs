@@ -2,7 +2,7 @@
 
 use super::{GatheredCapture, RunFolder};
 use crate::catalogue::RunCatalogue;
-use crate::kept::CAPTURES;
+use crate::kept::CAPTURES_DIRECTORY;
 use crate::spool::ResultSegment;
 use crate::{Error, disk};
 use packetrig_report::NodeName;
@@ -48,9 +48,9 @@ impl NodeCaptures {
         node: &NodeName,
     ) -> Result<Self, Error> {
         // The file `b-c` of node `a` and the file `c` of node `a-b` would both become `a-b-c`.
-        let is_doubtful = catalogue.has_similar_sender(folder.run, attempt, node)?;
+        let is_doubtful = catalogue.has_similar_node_name(folder.run, attempt, node)?;
         let prefix = format!("{node}{}", if is_doubtful { '=' } else { '-' });
-        let directory = folder.directory.join(CAPTURES);
+        let directory = folder.directory.join(CAPTURES_DIRECTORY);
         Ok(Self { directory, prefix, open: Vec::new(), node: node.clone(), refused: 0 })
     }
 
@@ -124,7 +124,7 @@ impl NodeCaptures {
     }
 
     fn temporary_path(&self, file_name: &str) -> PathBuf {
-        self.directory.join(format!(".{file_name}.{}", disk::UNFINISHED))
+        self.directory.join(format!(".{file_name}.{}", disk::UNFINISHED_FILE_EXTENSION))
     }
 }
 

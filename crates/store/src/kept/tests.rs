@@ -56,7 +56,7 @@ fn active_run_is_listed_and_cannot_be_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is under way") };
-    assert_eq!(shown.process, Some(process::own_id()));
+    assert_eq!(shown.process, Some(process::current_process_id()));
     let error = catalogue.discard_run("r").unwrap_err();
     assert!(matches!(error, Error::UnderWay { .. }) && file.exists(), "{error}");
     let mut report = report("r");
@@ -64,7 +64,11 @@ fn active_run_is_listed_and_cannot_be_discarded() {
     let directory = draft.commit_run(&catalogue, &mut report, "").unwrap();
     assert_eq!(catalogue.kept_runs().unwrap(), []);
     let names = list_entries(&directory).unwrap().into_iter().map(|entry| entry.file_name());
-    assert!(names.into_iter().all(|name| !name.to_string_lossy().contains(ROOM) && name != OWNER));
+    assert!(
+        names
+            .into_iter()
+            .all(|name| !name.to_string_lossy().contains(RESERVED_FILE_PREFIX) && name != OWNER_FILE_NAME)
+    );
 }
 
 #[test]
@@ -102,7 +106,7 @@ fn captures_are_synced_before_their_row() {
     draft.commit_run(&catalogue, &mut report, "").unwrap_err();
     let synced = disk::tests::synced();
     let runs = partial.parent().unwrap();
-    let wanted = [&file, &partial.join(CAPTURES), &named, elsewhere.path(), &partial, runs];
+    let wanted = [&file, &partial.join(CAPTURES_DIRECTORY), &named, elsewhere.path(), &partial, runs];
     for path in wanted {
         assert!(synced.iter().any(|synced| synced == path), "{} in {synced:?}", path.display());
     }

@@ -1,5 +1,5 @@
 use super::*;
-use packetrig_method::{Load, TrialLength, TrialOrder, TrialPurpose, TrialResult};
+use packetrig_method::{Load, TrialLength, TrialPurpose, TrialRequest, TrialResult};
 use packetrig_sys::process;
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
@@ -19,14 +19,14 @@ fn begin(catalogue: &RunCatalogue, id: &str, started_wall_ns: u64) -> MethodDraf
 
 fn entry(number: u32) -> JournalEntry {
     let length = TrialLength::Time(Nanos::from_secs(1));
-    let order = TrialOrder::with_constant_load(TrialPurpose::Search, None, Load::new(1000.5), length);
+    let order = TrialRequest::with_constant_load(TrialPurpose::Search, None, Load::new(1000.5), length);
     JournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
 }
 
 const COMPLETE: MethodOutcome<'_> = MethodOutcome {
     state: MethodState::Complete,
     verdict: "PASS",
-    files: &[(RESULT, "{\"figures\": []}"), (RESULT_TEXT, "64 B: 1 000 frames/s\n")],
+    files: &[(RESULT_FILE_NAME, "{\"figures\": []}"), (RESULT_TEXT_FILE, "64 B: 1 000 frames/s\n")],
 };
 
 #[test]
@@ -44,14 +44,14 @@ fn method_is_listed_while_running_and_when_complete() {
     let found = catalogue.find_method("2026").unwrap();
     assert_eq!((found.state, found.trials, &found.verdict[..]), (MethodState::Complete, 2, "PASS"));
     assert_eq!((&found.name[..], &found.method[..], &found.directory), ("nightly", "bisect", &directory));
-    assert_eq!(fs::read_to_string(directory.join(RESULT)).unwrap(), "{\"figures\": []}");
+    assert_eq!(fs::read_to_string(directory.join(RESULT_FILE_NAME)).unwrap(), "{\"figures\": []}");
     assert_eq!(catalogue.unfinished_methods().unwrap(), []);
     let mut names: Vec<_> = fs::read_dir(place.path().join("methods/20261126-a"))
         .unwrap()
         .map(|e| e.unwrap().file_name())
         .collect();
     names.sort();
-    assert_eq!(names, [JOURNAL, RESULT, RESULT_TEXT], "no lock and no room stays");
+    assert_eq!(names, [JOURNAL_FILE_NAME, RESULT_FILE_NAME, RESULT_TEXT_FILE], "no lock and no room stays");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_killed_method_is_resumed_where_it_was() {
     let (_place, catalogue) = store();
     let mut draft = begin(&catalogue, "a", 5);
     draft.append_trial(&entry(1)).unwrap();
-    let journal = draft.directory().join(JOURNAL);
+    let journal = draft.directory().join(JOURNAL_FILE_NAME);
     drop(draft);
     // The process was killed while it wrote.
     let mut bytes = fs::read(&journal).unwrap();
@@ -81,7 +81,7 @@ fn stopped_method_has_result_and_can_resume() {
     let draft = begin(&catalogue, "a", 5);
     let stopped = MethodOutcome { state: MethodState::Stopped, verdict: "INCONCLUSIVE", ..COMPLETE };
     let directory = draft.finish_method(&catalogue, &stopped).unwrap();
-    assert!(directory.join(RESULT).exists());
+    assert!(directory.join(RESULT_FILE_NAME).exists());
     let (draft, summary) = catalogue.resume_method("a").unwrap();
     assert_eq!(summary.state, MethodState::Stopped);
     assert_eq!(catalogue.find_method("a").unwrap().state, MethodState::UnderWay);
@@ -94,10 +94,10 @@ fn two_processes_cannot_resume_one_method_at_once() {
     begin(&catalogue, "a", 5).append_trial(&entry(1)).unwrap();
     let (_draft, _) = catalogue.resume_method("a").unwrap();
     let [unfinished] = &catalogue.unfinished_methods().unwrap()[..] else { panic!("one is under way") };
-    assert_eq!(unfinished.process, Some(process::own_id()));
+    assert_eq!(unfinished.process, Some(process::current_process_id()));
     for refused in [catalogue.resume_method("a").unwrap_err(), catalogue.discard_method("a").unwrap_err()] {
         assert!(matches!(refused, Error::MethodUnderWay { .. }), "{refused}");
-        assert!(refused.to_string().contains(&process::own_id().to_string()), "{refused}");
+        assert!(refused.to_string().contains(&process::current_process_id().to_string()), "{refused}");
     }
 }
 
@@ -162,7 +162,9 @@ fn failed_row_write_leaves_method_resumable() {
 #[test]
 fn files_of_a_result_stay_in_its_directory() {
     let (_place, catalogue) = store();
-    for (number, bad) in ["../x", "a/b", "", ".hidden", JOURNAL, OWNER].into_iter().enumerate() {
+    for (number, bad) in
+        ["../x", "a/b", "", ".hidden", JOURNAL_FILE_NAME, OWNER_FILE_NAME].into_iter().enumerate()
+    {
         let draft = begin(&catalogue, &format!("m{number}"), 5);
         let error =
             draft.finish_method(&catalogue, &MethodOutcome { files: &[(bad, "")], ..COMPLETE }).unwrap_err();

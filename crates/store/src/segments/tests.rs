@@ -4,7 +4,7 @@ use crate::catalogue::BatchQuotas;
 use crate::packs::{PackedSegment, write_pack};
 use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
-use crate::spool::segment::{BrokenSegment, PAYLOAD_ROOM};
+use crate::spool::segment::{BrokenSegment, MAX_PAYLOAD_BYTES};
 use crate::spool::{JournalEntry, NodeJournal, ResultSegment, ResultSpool, SpoolLimits};
 use packetrig_report::RunId;
 use packetrig_stats::result::CaptureResult;
@@ -85,7 +85,7 @@ impl Setup {
 #[test]
 fn large_result_and_capture_are_reassembled_unchanged() {
     let setup = setup();
-    let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
+    let (capture, result) = (noise(3 * MAX_PAYLOAD_BYTES + 7), node_result(160, 20_000));
     let file = setup.place.path().join("rx.pcapng");
     fs::write(&file, &capture).unwrap();
     let sent = sent("a", |journal| {
@@ -116,7 +116,7 @@ fn large_result_and_capture_are_reassembled_unchanged() {
     let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
     assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
-    assert!(!directory.join(SEGMENTS).exists());
+    assert!(!directory.join(SEGMENTS_DIRECTORY).exists());
     assert_eq!(setup.catalogue.unfinished_runs().unwrap(), []);
     for (id, bytes) in &sent {
         assert_eq!(
@@ -125,7 +125,7 @@ fn large_result_and_capture_are_reassembled_unchanged() {
             "known for ever"
         );
     }
-    assert!(!directory.join(SEGMENTS).exists());
+    assert!(!directory.join(SEGMENTS_DIRECTORY).exists());
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn crash_before_segment_row_is_repaired_by_resend() {
     let packed = PackedSegment { id, hash: ResultSegment::read_checksum(bytes), bytes };
     let pack = write_pack(setup.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
     fs::write(&pack, "half").unwrap();
-    fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
+    fs::write(run.join(SEGMENTS_DIRECTORY).join(".x.pack.tmp"), "half").unwrap();
     assert_eq!(setup.below("a"), 0, "no row, not stored");
     for segment in &sent {
         assert_eq!(setup.store(segment), StoreOutcome::New);
@@ -252,7 +252,7 @@ fn a_run_that_is_given_up_leaves_nothing() {
     let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
-    assert_eq!(draft.give_up_run(&catalogue).unwrap(), None);
+    assert_eq!(draft.abandon_run(&catalogue).unwrap(), None);
     assert_eq!(catalogue.unfinished_runs().unwrap(), []);
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
@@ -265,7 +265,7 @@ fn captures_of_abandoned_run_are_assembled_and_kept() {
     for (id, bytes) in &sent {
         draft.store_segment(&catalogue, id, bytes, 5).unwrap();
     }
-    let kept = draft.give_up_run(&catalogue).unwrap().unwrap();
+    let kept = draft.abandon_run(&catalogue).unwrap().unwrap();
     assert_eq!(kept.captures[0].file.file_name().unwrap(), "a-rx.pcapng");
     assert_eq!(fs::read(&kept.captures[0].file).unwrap(), [7; 500]);
     assert_eq!((catalogue.unfinished_runs().unwrap(), catalogue.kept_runs().unwrap().len()), (vec![], 1));
@@ -282,7 +282,7 @@ fn unfinished_node_yields_its_partial_results() {
             .append_entry(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
             .unwrap();
         journal.append_interval(&sample(2)).unwrap();
-        journal.append_entry(JournalEntry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
+        journal.append_entry(JournalEntry::Result, &vec![1; MAX_PAYLOAD_BYTES + 1]).unwrap();
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
@@ -455,7 +455,7 @@ fn late_results_have_node_and_total_quotas() {
     assert!(!why.is_unreadable());
     catalogue.discard_late_results().unwrap();
     assert_eq!(catalogue.late_results().unwrap(), []);
-    assert!(!place.path().join(STRAY).exists());
+    assert!(!place.path().join(STRAY_SEGMENTS_DIRECTORY).exists());
     assert_eq!(late("a").unwrap(), StoreOutcome::New, "after the user made room");
 }
 

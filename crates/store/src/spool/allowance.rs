@@ -17,11 +17,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-const FILE: &str = "captures-sent";
+const CAPTURES_SENT_FILE: &str = "captures-sent";
 /// Maximum number of runs that are remembered. The oldest are forgotten first.
-const RUNS: usize = 4096;
+const MAX_REMEMBERED_RUNS: usize = 4096;
 /// Maximum number of file names that are remembered of a run. Further files count each time they are sent.
-const FILES: usize = 256;
+const MAX_REMEMBERED_FILES_PER_RUN: usize = 256;
 
 #[derive(Debug)]
 pub struct CaptureAllowance {
@@ -58,7 +58,7 @@ impl CaptureAllowance {
     /// Opens the count of the spool in `spool`, with `per_run` bytes allowed for each run. A count that cannot be read is an
     /// error: otherwise the limit could be exceeded.
     pub fn open_in(spool: &Path, per_run: u64) -> Result<Self, Error> {
-        let path = spool.join(FILE);
+        let path = spool.join(CAPTURES_SENT_FILE);
         let sent = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
                 .map_err(|error| Error::Value(format!("{}: {error}", path.display())))?,
@@ -90,7 +90,7 @@ impl CaptureAllowance {
         let sent = known.map_or(0, |it| it.bytes);
         let mut files = known.map(|it| it.files.clone()).unwrap_or_default();
         // Run ids and names come from elsewhere, so both lists are bounded.
-        files.extend(file.map(str::to_owned).filter(|_| files.len() < FILES));
+        files.extend(file.map(str::to_owned).filter(|_| files.len() < MAX_REMEMBERED_FILES_PER_RUN));
         let after = sent.saturating_add(bytes);
         if after > self.per_run {
             return Err(AllowanceError::UsedUp { bytes, per_run: self.per_run, sent });
@@ -99,11 +99,12 @@ impl CaptureAllowance {
         // The run moves to the end: the list is in the order of last use, and the oldest are forgotten first.
         changed.retain(|it| it.run != *run);
         changed.push(SentCaptures { run: run.clone(), bytes: after, files });
-        let forgotten = changed.len().saturating_sub(RUNS);
+        let forgotten = changed.len().saturating_sub(MAX_REMEMBERED_RUNS);
         changed.drain(..forgotten);
         let text = serde_json::to_vec(&changed).map_err(|error| Error::Value(error.to_string()))?;
         // Written before the caller sends anything. A crash in between costs allowance, but never exceeds it.
-        disk::write_whole(&self.spool, FILE, &text).map_err(Error::file("write", self.spool.join(FILE)))?;
+        disk::write_whole(&self.spool, CAPTURES_SENT_FILE, &text)
+            .map_err(Error::file("write", self.spool.join(CAPTURES_SENT_FILE)))?;
         self.sent = changed;
         Ok(())
     }
@@ -141,7 +142,7 @@ mod tests {
         let mut allowance = CaptureAllowance::open_in(&spool, 100).unwrap();
         fs::remove_dir(&spool).unwrap();
         assert!(matches!(allowance.take_bytes(&run("a"), 1), Err(AllowanceError::Spool(_))));
-        fs::write(place.path().join(FILE), "{").unwrap();
+        fs::write(place.path().join(CAPTURES_SENT_FILE), "{").unwrap();
         assert!(CaptureAllowance::open_in(place.path(), 100).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use super::ResultSpool;
 use super::error::Error;
 use super::part::SpoolPart;
-use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
+use super::segment::{MAX_CAPTURE_NAME_BYTES, MAX_PAYLOAD_BYTES, ResultSegment, SegmentKind};
 use super::value::pack_value;
 use packetrig_report::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -60,8 +60,11 @@ impl NodeJournal {
                 JournalValue { kind, name: "", offset: 0, ends: true }
             }
         };
-        if value.name.len() > NAME_ROOM {
-            return Err(Error::Value(format!("the name {} is longer than {NAME_ROOM} bytes", value.name)));
+        if value.name.len() > MAX_CAPTURE_NAME_BYTES {
+            return Err(Error::Value(format!(
+                "the name {} is longer than {MAX_CAPTURE_NAME_BYTES} bytes",
+                value.name
+            )));
         }
         let mut state = self.spool.lock_state();
         state.admit_bytes(&self.run, self.attempt, kind, bytes.len())?;
@@ -100,11 +103,11 @@ impl NodeJournal {
         let mut offset = 0;
         loop {
             piece.clear();
-            let mut rest = file.by_ref().take(PAYLOAD_ROOM as u64);
+            let mut rest = file.by_ref().take(MAX_PAYLOAD_BYTES as u64);
             let took = rest.read_to_end(&mut piece).map_err(Error::file("read", path))?;
             let end = offset + took as u64;
             // The file may be shorter by now than its size was; then a short piece is the last one.
-            let last = end >= size || took < PAYLOAD_ROOM;
+            let last = end >= size || took < MAX_PAYLOAD_BYTES;
             let number = self.append_entry(JournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
                 return Ok(number);
@@ -153,7 +156,7 @@ fn append_split(part: &mut SpoolPart, value: JournalValue<'_>, bytes: &[u8]) -> 
     let mut rest = bytes;
     // An empty value has one segment, too.
     loop {
-        let (piece, remaining) = rest.split_at(rest.len().min(PAYLOAD_ROOM));
+        let (piece, remaining) = rest.split_at(rest.len().min(MAX_PAYLOAD_BYTES));
         let last = ends && remaining.is_empty();
         let segment = ResultSegment { kind, name: name.to_owned(), offset, last, payload: piece.to_vec() };
         let number = part.append_segment(&segment)?;

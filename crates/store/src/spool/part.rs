@@ -19,7 +19,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-const RELEASED: &str = "released";
+const RELEASED_FILE_NAME: &str = "released";
 
 /// A segment that is not released.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +46,11 @@ pub(super) struct SpoolPart {
     pub(super) refused_captures: u64,
     pub(super) refused_intervals: u64,
     /// An End that did not fit on the disk yet.
-    pub(super) pending_end: Option<PendingEnd>,
+    pub(super) pending_end: Option<PendingPartEnd>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct PendingEnd {
+pub(super) struct PendingPartEnd {
     pub(super) cut_short: bool,
     pub(super) reason: Option<String>,
 }
@@ -95,7 +95,7 @@ impl SpoolPart {
 
     /// Reads a part after a restart.
     pub(super) fn open_existing(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
-        let FoundFiles { mut numbers, mut torn } = scan_directory(&directory)?;
+        let SpoolDirectoryFiles { mut numbers, mut torn } = scan_directory(&directory)?;
         let released = read_released(&directory, numbers.iter().next().copied().unwrap_or(0))?;
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
@@ -165,7 +165,7 @@ impl SpoolPart {
         let written = self.append_segment(&end);
         // A part that has its End refuses a second one with an error, and must not retry that.
         let is_pending = written.is_err() && !self.ended;
-        self.pending_end = is_pending.then_some(PendingEnd { cut_short, reason });
+        self.pending_end = is_pending.then_some(PendingPartEnd { cut_short, reason });
         written
     }
 
@@ -220,7 +220,7 @@ impl SpoolPart {
 
     /// Deletes the segments below `below`. The summary is written first: after a crash in between, these segments are deleted and not
     /// taken for lost ones.
-    pub(super) fn release_below(&mut self, below: u64) -> Result<(), Error> {
+    pub(super) fn release_segments_below(&mut self, below: u64) -> Result<(), Error> {
         // The number comes from the controller: it must not release segments that do not exist yet.
         let below = below.min(self.next);
         let rest = self.kept.split_off(&below);
@@ -269,7 +269,7 @@ impl SpoolPart {
 
     fn write_released(&self, released: &ReleasedSegments) -> Result<(), Error> {
         let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
-        write_whole(&self.directory, RELEASED, &text)
+        write_whole(&self.directory, RELEASED_FILE_NAME, &text)
     }
 
     fn segment_path(&self, number: u64) -> PathBuf {
@@ -289,21 +289,21 @@ struct SegmentFile {
 
 /// Numbers of the segments in a directory, and how many files were being written when the process ended.
 #[derive(Default)]
-struct FoundFiles {
+struct SpoolDirectoryFiles {
     numbers: BTreeSet<u64>,
     torn: u64,
 }
 
 /// Finds the segments in a directory, and removes files that were being written.
-fn scan_directory(directory: &Path) -> Result<FoundFiles, Error> {
-    let mut found = FoundFiles::default();
+fn scan_directory(directory: &Path) -> Result<SpoolDirectoryFiles, Error> {
+    let mut found = SpoolDirectoryFiles::default();
     let entries = fs::read_dir(directory)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(Error::file("read", directory))?;
     for entry in entries {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-        if end == disk::UNFINISHED {
+        if end == disk::UNFINISHED_FILE_EXTENSION {
             // Its number was never returned to a caller, so nobody relies on it.
             remove_if_present(&entry.path())?;
             found.torn += 1;
@@ -317,7 +317,7 @@ fn scan_directory(directory: &Path) -> Result<FoundFiles, Error> {
 /// Reads the summary of the released segments. If the file cannot be read, the disk has damaged it: then the segments that exist are
 /// kept, and those before them have no counts.
 fn read_released(directory: &Path, lowest: u64) -> Result<ReleasedSegments, Error> {
-    let path = directory.join(RELEASED);
+    let path = directory.join(RELEASED_FILE_NAME);
     match fs::read(&path) {
         Ok(text) => Ok(serde_json::from_slice(&text)
             .unwrap_or_else(|_| ReleasedSegments { below: lowest, ..ReleasedSegments::default() })),

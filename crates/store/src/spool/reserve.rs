@@ -7,9 +7,9 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Number of bytes that are reserved if possible: enough for the compressed results of ten thousand streams.
-const WANTED: u64 = 4 << 20;
+const WANTED_RESERVE_BYTES: u64 = 4 << 20;
 /// Minimum number of bytes to reserve: enough for the results of a few streams.
-const LEAST: u64 = 64 << 10;
+const MIN_RESERVE_BYTES: u64 = 64 << 10;
 
 /// A placeholder file that reserves disk space. It is removed on drop.
 #[derive(Debug)]
@@ -26,11 +26,11 @@ impl DiskReserve {
     /// Reserves the space, or less if the disk has less.
     pub(super) fn allocate_reserve(&mut self) -> Result<(), Error> {
         // A smaller reserve is better than none: it is still enough for the counters of a few streams.
-        let mut bytes = WANTED;
+        let mut bytes = WANTED_RESERVE_BYTES;
         while !self.is_held {
             match disk::reserve_space(&self.path, bytes) {
                 Ok(()) => self.is_held = true,
-                Err(error) if is_full_disk_kind(error.kind()) && bytes > LEAST => bytes /= 4,
+                Err(error) if is_full_disk_kind(error.kind()) && bytes > MIN_RESERVE_BYTES => bytes /= 4,
                 Err(error) if is_full_disk_kind(error.kind()) => {
                     return Err(Error::NoRoom(self.path.clone()));
                 }

@@ -6,23 +6,23 @@
 //!
 //! Invariant: bytes that were truncated, altered, or belong to another run, attempt or number are never accepted as the segment.
 
-use packetrig_fleet::fabric::SEGMENT_ROOM;
+use packetrig_fleet::fabric::MAX_SEGMENT_BYTES;
 use packetrig_report::RunId;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
 /// First bytes of a segment.
-const MAGIC: [u8; 4] = *b"PRSG";
+const SEGMENT_MAGIC: [u8; 4] = *b"PRSG";
 /// Version of the format.
 const VERSION: u8 = 1;
 /// Bytes before name and payload; the last 32 are the checksum.
 pub const HEADER: usize = 64;
 /// Bytes before the checksum.
-const SEALED: usize = 32;
+const CHECKSUMMED_BYTES: usize = 32;
 /// Longest name of a capture.
-pub const NAME_ROOM: usize = 200;
+pub const MAX_CAPTURE_NAME_BYTES: usize = 200;
 /// Maximum number of bytes of payload, even with the longest name.
-pub const PAYLOAD_ROOM: usize = SEGMENT_ROOM - HEADER - NAME_ROOM;
+pub const MAX_PAYLOAD_BYTES: usize = MAX_SEGMENT_BYTES - HEADER - MAX_CAPTURE_NAME_BYTES;
 
 /// Kind of the value that a segment is a piece of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -117,11 +117,11 @@ pub type SegmentHash = [u8; 32];
 impl ResultSegment {
     /// The bytes of the segment. Fails with [`BrokenSegment::Form`] if the name or the payload is too long.
     pub fn to_bytes(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
-        if self.name.len() > NAME_ROOM || self.payload.len() > PAYLOAD_ROOM {
+        if self.name.len() > MAX_CAPTURE_NAME_BYTES || self.payload.len() > MAX_PAYLOAD_BYTES {
             return Err(BrokenSegment::Form);
         }
         let mut bytes = Vec::with_capacity(HEADER + self.name.len() + self.payload.len());
-        bytes.extend(MAGIC);
+        bytes.extend(SEGMENT_MAGIC);
         bytes.extend([VERSION, self.kind.code(), u8::from(self.last)]);
         bytes.push(u8::try_from(self.name.len()).map_err(|_| BrokenSegment::Form)?);
         bytes.extend(key.number.to_le_bytes());
@@ -129,11 +129,11 @@ impl ResultSegment {
         bytes.extend(u32::try_from(self.payload.len()).map_err(|_| BrokenSegment::Form)?.to_le_bytes());
         bytes.extend(key.attempt.to_le_bytes());
         // Placeholder of the checksum, which is computed over everything else.
-        bytes.extend([0; HEADER - SEALED]);
+        bytes.extend([0; HEADER - CHECKSUMMED_BYTES]);
         bytes.extend(self.name.as_bytes());
         bytes.extend(&self.payload);
         let hash = segment_checksum(key, &bytes);
-        bytes[SEALED..HEADER].copy_from_slice(&hash);
+        bytes[CHECKSUMMED_BYTES..HEADER].copy_from_slice(&hash);
         Ok(bytes)
     }
 
@@ -176,7 +176,7 @@ struct SegmentHeader {
 impl SegmentHeader {
     fn from_bytes(bytes: &[u8]) -> Result<Self, BrokenSegment> {
         let header = bytes.first_chunk::<HEADER>().ok_or(BrokenSegment::Form)?;
-        if header[..4] != MAGIC {
+        if header[..4] != SEGMENT_MAGIC {
             return Err(BrokenSegment::Form);
         }
         // Checked before the rest, because another version may have other fields.
@@ -186,12 +186,14 @@ impl SegmentHeader {
         let name = usize::from(header[7]);
         let length = u32_at(header, 24) as usize;
         // Flags and lengths are checked before the hash, which is computed over at most SEGMENT_ROOM bytes then.
-        if bytes.len() > SEGMENT_ROOM || bytes.len() - HEADER != name.saturating_add(length) || header[6] > 1
+        if bytes.len() > MAX_SEGMENT_BYTES
+            || bytes.len() - HEADER != name.saturating_add(length)
+            || header[6] > 1
         {
             return Err(BrokenSegment::Form);
         }
         // The name becomes part of a file name.
-        if name > NAME_ROOM {
+        if name > MAX_CAPTURE_NAME_BYTES {
             return Err(BrokenSegment::Form);
         }
         Ok(Self {
@@ -201,7 +203,7 @@ impl SegmentHeader {
             number: u64_at(header, 8),
             offset: u64_at(header, 16),
             attempt: u32_at(header, 28),
-            hash: std::array::from_fn(|byte| header[SEALED + byte]),
+            hash: std::array::from_fn(|byte| header[CHECKSUMMED_BYTES + byte]),
         })
     }
 }
@@ -217,7 +219,7 @@ fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
 /// The checksum over everything except its own place, and over the run, which is not in the bytes.
 fn segment_checksum(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
-    hasher.update(&bytes[..SEALED]);
+    hasher.update(&bytes[..CHECKSUMMED_BYTES]);
     hasher.update(&bytes[HEADER..]);
     // The run is hashed although it is not in the bytes, so that a segment of another run is refused.
     hasher.update(key.run.0.as_bytes());
@@ -273,10 +275,10 @@ mod tests {
 
     #[test]
     fn the_largest_fits_and_larger_is_refused() {
-        let name = "n".repeat(NAME_ROOM);
-        let largest = ResultSegment { name, ..segment(vec![5; PAYLOAD_ROOM]) };
-        assert_eq!(largest.to_bytes(&key()).unwrap().len(), SEGMENT_ROOM);
-        assert_eq!(segment(vec![5; PAYLOAD_ROOM + 1]).to_bytes(&key()), Err(BrokenSegment::Form));
+        let name = "n".repeat(MAX_CAPTURE_NAME_BYTES);
+        let largest = ResultSegment { name, ..segment(vec![5; MAX_PAYLOAD_BYTES]) };
+        assert_eq!(largest.to_bytes(&key()).unwrap().len(), MAX_SEGMENT_BYTES);
+        assert_eq!(segment(vec![5; MAX_PAYLOAD_BYTES + 1]).to_bytes(&key()), Err(BrokenSegment::Form));
     }
 
     #[test]

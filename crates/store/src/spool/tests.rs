@@ -65,7 +65,7 @@ fn journal_entries_wait_in_order_until_manifest() {
             .unwrap(),
         1
     );
-    assert_eq!(journal.append_entry(JournalEntry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
+    assert_eq!(journal.append_entry(JournalEntry::Result, &vec![3; MAX_PAYLOAD_BYTES * 2 + 5]).unwrap(), 4);
     assert!(!spool.is_finished(&run(), 1));
     assert_eq!(journal.end_journal(None).unwrap(), 5);
     assert_eq!(spool.final_segment_count(&run(), 1), Some(6));
@@ -94,8 +94,8 @@ fn journal_entries_wait_in_order_until_manifest() {
         pieces.map(|piece| (piece.offset, piece.last)),
         [
             (0, false),
-            (u64::try_from(PAYLOAD_ROOM).unwrap(), false),
-            (u64::try_from(PAYLOAD_ROOM * 2).unwrap(), true)
+            (u64::try_from(MAX_PAYLOAD_BYTES).unwrap(), false),
+            (u64::try_from(MAX_PAYLOAD_BYTES * 2).unwrap(), true)
         ]
     );
     let manifest = manifest(&spool);
@@ -126,7 +126,7 @@ fn finished_runs_are_remembered_up_to_limit() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let name = |number: usize| RunId(format!("r{number:04}"));
-    for number in 0..REMEMBERED + 3 {
+    for number in 0..MAX_REMEMBERED_RUNS + 3 {
         spool.begin_journal(&name(number), 1).unwrap().end_journal(None).unwrap();
         spool.release_segments(&name(number), 1, 1).unwrap();
     }
@@ -336,7 +336,7 @@ enum CrashStep {
 fn steps() -> impl Strategy<Value = Vec<CrashStep>> {
     let step = prop_oneof![
         4 => Just(CrashStep::Interval),
-        2 => (0..3 * PAYLOAD_ROOM).prop_map(CrashStep::Value),
+        2 => (0..3 * MAX_PAYLOAD_BYTES).prop_map(CrashStep::Value),
         2 => any::<prop::sample::Index>().prop_map(CrashStep::Release),
         1 => any::<prop::sample::Index>().prop_map(CrashStep::Crash),
     ];

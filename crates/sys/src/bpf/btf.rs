@@ -4,20 +4,20 @@
 
 use crate::{Error, UnsupportedFeature};
 
-const FILE: &str = "/sys/kernel/btf/vmlinux";
-const MAGIC: u16 = 0xeb9f;
+const KERNEL_BTF_FILE: &str = "/sys/kernel/btf/vmlinux";
+const BTF_MAGIC: u16 = 0xeb9f;
 
 // enum in linux/btf.h
-const INTEGER: u32 = 1;
-const ARRAY: u32 = 3;
-const STRUCTURE: u32 = 4;
-const UNION: u32 = 5;
-const ENUM: u32 = 6;
-const PROTOTYPE: u32 = 13;
-const VARIABLE: u32 = 14;
-const SECTION: u32 = 15;
-const TAG: u32 = 17;
-const ENUM64: u32 = 19;
+const BTF_KIND_INT: u32 = 1;
+const BTF_KIND_ARRAY: u32 = 3;
+const BTF_KIND_STRUCT: u32 = 4;
+const BTF_KIND_UNION: u32 = 5;
+const BTF_KIND_ENUM: u32 = 6;
+const BTF_KIND_FUNC_PROTO: u32 = 13;
+const BTF_KIND_VAR: u32 = 14;
+const BTF_KIND_DATASEC: u32 = 15;
+const BTF_KIND_DECL_TAG: u32 = 17;
+const BTF_KIND_ENUM64: u32 = 19;
 
 /// The types of the running kernel.
 #[derive(Debug)]
@@ -30,13 +30,14 @@ pub struct KernelTypes {
 
 impl KernelTypes {
     pub fn read_btf() -> Result<Self, Error> {
-        let bytes = std::fs::read(FILE).map_err(|error| Error::from_call("read", FILE, error))?;
+        let bytes = std::fs::read(KERNEL_BTF_FILE)
+            .map_err(|error| Error::from_call("read", KERNEL_BTF_FILE, error))?;
         Self::parse_btf(bytes)
             .ok_or_else(|| unsupported_types("type information (BTF) in a known format").into())
     }
 
     fn parse_btf(bytes: Vec<u8>) -> Option<Self> {
-        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != BTF_MAGIC {
             return None;
         }
         // struct btf_header: length of the header at 4, then offset and length of the types, then those of the strings. The offsets
@@ -76,7 +77,7 @@ impl KernelTypes {
                 // The bound keeps malformed type information from recursing without end.
                 [] if depth < 8 => {
                     let inner = *self.places.get(self.read_word(entry + 4)? as usize)?;
-                    let is_made_of_others = matches!(self.kind_at(inner)?, STRUCTURE | UNION);
+                    let is_made_of_others = matches!(self.kind_at(inner)?, BTF_KIND_STRUCT | BTF_KIND_UNION);
                     is_made_of_others
                         .then(|| self.find_member(inner, wanted, depth + 1))?
                         .map(|more| offset + more)
@@ -87,7 +88,7 @@ impl KernelTypes {
     }
 
     fn is_structure(&self, at: usize, name: &str) -> bool {
-        self.kind_at(at) == Some(STRUCTURE) && self.name_at(at) == Some(name.as_bytes())
+        self.kind_at(at) == Some(BTF_KIND_STRUCT) && self.name_at(at) == Some(name.as_bytes())
     }
 
     fn kind_at(&self, at: usize) -> Option<u32> {
@@ -115,10 +116,10 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
 /// Number of bytes that follow the header of a type.
 fn extra_bytes(kind: u32, count: usize) -> usize {
     match kind {
-        INTEGER | VARIABLE | TAG => 4,
-        ARRAY => 12,
-        STRUCTURE | UNION | SECTION | ENUM64 => 12 * count,
-        ENUM | PROTOTYPE => 8 * count,
+        BTF_KIND_INT | BTF_KIND_VAR | BTF_KIND_DECL_TAG => 4,
+        BTF_KIND_ARRAY => 12,
+        BTF_KIND_STRUCT | BTF_KIND_UNION | BTF_KIND_DATASEC | BTF_KIND_ENUM64 => 12 * count,
+        BTF_KIND_ENUM | BTF_KIND_FUNC_PROTO => 8 * count,
         _ => 0,
     }
 }
@@ -138,7 +139,7 @@ mod tests {
     #[test]
     fn btf_finds_interface_and_namespace_members() {
         let Ok(types) = KernelTypes::read_btf() else {
-            assert!(!std::path::Path::new(FILE).exists(), "it is there and cannot be read");
+            assert!(!std::path::Path::new(KERNEL_BTF_FILE).exists(), "it is there and cannot be read");
             return;
         };
         assert!(types.member_offset("net_device", "ifindex").unwrap() > 0);
@@ -151,7 +152,7 @@ mod tests {
 
     #[test]
     fn invalid_btf_is_refused() {
-        for bytes in [vec![], vec![0; 64], [&MAGIC.to_ne_bytes()[..], &[0xff; 40]].concat()] {
+        for bytes in [vec![], vec![0; 64], [&BTF_MAGIC.to_ne_bytes()[..], &[0xff; 40]].concat()] {
             assert!(KernelTypes::parse_btf(bytes).is_none());
         }
     }

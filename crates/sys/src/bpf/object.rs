@@ -11,8 +11,8 @@ pub type BpfInstruction = u64;
 
 /// `src_reg` of a two-part load whose value is the descriptor of a map.
 pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
-const RELOCATIONS: u32 = 9;
-const SYMBOLS: u32 = 2;
+const ELF_RELOCATIONS: u32 = 9;
+const ELF_SYMBOLS: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 pub struct BpfObject<'a> {
@@ -63,8 +63,8 @@ impl<'a> BpfObject<'a> {
         let code = self.bytes.get(program.start..program.start + program.len)?;
         let mut code: Vec<BpfInstruction> =
             code.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())).collect();
-        for relocations in sections.iter().filter(|s| s.kind == RELOCATIONS && s.info == index) {
-            let symbols = sections.get(relocations.link).filter(|s| s.kind == SYMBOLS)?;
+        for relocations in sections.iter().filter(|s| s.kind == ELF_RELOCATIONS && s.info == index) {
+            let symbols = sections.get(relocations.link).filter(|s| s.kind == ELF_SYMBOLS)?;
             let strings = sections.get(symbols.link)?;
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
                 // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has 24 bytes and begins with

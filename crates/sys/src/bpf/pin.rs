@@ -12,19 +12,25 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Mount point of the BPF file system.
-pub const ROOT: &str = "/sys/fs/bpf";
+pub const BPF_MOUNT_POINT: &str = "/sys/fs/bpf";
 /// Its type (`linux/magic.h`).
 // A negative number on 32-bit processors.
-const MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
-const RIGHTS: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
+const BPF_FS_MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
 
-/// Mounts the BPF file system at [`ROOT`] unless it is there.
+/// Mounts the BPF file system at [`BPF_MOUNT_POINT`] unless it is there.
 pub fn mount_bpffs() -> Result<(), Error> {
-    if rustix::fs::statfs(ROOT).is_ok_and(|fs| fs.f_type == MAGIC) {
+    if rustix::fs::statfs(BPF_MOUNT_POINT).is_ok_and(|fs| fs.f_type == BPF_FS_MAGIC) {
         return Ok(());
     }
-    rustix::mount::mount("bpf", ROOT, "bpf", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0700"))
-        .map_err(|errno| Error::from_call("mount(bpf)", ROOT, errno).with_rights(RIGHTS))
+    rustix::mount::mount(
+        "bpf",
+        BPF_MOUNT_POINT,
+        "bpf",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        Some(c"mode=0700"),
+    )
+    .map_err(|errno| Error::from_call("mount(bpf)", BPF_MOUNT_POINT, errno).with_rights(MISSING_RIGHTS_TEXT))
 }
 
 impl BpfMap {
@@ -59,7 +65,7 @@ fn pin_object(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
         flags: 0,
     };
     call::invoke_bpf(BpfCommand::Pin, &mut attr).map(drop).map_err(|error| {
-        Error::from_call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS)
+        Error::from_call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(MISSING_RIGHTS_TEXT)
     })
 }
 
@@ -68,7 +74,7 @@ fn open_pinned_object(path: &Path) -> Result<OwnedFd, Error> {
     let mut attr =
         attr::PinAttributes { path: text.as_ptr().addr() as u64, ..attr::PinAttributes::default() };
     call::invoke_for_descriptor(BpfCommand::OpenPinned, &mut attr).map_err(|error| {
-        Error::from_call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(RIGHTS)
+        Error::from_call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(MISSING_RIGHTS_TEXT)
     })
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
-use super::{GATE, GatedFrame, MAX_HELD_NS, TABLE, read_gated_frame, read_passed_count};
+use super::{GATE_PROGRAM, GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, read_gated_frame, read_passed_count};
 use crate::area::SharedArea;
 use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
@@ -19,9 +19,13 @@ pub struct KernelGate {
 impl KernelGate {
     /// Attaches to the egress of the interface with this number, for the frames of the socket with this cookie.
     pub fn open_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
-        let map = BpfMap::create_zeroed("gate", MapKind::SharedArray, TABLE, 1)?;
-        let program =
-            BpfProgram::load_for(AttachPoint::Egress, "gate", &GATE.link_program("tc", &[&map])?, false)?;
+        let map = BpfMap::create_zeroed("gate", MapKind::SharedArray, SHARED_TABLE_BYTES, 1)?;
+        let program = BpfProgram::load_for(
+            AttachPoint::Egress,
+            "gate",
+            &GATE_PROGRAM.link_program("tc", &[&map])?,
+            false,
+        )?;
         let table = map.share_memory()?;
         // Before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);

@@ -9,10 +9,10 @@ use crate::layout::{gate::gate, train::train};
 use std::sync::atomic::Ordering;
 
 /// Frames whose release is remembered: no more than this may be under way at once, or records are overwritten before they are read.
-pub const SLOTS: u64 = layout::SLOTS as u64;
+pub const MAX_HELD_FRAMES: u64 = layout::SLOTS as u64;
 
 /// Size of the shared table. Both programs have their slots at the same place.
-pub(super) const TABLE: usize = gate::SIZE;
+pub(super) const SHARED_TABLE_BYTES: usize = gate::SIZE;
 const _: () = assert!(gate::SIZE == train::SIZE && gate::SLOTS == train::SLOTS);
 
 /// Times of a frame's passage, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -42,7 +42,7 @@ fn read_long(area: &SharedArea, at: usize) -> u64 {
 
 /// Reads the record of a frame that has passed.
 pub(super) fn read_gated_frame(area: &SharedArea, number: u64) -> GatedFrame {
-    let start = gate::SLOTS + slot::SIZE * ring_index(number, SLOTS);
+    let start = gate::SLOTS + slot::SIZE * ring_index(number, MAX_HELD_FRAMES);
     let gaps = read_long(area, start + slot::GAPS);
     GatedFrame {
         at_ns: read_long(area, start + slot::AT),

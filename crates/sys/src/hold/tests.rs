@@ -127,9 +127,11 @@ fn live_train_sends_frames_at_their_departure_times() {
     let start = monotonic_ns() + 500_000;
     let at = |n: usize| start + 20_000 * n as u64;
     for (n, frame) in sent.iter().enumerate() {
-        assert!(train.give_frame(at(n), frame));
+        assert!(train.deliver_frame_to_intake(at(n), frame));
     }
-    let run = |train: &mut LiveTrain| netns.run_in(|| train.send_batch(LONGEST, FRAMES, 1).unwrap()).unwrap();
+    let run = |train: &mut LiveTrain| {
+        netns.run_in(|| train.send_batch(MAX_TRAIN_FRAME_BYTES, MAX_TRAIN_FRAMES, 1).unwrap()).unwrap()
+    };
     while run(&mut train) < 100 {
         sleep_until_ns(monotonic_ns() + 100_000);
     }
@@ -143,10 +145,13 @@ fn live_train_sends_frames_at_their_departure_times() {
     assert_eq!(train.failed_count(), 0);
     assert_same(&received(&mut ring, 100), &sent);
     // A frame that is due later stays, and can be taken back.
-    assert!(train.give_frame(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
+    assert!(train.deliver_frame_to_intake(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
     assert_eq!(run(&mut train), 100);
     assert_eq!(train.withdraw_unsent(), 1);
-    assert!(!train.give_frame(0, &[0; LONGEST + 1]) && !train.give_frame(0, &[0; 13]));
-    assert!((0..FRAMES).all(|_| train.give_frame(0, &sent[0])));
-    assert!(!train.give_frame(0, &sent[0]), "no room");
+    assert!(
+        !train.deliver_frame_to_intake(0, &[0; MAX_TRAIN_FRAME_BYTES + 1])
+            && !train.deliver_frame_to_intake(0, &[0; 13])
+    );
+    assert!((0..MAX_TRAIN_FRAMES).all(|_| train.deliver_frame_to_intake(0, &sent[0])));
+    assert!(!train.deliver_frame_to_intake(0, &sent[0]), "no room");
 }

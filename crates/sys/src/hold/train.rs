@@ -3,7 +3,9 @@
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
 
-use super::{GatedFrame, MAX_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passed_count};
+use super::{
+    GatedFrame, MAX_HELD_NS, SHARED_TABLE_BYTES, TRAIN_PROGRAM, read_gated_frame, read_passed_count,
+};
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
@@ -14,11 +16,11 @@ use packetrig_units::clamp_to_u32;
 use std::sync::atomic::Ordering;
 
 /// Frames that can be given at once.
-pub const FRAMES: usize = layout::FRAMES;
+pub const MAX_TRAIN_FRAMES: usize = layout::FRAMES;
 /// Frames that the kernel gives the driver together at most.
 const MAX_AT_ONCE: u32 = 256;
 /// Maximum number of bytes of a frame, without FCS.
-pub const LONGEST: usize = layout::LONGEST;
+pub const MAX_TRAIN_FRAME_BYTES: usize = layout::LONGEST;
 
 #[derive(Debug)]
 pub struct LiveTrain {
@@ -40,19 +42,27 @@ struct ReadyProgram {
 
 impl ReadyProgram {
     fn attach_idle(program: &BpfProgram) -> Result<Self, Error> {
-        const LOOPBACK: u32 = 1;
+        const LOOPBACK_INDEX: u32 = 1;
         let nobodys = NetNs::create_unnamed()?;
-        Ok(Self { _attachment: program.attach_xdp(&nobodys, LOOPBACK, false, "lo")?, _nobodys: nobodys })
+        Ok(Self {
+            _attachment: program.attach_xdp(&nobodys, LOOPBACK_INDEX, false, "lo")?,
+            _nobodys: nobodys,
+        })
     }
 }
 
 impl LiveTrain {
     /// Loads the program. Frames will leave through the interface with this number.
     pub fn open_for_interface(index: u32) -> Result<Self, Error> {
-        let train = BpfMap::create_zeroed("train", MapKind::SharedArray, TABLE, 1)?;
-        let frames =
-            BpfMap::create_zeroed("frames", MapKind::SharedArray, frame::SIZE, clamp_to_u32(FRAMES))?;
-        let program = BpfProgram::load_xdp("train", &TRAIN.link_program("xdp", &[&train, &frames])?, false)?;
+        let train = BpfMap::create_zeroed("train", MapKind::SharedArray, SHARED_TABLE_BYTES, 1)?;
+        let frames = BpfMap::create_zeroed(
+            "frames",
+            MapKind::SharedArray,
+            frame::SIZE,
+            clamp_to_u32(MAX_TRAIN_FRAMES),
+        )?;
+        let program =
+            BpfProgram::load_xdp("train", &TRAIN_PROGRAM.link_program("xdp", &[&train, &frames])?, false)?;
         let mut table = train.share_memory()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(train::MOST).store(MAX_HELD_NS, Ordering::Release);
@@ -62,15 +72,15 @@ impl LiveTrain {
     }
 
     /// Adds a frame with its release time; `false` if the frame is too long or the ring is full.
-    pub fn give_frame(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
-        if !(14..=LONGEST).contains(&bytes.len()) {
+    pub fn deliver_frame_to_intake(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
+        if !(14..=MAX_TRAIN_FRAME_BYTES).contains(&bytes.len()) {
             return false;
         }
         // The program may still read the frames that were not sent off.
-        if self.given - self.sent_off_count() >= FRAMES as u64 {
+        if self.given - self.released_count() >= MAX_TRAIN_FRAMES as u64 {
             return false;
         }
-        let start = frame::SIZE * ring_index(self.given, FRAMES as u64);
+        let start = frame::SIZE * ring_index(self.given, MAX_TRAIN_FRAMES as u64);
         let frame = self.frames.bytes_mut(start, frame::BYTES + bytes.len());
         frame[..8].copy_from_slice(&at_ns.to_ne_bytes());
         frame[8..12].copy_from_slice(&clamp_to_u32(bytes.len()).to_ne_bytes());
@@ -83,25 +93,25 @@ impl LiveTrain {
     /// called in the network namespace of the interface. The driver gets `at_once` of them together, so the times between them
     /// are not kept. Returns how many were sent off in total.
     pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
-        let sent_off = self.sent_off_count();
+        let sent_off = self.released_count();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
             // Release: the program sees the frames before it may send them.
             self.table.long(train::END).store(sent_off + u64::from(waiting), Ordering::Release);
             // One call more than frames: only the next call shows that the driver has the last frame. The length is that of the kernel's
             // buffers; the program sets each frame's own.
-            let frame = [0; LONGEST];
+            let frame = [0; MAX_TRAIN_FRAME_BYTES];
             self.program.run_live(
-                &frame[..longest.clamp(60, LONGEST)],
+                &frame[..longest.clamp(60, MAX_TRAIN_FRAME_BYTES)],
                 at_once.clamp(1, MAX_AT_ONCE),
                 waiting + 1,
             )?;
         }
-        Ok(self.sent_off_count())
+        Ok(self.released_count())
     }
 
     /// Frames sent off so far, or found impossible.
-    pub fn sent_off_count(&self) -> u64 {
+    pub fn released_count(&self) -> u64 {
         read_passed_count(&self.table, train::NEXT)
     }
 
@@ -118,7 +128,7 @@ impl LiveTrain {
 
     /// Drops the frames that were given and not sent off yet. Returns their number.
     pub fn withdraw_unsent(&mut self) -> u64 {
-        let left = self.given - self.sent_off_count();
+        let left = self.given - self.released_count();
         self.given -= left;
         left
     }

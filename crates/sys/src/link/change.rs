@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
-const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
 
 impl NamespaceLinks {
     /// Makes a virtual cable between two ends.
@@ -143,7 +143,9 @@ impl NamespaceLinks {
         object: &str,
     ) -> Result<(), Error> {
         let asked = self.netlink.request_answers(message, flags, &mut |_| {});
-        asked.map(drop).map_err(|error| Error::from_call(call, object, error).with_rights(RIGHTS))
+        asked
+            .map(drop)
+            .map_err(|error| Error::from_call(call, object, error).with_rights(MISSING_RIGHTS_TEXT))
     }
 }
 

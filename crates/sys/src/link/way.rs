@@ -10,7 +10,7 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::net::IpAddr;
 
-const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or send something to the address first (`ping`), so that the kernel knows the neighbour";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_ADMIN: run as root, or send something to the address first (`ping`), so that the kernel knows the neighbour";
 
 /// The kernel's answer to where packets to an address go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,9 +80,9 @@ impl NamespaceLinks {
         message.header.flags = NeighbourFlags::Use;
         let request = RouteNetlinkMessage::NewNeighbour(message);
         let asked = self.netlink.request_answers(request, NLM_F_CREATE | NLM_F_REPLACE, &mut |_| {});
-        asked
-            .map(drop)
-            .map_err(|error| Error::from_call("RTM_NEWNEIGH", ip.to_string(), error).with_rights(RIGHTS))
+        asked.map(drop).map_err(|error| {
+            Error::from_call("RTM_NEWNEIGH", ip.to_string(), error).with_rights(MISSING_RIGHTS_TEXT)
+        })
     }
 }
 

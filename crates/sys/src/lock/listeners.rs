@@ -20,20 +20,20 @@ const NETLINK_SOCK_DIAG: isize = 4;
 const FAMILY_UNIX: u8 = 1;
 const STATE_LISTEN: u32 = 10;
 /// `UDIAG_SHOW_NAME | UDIAG_SHOW_UID`; the second since Linux 5.3.
-const SHOW: u32 = 0x1 | 0x40;
+const UDIAG_SHOW_NAME_AND_UID: u32 = 0x1 | 0x40;
 const ATTRIBUTE_NAME: u16 = 0;
 const ATTRIBUTE_USER: u16 = 7;
 /// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
 const REQUEST_BYTES: usize = 24;
 const ANSWER_BYTES: usize = 16;
 /// Separator of a name and its addition. A holder adds one if another user has the name.
-const ADDITION: u8 = b'+';
+const NAME_ADDITION_SEPARATOR: u8 = b'+';
 /// Number of additions that are tried.
 const MAX_ADDITIONS: u32 = 64;
 
 /// Other holder of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NameHolder {
+pub(super) enum LockNameHolder {
     Nobody,
     /// This user or root, with the number of the process if it is known.
     Trusted(Option<i32>),
@@ -47,7 +47,11 @@ pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
             break;
         }
         // With the number of the process, so that two holders of one user do not collide.
-        bound = listen_at(&format!("{name}{}{}-{number}", char::from(ADDITION), std::process::id()));
+        bound = listen_at(&format!(
+            "{name}{}{}-{number}",
+            char::from(NAME_ADDITION_SEPARATOR),
+            std::process::id()
+        ));
     }
     bound
 }
@@ -57,7 +61,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
 }
 
 /// Finds the holder of the name beside `own`.
-pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
+pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<LockNameHolder, Error> {
     let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
     // The own listener is told apart by its inode, because it has the same name and the same user.
     let others =
@@ -67,16 +71,16 @@ pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Resu
         return netns.run_in(|| probe_listener(name, std::process::id()));
     };
     let found = others.find(NameListener::is_trusted);
-    found.map_or(Ok(NameHolder::Nobody), |found| {
-        netns.run_in(|| NameHolder::Trusted(find_listening_process(&found.name)))
+    found.map_or(Ok(LockNameHolder::Nobody), |found| {
+        netns.run_in(|| LockNameHolder::Trusted(find_listening_process(&found.name)))
     })
 }
 
 /// Returns true if this user or root listens at the name.
-pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
+pub(super) fn has_live_listener(netns: &NetNs, name: &str) -> Result<bool, Error> {
     match query_listeners(netns, name) {
         Ok(all) => Ok(all.iter().any(NameListener::is_trusted)),
-        Err(_) => Ok(netns.run_in(|| probe_listener(name, 0))? != NameHolder::Nobody),
+        Err(_) => Ok(netns.run_in(|| probe_listener(name, 0))? != LockNameHolder::Nobody),
     }
 }
 
@@ -97,7 +101,7 @@ impl NameListener {
     /// Returns true if it has the name, or the name with an addition.
     fn has_name(&self, name: &str) -> bool {
         let rest = self.name.strip_prefix(name.as_bytes());
-        rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == ADDITION))
+        rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == NAME_ADDITION_SEPARATOR))
     }
 }
 
@@ -135,21 +139,23 @@ fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// Asks the listener itself, for kernels that do not report listeners. A doubtful name counts as held.
-fn probe_listener(name: &str, own: u32) -> NameHolder {
+fn probe_listener(name: &str, own: u32) -> LockNameHolder {
     let socket = match connect_to(name.as_bytes()) {
         Ok(socket) => socket,
         // A full queue shows that somebody listens, but not who. Held is the safe answer.
-        Err(Errno::AGAIN) => return NameHolder::Trusted(None),
+        Err(Errno::AGAIN) => return LockNameHolder::Trusted(None),
         // As a rule the connection is refused, because nobody listens at the name.
-        Err(_) => return NameHolder::Nobody,
+        Err(_) => return LockNameHolder::Nobody,
     };
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else { return NameHolder::Nobody };
+    let Ok(peer) = rustix::net::sockopt::socket_peercred(socket.as_fd()) else {
+        return LockNameHolder::Nobody;
+    };
     let is_trusted = peer.uid.is_root() || peer.uid == rustix::process::geteuid();
     let process = peer.pid.as_raw_nonzero().get();
     if is_trusted && process.cast_unsigned() != own {
-        NameHolder::Trusted(Some(process))
+        LockNameHolder::Trusted(Some(process))
     } else {
-        NameHolder::Nobody
+        LockNameHolder::Nobody
     }
 }
 
@@ -174,7 +180,7 @@ impl NetlinkSerializable for UnixDiagMessage {
         buffer.fill(0);
         buffer[0] = FAMILY_UNIX;
         buffer[4..8].copy_from_slice(&(1_u32 << STATE_LISTEN).to_ne_bytes());
-        buffer[12..16].copy_from_slice(&SHOW.to_ne_bytes());
+        buffer[12..16].copy_from_slice(&UDIAG_SHOW_NAME_AND_UID.to_ne_bytes());
     }
 }
 

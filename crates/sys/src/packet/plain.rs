@@ -12,7 +12,7 @@ use std::mem::{size_of, zeroed};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Buffer for stamps that have not been fetched yet; the default is too small for a long train.
-const STAMP_ROOM: i32 = 16 << 20;
+const STAMP_BUFFER_BYTES: i32 = 16 << 20;
 
 /// Clock of a release time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl AsFd for FrameSocket {
 
 /// Enlarges the buffer for stamps as far as the kernel allows. Stamps that do not fit are lost.
 pub(super) fn make_room(socket: &OwnedFd) {
-    if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_ROOM).is_err() {
-        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_ROOM));
+    if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_BUFFER_BYTES).is_err() {
+        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_BUFFER_BYTES));
     }
 }
 

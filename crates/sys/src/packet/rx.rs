@@ -24,9 +24,9 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Number of frames that are discarded between two clock readings.
-const THROWN_AWAY: usize = 1 << 14;
+const DISCARDED_PER_CLOCK_READING: usize = 1 << 14;
 /// Longest wait for a block that the kernel still fills.
-const LONGEST_LOOK_NS: u64 = 1_000_000;
+const MAX_BLOCK_WAIT_NS: u64 = 1_000_000;
 
 /// Options of a receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,12 +89,12 @@ impl RingProgress {
 
 /// Remembers how many frames had arrived when a reader was asked to end. Later frames do not delay the end.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RingRest {
+pub struct RingDrain {
     /// Number of frames that the reader has to reach, once that was asked.
     until: Option<u64>,
 }
 
-impl RingRest {
+impl RingDrain {
     /// Returns true if all frames were read that had arrived when this was first asked.
     pub fn is_read(&mut self, progress: RingProgress) -> bool {
         progress.read >= *self.until.get_or_insert(progress.arrived)
@@ -212,8 +212,8 @@ impl RxRing {
             if clock::monotonic_ns() >= end {
                 return Ok(false);
             }
-            if self.blocks.receive_frames(THROWN_AWAY, &mut |_| {}) == 0 {
-                self.wait_for_frames(LONGEST_LOOK_NS)?;
+            if self.blocks.receive_frames(DISCARDED_PER_CLOCK_READING, &mut |_| {}) == 0 {
+                self.wait_for_frames(MAX_BLOCK_WAIT_NS)?;
             }
         }
         self.take_statistics()?;

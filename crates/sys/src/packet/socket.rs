@@ -7,10 +7,10 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const RIGHTS: &str = "needs CAP_NET_RAW: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_RAW: run as root, or once: setcap cap_net_raw,cap_net_admin+ep \"$(command -v packetrig)\"";
 /// `AF_PACKET`, in the type of an address.
-const FAMILY: u16 = 17;
-const _: () = assert!(FAMILY as i32 == libc::AF_PACKET);
+const AF_PACKET_FAMILY: u16 = 17;
+const _: () = assert!(AF_PACKET_FAMILY as i32 == libc::AF_PACKET);
 
 /// Length of a small structure as the C library's `socklen_t`.
 pub(crate) const fn length_of<T>() -> libc::socklen_t {
@@ -25,7 +25,9 @@ pub(super) fn open_packet_socket(netns: &NetNs, object: &str) -> Result<OwnedFd,
     let opened = netns.run_in(|| {
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
     })?;
-    opened.map_err(|errno| Error::from_call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
+    opened.map_err(|errno| {
+        Error::from_call("socket(AF_PACKET)", object, errno).with_rights(MISSING_RIGHTS_TEXT)
+    })
 }
 
 /// Returns a function that makes an error of the number from a call on this object.
@@ -37,7 +39,7 @@ pub(crate) fn call_error(call: &'static str, object: &str) -> impl Fn(Errno) -> 
 pub(super) fn bind_interface(socket: &OwnedFd, index: u32, protocol: i32, object: &str) -> Result<(), Error> {
     // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
-    address.sll_family = FAMILY;
+    address.sll_family = AF_PACKET_FAMILY;
     // The kernel wants the protocol in network order.
     address.sll_protocol =
         u16::try_from(protocol).map_err(|_| Error::from_call("bind", object, Errno::INVAL))?.to_be();

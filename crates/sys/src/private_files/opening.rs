@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
 
-use super::{FILE_MODE, PERMISSIONS};
+use super::{FILE_MODE, PERMISSION_BITS};
 use crate::error::best_effort;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Mode bits with which group or others may write.
-const WRITABLE_BY_OTHERS: u32 = 0o022;
+const WRITABLE_BY_OTHERS_MODE: u32 = 0o022;
 /// Mode bits for any right of group or others.
-const OPEN_TO_OTHERS: u32 = 0o077;
+const OPEN_TO_OTHERS_MODE: u32 = 0o077;
 /// Links that are followed, as in the kernel.
 const MAX_LINKS: usize = 40;
 /// Attempts to open a file that appears and disappears.
@@ -153,7 +153,7 @@ impl FileUser {
             return Ok(());
         }
         let directory = std::fs::metadata(directory_of(path))?;
-        let is_shared = directory.mode() & WRITABLE_BY_OTHERS != 0;
+        let is_shared = directory.mode() & WRITABLE_BY_OTHERS_MODE != 0;
         let is_trusted = if kind.is_symlink() {
             is_own || facts.uid() == 0 || !is_shared
         } else if kind.is_file() {
@@ -187,19 +187,19 @@ impl FileUser {
 }
 
 /// Called once if a file could not be made private.
-static ON_EXPOSED: OnceLock<fn(&Path, &io::Error)> = OnceLock::new();
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
+static EXPOSED_FILE_CALLBACK: OnceLock<fn(&Path, &io::Error)> = OnceLock::new();
+static IS_EXPOSURE_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Sets the function that is called, once in this process, if a file could not be made private: its file system has no modes (FAT), or
 /// does not let them be changed (some of NFS). The file is written all the same.
 pub fn on_exposed(tell: fn(&Path, &io::Error)) {
     // The first function stays.
-    best_effort(ON_EXPOSED.set(tell));
+    best_effort(EXPOSED_FILE_CALLBACK.set(tell));
 }
 
 /// Gives the open file its mode. If that fails, the file is still used if only its owner may write to it.
 fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
-    let mode = file.metadata()?.mode() & PERMISSIONS;
+    let mode = file.metadata()?.mode() & PERMISSION_BITS;
     if mode == FILE_MODE {
         return Ok(());
     }
@@ -207,10 +207,10 @@ fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
     if !may_stay_exposed(&error, mode, is_new) {
         return Err(error);
     }
-    let is_exposed = mode & OPEN_TO_OTHERS != 0;
+    let is_exposed = mode & OPEN_TO_OTHERS_MODE != 0;
     if is_exposed
-        && !IS_TOLD.swap(true, Ordering::Relaxed)
-        && let Some(tell) = ON_EXPOSED.get()
+        && !IS_EXPOSURE_REPORTED.swap(true, Ordering::Relaxed)
+        && let Some(tell) = EXPOSED_FILE_CALLBACK.get()
     {
         tell(path, &error);
     }
@@ -223,7 +223,7 @@ fn may_stay_exposed(error: &io::Error, mode: u32, is_new: bool) -> bool {
         error.raw_os_error(),
         Some(libc::EPERM | libc::ENOTSUP | libc::ENOSYS | libc::EROFS | libc::EINVAL)
     );
-    has_no_modes && (is_new || mode & WRITABLE_BY_OTHERS == 0)
+    has_no_modes && (is_new || mode & WRITABLE_BY_OTHERS_MODE == 0)
 }
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
         assert_refused(&file);
         assert!(create_file(&file).unwrap_err().to_string().contains("belongs to user 65534"));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
-        assert_eq!(std::fs::metadata(&file).unwrap().mode() & PERMISSIONS, 0o666);
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & PERMISSION_BITS, 0o666);
         // In a directory of its owner alone nobody else can have put it there: root may write it.
         std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
         assert_refused(&file);

@@ -40,7 +40,7 @@ fn draft_of_killed_process_blocks_no_writer() {
     let path = place.path().join("x/taps/t.json");
     write_file(&path, b"one").unwrap();
     for number in 0..100 {
-        let left = format!("t.json.{}-{number}", process::own_id());
+        let left = format!("t.json.{}-{number}", process::current_process_id());
         std::fs::write(path.with_file_name(left), b"").unwrap();
     }
     write_file(&path, b"two").unwrap();

@@ -6,7 +6,7 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 use std::fmt;
 
 /// Names by number, `CAP_` left out (`linux/capability.h`).
-const NAMES: [&str; 41] = [
+const CAPABILITY_NAMES: [&str; 41] = [
     "CHOWN",
     "DAC_OVERRIDE",
     "DAC_READ_SEARCH",
@@ -51,7 +51,7 @@ const NAMES: [&str; 41] = [
 ];
 
 /// Every second of the securebits locks the one before it.
-const LOCKS: u32 = 0xaaaa_aaaa;
+const SECUREBITS_LOCKS: u32 = 0xaaaa_aaaa;
 
 /// A set of capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +134,7 @@ pub fn capability_names(bits: u64) -> Vec<String> {
 }
 
 fn capability_name(number: usize) -> String {
-    NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"))
+    CAPABILITY_NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"))
 }
 
 /// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is, and
@@ -172,7 +172,7 @@ pub(super) fn block_privilege_gain(most: ProcessCapabilities, starts_programs: b
 
 /// Combines the wanted bits with those that are locked: the kernel refuses a change of a locked bit as a whole.
 fn merge_with_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
-    let locks = now.bits() & LOCKS;
+    let locks = now.bits() & SECUREBITS_LOCKS;
     // The lock of a bit comes after it.
     let fixed = locks >> 1;
     CapabilitiesSecureBits::from_bits_retain(wanted.bits() & !fixed | now.bits() & fixed | locks)

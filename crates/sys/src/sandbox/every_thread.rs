@@ -4,7 +4,7 @@
 //! handler does it (as libpsx and the C library do). The kernel's own report on each thread then decides whether it is done.
 
 use super::capabilities::ProcessCapabilities;
-use super::request::{RightsRequest, SAME, WantedRights};
+use super::request::{NO_CHANGE, RightsRequest, WantedRights};
 use super::status::{ThreadStatus, threads_of};
 use super::user::ProcessUser;
 use crate::sync::{AtomicU32, AtomicU64};
@@ -12,33 +12,33 @@ use crate::{Error, signal};
 use std::time::Duration;
 
 /// Request that the handler carries out.
-static REQUEST: RightsRequest = RightsRequest {
+static RIGHTS_REQUEST: RightsRequest = RightsRequest {
     kept: AtomicU64::new(0),
-    user: AtomicU32::new(SAME),
-    group: AtomicU32::new(SAME),
+    user: AtomicU32::new(NO_CHANGE),
+    group: AtomicU32::new(NO_CHANGE),
     handlers: AtomicU64::new(0),
 };
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
 /// A thread that has not followed after this many signals never will.
-const ROUNDS: u32 = 2000;
-const PAUSE: Duration = Duration::from_millis(1);
+const MAX_SIGNAL_ROUNDS: u32 = 2000;
+const SIGNAL_ROUND_PAUSE: Duration = Duration::from_millis(1);
 
 /// Leaves every thread these capabilities, of those it has, and makes it the user's.
 pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
-    REQUEST.publish_rights(WantedRights {
+    RIGHTS_REQUEST.publish_rights(WantedRights {
         kept: kept.bits(),
-        user: user.as_ref().map_or(SAME, |user| user.uid),
-        group: user.as_ref().map_or(SAME, |user| user.gid),
+        user: user.as_ref().map_or(NO_CHANGE, |user| user.uid),
+        group: user.as_ref().map_or(NO_CHANGE, |user| user.gid),
     });
     // The handler is installed after the request: the first signal finds it complete.
-    REQUEST.open_handlers();
+    RIGHTS_REQUEST.open_handlers();
     // SA_RESTART: system calls of other threads must not fail because of this signal.
     signal::set_handler(request_signal(), follow_request, libc::SA_RESTART)?;
     // The calling thread follows at once, without a signal.
     follow_request(request_signal());
     let process = std::process::id();
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_SIGNAL_ROUNDS {
         // Read anew in each round: a thread that was started meanwhile has the rights of the one that started it.
         let threads =
             threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
@@ -51,7 +51,7 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
         for thread in behind {
             signal_thread(process, thread.thread);
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(SIGNAL_ROUND_PAUSE);
     }
     let threads = threads_of(process).unwrap_or_default();
     let keeps_groups =
@@ -62,12 +62,12 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
 
 /// Ends the handlers once every thread has followed: none makes calls any more when this returns.
 fn end_handlers() -> Result<(), Error> {
-    REQUEST.close_handlers();
-    for _ in 0..ROUNDS {
-        if REQUEST.are_handlers_done() {
+    RIGHTS_REQUEST.close_handlers();
+    for _ in 0..MAX_SIGNAL_ROUNDS {
+        if RIGHTS_REQUEST.are_handlers_done() {
             return Ok(());
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(SIGNAL_ROUND_PAUSE);
     }
     Err(Error::from_call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
 }
@@ -94,20 +94,20 @@ fn signal_thread(process: u32, thread: u32) {
 }
 
 extern "C" fn follow_request(_signal: i32) {
-    if REQUEST.enter_handler() {
-        drop_own();
+    if RIGHTS_REQUEST.enter_handler() {
+        drop_rights_of_calling_thread();
     }
-    REQUEST.leave_handler();
+    RIGHTS_REQUEST.leave_handler();
 }
 
 /// Drops the rights of the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.
-fn drop_own() {
+fn drop_rights_of_calling_thread() {
     // SAFETY: every thread has an error number for as long as it lives.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above; nobody else reads or writes that of this thread.
     let before = unsafe { *errno };
-    let wanted = REQUEST.read_rights();
-    if wanted.user != SAME {
+    let wanted = RIGHTS_REQUEST.read_rights();
+    if wanted.user != NO_CHANGE {
         become_user(wanted.user, wanted.group);
     }
     reduce_capabilities(wanted.kept);

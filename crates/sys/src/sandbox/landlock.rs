@@ -32,7 +32,7 @@ pub struct TcpRules {
 }
 
 /// Files that name resolution, the C library and this program read on every machine.
-const SYSTEM: [&str; 31] = [
+const SYSTEM_PATHS: [&str; 31] = [
     // Only parts of /proc: the other processes are none of this program's business.
     "/proc/self",
     "/proc/sys",
@@ -72,27 +72,27 @@ impl FileRules {
     /// Files that name resolution, the C library and this program read on every machine; no secret is among them.
     #[must_use]
     pub fn system_files() -> Self {
-        Self { read: SYSTEM.iter().map(PathBuf::from).collect(), ..Self::default() }
+        Self { read: SYSTEM_PATHS.iter().map(PathBuf::from).collect(), ..Self::default() }
     }
 }
 
 /// Paths that have rules, for the life of the process.
-static PINNED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
+static PINNED_PATHS: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
-const EXECUTE: u64 = 1;
+const ACCESS_EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
 const READ_FILE: u64 = 1 << 2;
 const READ_DIRECTORY: u64 = 1 << 3;
 const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
 const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
-const REFER: u64 = 1 << 13;
-const TRUNCATE: u64 = 1 << 14;
+const ACCESS_REFER: u64 = 1 << 13;
+const ACCESS_TRUNCATE: u64 = 1 << 14;
 const DEVICE_IOCTL: u64 = 1 << 15;
 /// Rights that a rule for something other than a directory can have.
-const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | DEVICE_IOCTL;
-const READING: u64 = READ_FILE | READ_DIRECTORY;
-const LISTEN: u64 = 1;
-const CONNECT: u64 = 1 << 1;
+const FILE_ACCESS_RIGHTS: u64 = ACCESS_EXECUTE | WRITE_FILE | READ_FILE | ACCESS_TRUNCATE | DEVICE_IOCTL;
+const ACCESS_READ: u64 = READ_FILE | READ_DIRECTORY;
+const ACCESS_LISTEN: u64 = 1;
+const ACCESS_CONNECT: u64 = 1 << 1;
 /// Abstract Unix sockets of processes outside.
 const SCOPE_SOCKETS: u64 = 1;
 /// Signals to processes outside.
@@ -142,7 +142,7 @@ pub(super) fn abi_version() -> Result<u32, MissingProtection> {
 }
 
 /// Rights for files that this version knows.
-const fn known_file_rights(version: u32) -> u64 {
+const fn supported_file_rights(version: u32) -> u64 {
     // Version 2 (Linux 5.19) adds REFER, version 3 (6.2) TRUNCATE, and version 5 (6.10) ioctl of devices.
     let bits = match version {
         0 | 1 => 13,
@@ -160,26 +160,26 @@ pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, Missin
         Ok(version) => version,
         Err(missing) => return Ok(Err(missing)),
     };
-    let known = known_file_rights(version);
+    let known = supported_file_rights(version);
     let scopes = SCOPE_SIGNALS | if *asks_processes { 0 } else { SCOPE_SOCKETS };
     let ruleset =
         create_ruleset(version, RulesetAttribute { files: known, ports: restricted_ports(tcp), scopes })?;
     for path in &files.read {
-        allow_path(&ruleset, path, READING & known)?;
+        allow_path(&ruleset, path, ACCESS_READ & known)?;
     }
     // A device node that a program makes could lead to any disk.
     let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
     for path in &files.write {
         // A rule for writing never allows executing.
-        allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
+        allow_path(&ruleset, path, known & !(ACCESS_EXECUTE | devices))?;
     }
     for path in &files.execute {
-        allow_path(&ruleset, path, (EXECUTE | READING) & known)?;
+        allow_path(&ruleset, path, (ACCESS_EXECUTE | ACCESS_READ) & known)?;
     }
     // Port rules exist since version 4 (Linux 6.7).
     if version >= 4 {
-        allow_ports(&ruleset, tcp.listen.as_deref(), LISTEN)?;
-        allow_ports(&ruleset, tcp.connect.as_deref(), CONNECT)?;
+        allow_ports(&ruleset, tcp.listen.as_deref(), ACCESS_LISTEN)?;
+        allow_ports(&ruleset, tcp.connect.as_deref(), ACCESS_CONNECT)?;
     }
     // SAFETY: the descriptor is a ruleset that is open during the call.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
@@ -191,8 +191,8 @@ pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, Missin
 }
 
 fn restricted_ports(tcp: &TcpRules) -> u64 {
-    let listen = if tcp.listen.is_some() { LISTEN } else { 0 };
-    let connect = if tcp.connect.is_some() { CONNECT } else { 0 };
+    let listen = if tcp.listen.is_some() { ACCESS_LISTEN } else { 0 };
+    let connect = if tcp.connect.is_some() { ACCESS_CONNECT } else { 0 };
     listen | connect
 }
 
@@ -226,12 +226,12 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
         rustix::fs::fstat(&parent).map_err(|errno| Error::from_call("stat", object.as_str(), errno))?;
     let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
     // The kernel refuses rights of directories in a rule for a file.
-    let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
+    let allowed = if is_directory { rights } else { rights & FILE_ACCESS_RIGHTS & !ACCESS_REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
         .map_err(|error| Error::from_call("landlock_add_rule", object, error))?;
     // A rule is for an inode. /proc makes a new inode when nothing holds the old one, and the rule would have no effect.
-    PINNED.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
+    PINNED_PATHS.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
     Ok(())
 }
 
@@ -258,11 +258,11 @@ mod tests {
 
     #[test]
     fn landlock_versions_extend_known_file_rights() {
-        assert_eq!(known_file_rights(1), (1 << 13) - 1);
-        assert_eq!(known_file_rights(2) & REFER, REFER);
-        assert_eq!(known_file_rights(3) & TRUNCATE, TRUNCATE);
-        assert_eq!(known_file_rights(4) & DEVICE_IOCTL, 0);
-        assert_eq!(known_file_rights(5) & DEVICE_IOCTL, DEVICE_IOCTL);
+        assert_eq!(supported_file_rights(1), (1 << 13) - 1);
+        assert_eq!(supported_file_rights(2) & ACCESS_REFER, ACCESS_REFER);
+        assert_eq!(supported_file_rights(3) & ACCESS_TRUNCATE, ACCESS_TRUNCATE);
+        assert_eq!(supported_file_rights(4) & DEVICE_IOCTL, 0);
+        assert_eq!(supported_file_rights(5) & DEVICE_IOCTL, DEVICE_IOCTL);
     }
 
     #[test]

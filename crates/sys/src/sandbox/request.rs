@@ -4,13 +4,13 @@ use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering;
 
 /// The kernel's word for "no change".
-pub(super) const SAME: u32 = u32::MAX;
+pub(super) const NO_CHANGE: u32 = u32::MAX;
 
 /// Rights that a thread is to have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WantedRights {
     pub(super) kept: u64,
-    /// The user and group to become, or [`SAME`].
+    /// The user and group to become, or [`NO_CHANGE`].
     pub(super) user: u32,
     pub(super) group: u32,
 }
@@ -20,17 +20,17 @@ pub(super) struct RightsRequest {
     pub(super) kept: AtomicU64,
     pub(super) user: AtomicU32,
     pub(super) group: AtomicU32,
-    /// Number of handlers at work; with [`CLOSED`] new handlers have nothing to do.
+    /// Number of handlers at work; with [`CLOSED_BIT`] new handlers have nothing to do.
     pub(super) handlers: AtomicU64,
 }
 
-const CLOSED: u64 = 1 << 63;
+const CLOSED_BIT: u64 = 1 << 63;
 
 impl RightsRequest {
     /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave_handler). Async-signal-safe.
     pub(super) fn enter_handler(&self) -> bool {
         // Counting and asking are one operation: nobody can close between them and miss this handler.
-        self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED == 0
+        self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED_BIT == 0
     }
 
     /// Leaves a handler. Async-signal-safe.
@@ -41,19 +41,19 @@ impl RightsRequest {
     /// Leaves nothing to do for handlers that begin from now on. A slow thread has received several signals, and handles the rest
     /// of them later: its calls would then meet the filter, which kills.
     pub(super) fn close_handlers(&self) {
-        self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
+        self.handlers.fetch_add(CLOSED_BIT, Ordering::Relaxed);
     }
 
     /// Gives handlers something to do again, if it was closed.
     pub(super) fn open_handlers(&self) {
-        if self.handlers.load(Ordering::Relaxed) & CLOSED != 0 {
-            self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
+        if self.handlers.load(Ordering::Relaxed) & CLOSED_BIT != 0 {
+            self.handlers.fetch_add(CLOSED_BIT, Ordering::Relaxed);
         }
     }
 
     /// Returns true if every handler that had something to do has made its calls. Handlers that begin after it is closed make none.
     pub(super) fn are_handlers_done(&self) -> bool {
-        self.handlers.load(Ordering::Acquire) == CLOSED
+        self.handlers.load(Ordering::Acquire) == CLOSED_BIT
     }
 
     /// Publishes a request. A thread may handle the signal of an earlier request while this one is written. It sees new

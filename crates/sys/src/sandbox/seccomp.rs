@@ -5,7 +5,7 @@
 //! tries a newer call first then falls back to an older one.
 
 use super::report::MissingProtection;
-use super::syscalls::{CallRule, MAKING, RIGHTS, ThreadClass};
+use super::syscalls::{FILE_CREATION_FLAGS, SET_ID_BITS, SyscallRule, ThreadClass};
 use super::trap;
 use crate::Error;
 use rustix::io::Errno;
@@ -20,23 +20,23 @@ pub(super) enum FilteredThreads {
 
 /// Architecture as the kernel reports it to filters (`linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
+const AUDIT_ARCHITECTURE: Option<u32> = Some(0xc000_003e);
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
+const AUDIT_ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-const ARCHITECTURE: Option<u32> = None;
+const AUDIT_ARCHITECTURE: Option<u32> = None;
 
 /// Offsets in `struct seccomp_data`.
-const NUMBER: u32 = 0;
+const CALL_NUMBER_OFFSET: u32 = 0;
 const ARCHITECTURE_OFFSET: u32 = 4;
-const ARGUMENTS: u32 = 16;
+const ARGUMENTS_OFFSET: u32 = 16;
 /// Numbers from here on are of the x32 interface.
-const X32: u32 = 0x4000_0000;
+const X32_CALL_BIT: u32 = 0x4000_0000;
 
-const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
-const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+const ALLOW_CALL: u32 = libc::SECCOMP_RET_ALLOW;
+const KILL_PROCESS: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 
-const LOAD: u16 = 0x20;
+const LOAD_WORD: u16 = 0x20;
 const AND: u16 = 0x54;
 const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
@@ -67,9 +67,9 @@ const fn trap_in(class: ThreadClass) -> u32 {
 
 /// Returns the reason why this machine has no filters, if it has none.
 pub(super) fn find_missing_protection() -> Option<MissingProtection> {
-    let found = if ARCHITECTURE.is_none() {
+    let found = if AUDIT_ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
-    } else if let Err(error) = is_action_known() {
+    } else if let Err(error) = is_seccomp_action_known() {
         format!("this kernel has no filters (CONFIG_SECCOMP_FILTER): {error}")
     } else {
         return None;
@@ -77,8 +77,8 @@ pub(super) fn find_missing_protection() -> Option<MissingProtection> {
     Some(MissingProtection { wall: "seccomp", found })
 }
 
-fn is_action_known() -> std::io::Result<()> {
-    let action = KILL;
+fn is_seccomp_action_known() -> std::io::Result<()> {
+    let action = KILL_PROCESS;
     // SAFETY: the kernel reads one action, which is live.
     let known =
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0_u32, &raw const action) };
@@ -129,16 +129,16 @@ impl AssembledFilter {
 fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
     let list = class.syscalls();
     let mut program = vec![
-        statement(LOAD, ARCHITECTURE_OFFSET),
+        statement(LOAD_WORD, ARCHITECTURE_OFFSET),
         // The lists would mean other calls with the numbers of another architecture.
-        SeccompInstruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE.unwrap_or(0) },
-        statement(RETURN, KILL),
-        statement(LOAD, NUMBER),
+        SeccompInstruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: AUDIT_ARCHITECTURE.unwrap_or(0) },
+        statement(RETURN, KILL_PROCESS),
+        statement(LOAD_WORD, CALL_NUMBER_OFFSET),
     ];
     // On x86 the same architecture has the x32 calls, with numbers of their own.
     if cfg!(target_arch = "x86_64") {
-        program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32, 1));
-        program.push(statement(RETURN, KILL));
+        program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32_CALL_BIT, 1));
+        program.push(statement(RETURN, KILL_PROCESS));
     }
     for (call, rule) in &list.allowed {
         let body = rule_body(*rule);
@@ -157,45 +157,45 @@ fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno>
 
 /// Loads the lower half of an argument. It comes first on little-endian processors, and there is no list of calls for others.
 const fn load_argument(argument: u32) -> SeccompInstruction {
-    statement(LOAD, ARGUMENTS + 8 * argument)
+    statement(LOAD_WORD, ARGUMENTS_OFFSET + 8 * argument)
 }
 
 /// Instructions that follow once the call is known; they always end in a decision.
-fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
+fn rule_body(rule: SyscallRule) -> Vec<SeccompInstruction> {
     match rule {
-        CallRule::Always => vec![statement(RETURN, ALLOW)],
-        CallRule::ArgumentIn(argument, values) => {
+        SyscallRule::Always => vec![statement(RETURN, ALLOW_CALL)],
+        SyscallRule::ArgumentIn(argument, values) => {
             let mut body = vec![load_argument(argument)];
             for value in values {
                 body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
-                body.push(statement(RETURN, ALLOW));
+                body.push(statement(RETURN, ALLOW_CALL));
             }
             body.push(statement(RETURN, refuse_with(libc::EPERM)));
             body
         }
-        CallRule::BitsAre { argument, mask, bits } => vec![
+        SyscallRule::BitsAre { argument, mask, bits } => vec![
             load_argument(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
-            statement(RETURN, ALLOW),
+            statement(RETURN, ALLOW_CALL),
             statement(RETURN, refuse_with(libc::EPERM)),
         ],
-        CallRule::BitsAreNot { argument, mask, bits } => vec![
+        SyscallRule::BitsAreNot { argument, mask, bits } => vec![
             load_argument(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, refuse_with(libc::EPERM)),
-            statement(RETURN, ALLOW),
+            statement(RETURN, ALLOW_CALL),
         ],
-        CallRule::NoRightsInMode { flags } => vec![
+        SyscallRule::NoRightsInMode { flags } => vec![
             load_argument(flags),
-            statement(AND, MAKING),
+            statement(AND, FILE_CREATION_FLAGS),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
-            statement(RETURN, ALLOW),
+            statement(RETURN, ALLOW_CALL),
             load_argument(flags + 1),
-            statement(AND, RIGHTS),
+            statement(AND, SET_ID_BITS),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
-            statement(RETURN, ALLOW),
+            statement(RETURN, ALLOW_CALL),
             statement(RETURN, refuse_with(libc::EPERM)),
         ],
     }
@@ -223,9 +223,9 @@ mod tests {
             at += 1;
             let jump = |holds: bool| usize::from(if holds { jt } else { jf });
             match code {
-                LOAD if k == NUMBER => accumulator = call_number(call),
-                LOAD if k == ARCHITECTURE_OFFSET => accumulator = ARCHITECTURE.unwrap(),
-                LOAD => accumulator = arguments[(k as usize - 16) / 8],
+                LOAD_WORD if k == CALL_NUMBER_OFFSET => accumulator = call_number(call),
+                LOAD_WORD if k == ARCHITECTURE_OFFSET => accumulator = AUDIT_ARCHITECTURE.unwrap(),
+                LOAD_WORD => accumulator = arguments[(k as usize - 16) / 8],
                 AND => accumulator &= k,
                 JUMP_IF_EQUAL => at += jump(accumulator == k),
                 JUMP_IF_GREATER_OR_EQUAL => at += jump(accumulator >= k),
@@ -241,20 +241,20 @@ mod tests {
     #[test]
     fn calls_are_allowed_refused_or_deadly() {
         let program = assemble_filter(ThreadClass::Parser).unwrap();
-        assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW);
-        assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW, "the last one of many");
+        assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW_CALL);
+        assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW_CALL, "the last one of many");
         assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse_with(libc::ENOSYS), "older calls do it");
         for call in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setns] {
             assert_eq!(decide(&program, call, &[]), trap_in(ThreadClass::Parser), "{call}");
         }
         assert_eq!(decide(&program, 100_000, &[]), refuse_with(libc::ENOSYS));
-        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW_CALL);
         assert_eq!(decide(&program, libc::SYS_clone, &[17]), refuse_with(libc::EPERM), "a fork");
         let socket = |family: i32| decide(&program, libc::SYS_socket, &[family.cast_unsigned(), 2, 0]);
-        assert_eq!(socket(libc::AF_INET6), ALLOW);
+        assert_eq!(socket(libc::AF_INET6), ALLOW_CALL);
         assert_eq!(socket(libc::AF_PACKET), refuse_with(libc::EPERM));
         let protect = |bits: i32| decide(&program, libc::SYS_mprotect, &[0, 0, bits.cast_unsigned()]);
-        assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW);
+        assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW_CALL);
         assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse_with(libc::EPERM));
     }
 
@@ -269,12 +269,12 @@ mod tests {
             for flags in [make, unnamed] {
                 assert_eq!(
                     [0o600, 0o666, 0o4755, 0o2755, 0o6000].map(|mode| open(flags, mode)),
-                    [ALLOW, ALLOW, refused, refused, refused]
+                    [ALLOW_CALL, ALLOW_CALL, refused, refused, refused]
                 );
             }
-            assert_eq!(open(0, 0o6777), ALLOW, "what only opens has no mode");
-            assert_eq!(open(libc::O_DIRECTORY.cast_unsigned(), 0o6777), ALLOW);
-            assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o700]), ALLOW);
+            assert_eq!(open(0, 0o6777), ALLOW_CALL, "what only opens has no mode");
+            assert_eq!(open(libc::O_DIRECTORY.cast_unsigned(), 0o6777), ALLOW_CALL);
+            assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o700]), ALLOW_CALL);
             assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o2700]), refused);
             assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refuse_with(libc::ENOSYS));
             assert_eq!(decide(&program, libc::SYS_fchmod, &[0, 0o4600]), refused);
@@ -294,16 +294,16 @@ mod tests {
     fn rig_class_permits_calls_denied_to_parser() {
         let program = assemble_filter(ThreadClass::Rig).unwrap();
         for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
-            assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");
+            assert_eq!(decide(&program, call, &[]), ALLOW_CALL, "{call}");
         }
-        assert_eq!(decide(&program, libc::SYS_socket, &[libc::AF_PACKET.cast_unsigned()]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_socket, &[libc::AF_PACKET.cast_unsigned()]), ALLOW_CALL);
         assert_eq!(decide(&program, libc::SYS_execve, &[]), trap_in(ThreadClass::Rig));
     }
 
     #[test]
     fn maps_are_read_and_programs_are_not_loaded() {
         let program = assemble_filter(ThreadClass::MapReader).unwrap();
-        assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW_CALL);
         assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse_with(libc::EPERM));
         assert_eq!(decide(&program, libc::SYS_setns, &[]), trap_in(ThreadClass::MapReader));
     }
@@ -312,9 +312,9 @@ mod tests {
     fn foreign_server_is_refused_calls_of_intruders() {
         let program = assemble_filter(ThreadClass::ForeignServer).unwrap();
         for call in [libc::SYS_execve, libc::SYS_rt_sigaction, libc::SYS_fsync, libc::SYS_accept4] {
-            assert_eq!(decide(&program, call, &[libc::SIGSYS.cast_unsigned()]), ALLOW, "{call}");
+            assert_eq!(decide(&program, call, &[libc::SIGSYS.cast_unsigned()]), ALLOW_CALL, "{call}");
         }
-        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW_CALL);
         let absent = refuse_with(libc::ENOSYS);
         for call in [
             libc::SYS_ptrace,
@@ -359,7 +359,10 @@ mod tests {
     fn another_interface_of_the_same_kernel_is_deadly() {
         if cfg!(target_arch = "x86_64") {
             let program = assemble_filter(ThreadClass::Rig).unwrap();
-            assert_eq!(decide(&program, libc::c_long::from(X32) + libc::SYS_read, &[]), KILL);
+            assert_eq!(
+                decide(&program, libc::c_long::from(X32_CALL_BIT) + libc::SYS_read, &[]),
+                KILL_PROCESS
+            );
         }
     }
 }

@@ -51,7 +51,7 @@ impl ThreadClass {
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     expect(dead_code, reason = "only the lists make rules")
 )]
-pub(super) enum CallRule {
+pub(super) enum SyscallRule {
     Always,
     /// The argument is one of these.
     ArgumentIn(u32, &'static [u32]),
@@ -76,7 +76,7 @@ pub(super) enum CallRule {
 #[derive(Debug)]
 pub(super) struct SyscallList {
     /// Allowed calls in the order of lookup: the frequent ones come first.
-    pub(super) allowed: Vec<(c_long, CallRule)>,
+    pub(super) allowed: Vec<(c_long, SyscallRule)>,
     /// Calls that no code of this program makes, and an intruder would: the process ends.
     pub(super) deadly: Vec<c_long>,
 }
@@ -94,6 +94,7 @@ impl ThreadClass {
     }
 }
 
-pub(super) const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
+pub(super) const SET_ID_BITS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// Flags of calls that may make a file: what opens only has no mode.
-pub(super) const MAKING: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+pub(super) const FILE_CREATION_FLAGS: u32 =
+    (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();

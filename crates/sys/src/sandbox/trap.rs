@@ -13,7 +13,7 @@ use libc::{c_int, c_long, c_void};
 use std::sync::OnceLock;
 
 /// Result for the whole process, as its handlers are. Behind a filter a second attempt would be refused.
-static HANDLED: OnceLock<Result<(), i32>> = OnceLock::new();
+static TRAP_HANDLER_RESULT: OnceLock<Result<(), i32>> = OnceLock::new();
 
 /// Kernel's information on a trap: `siginfo_t` with `_sigsys`, on machines of 64 bits.
 #[repr(C)]
@@ -29,7 +29,7 @@ struct TrapInfo {
 
 /// Ends this process if it makes a deadly call. To be called before the first filter stands.
 pub(super) fn handle_traps() -> Result<(), Error> {
-    let handled = HANDLED.get_or_init(install_handler);
+    let handled = TRAP_HANDLER_RESULT.get_or_init(install_handler);
     handled.map_err(|number| {
         Error::from_call("sigaction", "SIGSYS", rustix::io::Errno::from_raw_os_error(number))
     })
@@ -74,18 +74,18 @@ fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
 
 /// A line on the stack.
 struct TrapLine {
-    bytes: [u8; Self::LONGEST],
+    bytes: [u8; Self::MAX_LINE_BYTES],
     length: usize,
 }
 
 impl Default for TrapLine {
     fn default() -> Self {
-        Self { bytes: [0; Self::LONGEST], length: 0 }
+        Self { bytes: [0; Self::MAX_LINE_BYTES], length: 0 }
     }
 }
 
 impl TrapLine {
-    const LONGEST: usize = 320;
+    const MAX_LINE_BYTES: usize = 320;
 
     fn push_bytes(&mut self, text: &[u8]) {
         for (place, byte) in self.bytes.iter_mut().skip(self.length).zip(text) {
@@ -159,6 +159,6 @@ mod tests {
         for _ in 0..3 {
             line.push_bytes(&[b'x'; 200]);
         }
-        assert_eq!(line.length, TrapLine::LONGEST);
+        assert_eq!(line.length, TrapLine::MAX_LINE_BYTES);
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-const USERS: &str = "/etc/passwd";
-const MAP: &str = "/proc/self/uid_map";
+const PASSWD_FILE: &str = "/etc/passwd";
+const UID_MAP_FILE: &str = "/proc/self/uid_map";
 const GROUP_MAP: &str = "/proc/self/gid_map";
 
 /// A user, with the user's group.
@@ -33,9 +33,9 @@ pub enum UserError {
 impl ProcessUser {
     /// The user of that name or number.
     pub fn find_by_name(name: &str) -> Result<Self, UserError> {
-        let users = std::fs::read_to_string(USERS).unwrap_or_default();
+        let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
         let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
-        let mut maps = [(MAP, user.uid), (GROUP_MAP, user.gid)].into_iter();
+        let mut maps = [(UID_MAP_FILE, user.uid), (GROUP_MAP, user.gid)].into_iter();
         let exists =
             maps.all(|(map, number)| is_mapped(&std::fs::read_to_string(map).unwrap_or_default(), number));
         if exists { Ok(user) } else { Err(UserError::NotMapped(user)) }
@@ -50,7 +50,7 @@ impl fmt::Display for ProcessUser {
 
 /// The name of a user, or the number where there is none.
 pub(super) fn name_of_user(uid: u32) -> String {
-    let users = std::fs::read_to_string(USERS).unwrap_or_default();
+    let users = std::fs::read_to_string(PASSWD_FILE).unwrap_or_default();
     find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
 }
 
@@ -60,11 +60,11 @@ pub fn own_user_name() -> String {
 }
 
 /// The home of a user that the machine itself knows.
-pub fn home_of(uid: u32) -> Option<PathBuf> {
-    home_in(&std::fs::read_to_string(USERS).ok()?, uid)
+pub fn find_home_directory(uid: u32) -> Option<PathBuf> {
+    find_home_directory_in(&std::fs::read_to_string(PASSWD_FILE).ok()?, uid)
 }
 
-fn home_in(users: &str, uid: u32) -> Option<PathBuf> {
+fn find_home_directory_in(users: &str, uid: u32) -> Option<PathBuf> {
     let line = users.lines().find(|line| parse_user_line(line).is_some_and(|user| user.uid == uid))?;
     // The home is the sixth field (passwd(5)).
     Some(PathBuf::from(line.split(':').nth(5)?)).filter(|home| home.is_absolute())
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn home_directory_comes_from_passwd_entry() {
-        assert_eq!(home_in(TEXT, 0), Some("/root".into()));
-        assert_eq!(home_in(TEXT, 5000), None);
-        assert_eq!(home_in("a:x:7:7::relative:/bin/sh\n", 7), None);
+        assert_eq!(find_home_directory_in(TEXT, 0), Some("/root".into()));
+        assert_eq!(find_home_directory_in(TEXT, 5000), None);
+        assert_eq!(find_home_directory_in("a:x:7:7::relative:/bin/sh\n", 7), None);
     }
 
     #[test]

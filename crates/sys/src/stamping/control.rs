@@ -21,19 +21,19 @@ pub(crate) const STAMPING: libc::c_int = 65;
 pub(crate) const STAMP_NS: libc::c_int = 64;
 
 /// Space for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
-const ROOM: usize = 64;
+const CONTROL_BUFFER_BYTES: usize = 64;
 
 pub(crate) struct ControlledMessage {
     name: libc::sockaddr_storage,
     /// Memory for control messages. Parts that the kernel has not written are zero, which no control message begins with.
-    control: [u64; ROOM],
+    control: [u64; CONTROL_BUFFER_BYTES],
 }
 
 impl ControlledMessage {
     pub(crate) fn new() -> Self {
         // SAFETY: plain data, for which zero is a value.
         let name = unsafe { zeroed() };
-        Self { name, control: [0; ROOM] }
+        Self { name, control: [0; CONTROL_BUFFER_BYTES] }
     }
 
     /// Takes one message; `None` when there is none.

@@ -97,10 +97,10 @@ impl ExtendedError {
 
     fn to_report(&self, stamps: PacketStamps) -> KernelReport {
         match (self.origin, self.info) {
-            (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT) => {
+            (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT_STAMP) => {
                 KernelReport::Departed { number: self.data, stage: SendStage::Sent, stamps }
             }
-            (libc::SO_EE_ORIGIN_TIMESTAMPING, QUEUED) => {
+            (libc::SO_EE_ORIGIN_TIMESTAMPING, QUEUED_STAMP) => {
                 KernelReport::Departed { number: self.data, stage: SendStage::Queued, stamps }
             }
             (ORIGIN_RELEASE_TIME, low) => {
@@ -122,5 +122,5 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// `SCM_TSTAMP_SND`, `SCM_TSTAMP_SCHED`.
-const SENT: u32 = 0;
-const QUEUED: u32 = 1;
+const SENT_STAMP: u32 = 0;
+const QUEUED_STAMP: u32 = 1;

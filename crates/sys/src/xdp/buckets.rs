@@ -1,6 +1,6 @@
 //! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to an eighth.
 
-pub const BUCKETS: usize = crate::layout::send::BUCKETS;
+pub const BUCKET_COUNT: usize = crate::layout::send::BUCKETS;
 
 /// The largest value that falls into a bucket.
 pub fn largest_value(bucket: usize) -> u64 {
@@ -22,7 +22,7 @@ mod tests {
             return usize::try_from(value).unwrap();
         }
         let e = u64::from(value.ilog2());
-        usize::try_from((e - 2) * 8 + ((value >> (e - 3)) & 7)).unwrap().min(BUCKETS - 1)
+        usize::try_from((e - 2) * 8 + ((value >> (e - 3)) & 7)).unwrap().min(BUCKET_COUNT - 1)
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! `flow::parse::unified` reads the records; here they are bytes.
 
-use super::METER;
+use super::METER_PROGRAM;
 use super::ring::{self, InterfaceRings, XdpFrame};
 use super::rx::{self, FilterMaker, LoadedProgram, PassedFrames, XdpRx, XdpRxOptions};
 use crate::bpf::BpfProgram;
@@ -11,7 +11,7 @@ use crate::netns::NetNs;
 use crate::{Error, clock};
 
 /// Bytes of a frame that are kept when the program does not read its headers: enough for a stack of them.
-pub const BEGINNING: u32 = 192;
+pub const KEPT_FRAME_BYTES: u32 = 192;
 
 /// Rings of an interface that hold headers.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl XdpMeter {
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let rx = XdpRx::open_with_program(&METER, netns, index, object, options, filter)?;
+        let rx = XdpRx::open_with_program(&METER_PROGRAM, netns, index, object, options, filter)?;
         Ok(Self { rx })
     }
 
@@ -57,8 +57,8 @@ pub struct UnattachedProgram {
 
 impl UnattachedProgram {
     pub fn load_meter() -> Result<Self, Error> {
-        let options = XdpRxOptions { native: true, snap: BEGINNING, pass: PassedFrames::Nothing };
-        let LoadedProgram { program, rings } = rx::load_with_rings(&METER, options)?;
+        let options = XdpRxOptions { native: true, snap: KEPT_FRAME_BYTES, pass: PassedFrames::Nothing };
+        let LoadedProgram { program, rings } = rx::load_with_rings(&METER_PROGRAM, options)?;
         Ok(Self { program, rings })
     }
 
@@ -66,14 +66,14 @@ impl UnattachedProgram {
     pub fn run_on_frame(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
         self.program.run_once(frame)?;
         // As of a later time, because a fresh record would be held back.
-        self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::SETTLED_NS), sink);
+        self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::MIN_FRAME_AGE_NS), sink);
         Ok(())
     }
 
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
         // More frames would find the ring full, and the time of a drop would be measured.
-        let time = self.program.measure_run_ns(frame, ring::frames_per_ring(BEGINNING as usize));
+        let time = self.program.measure_run_ns(frame, ring::frames_per_ring(KEPT_FRAME_BYTES as usize));
         // Empties the ring for the next measurement.
         self.rings.receive_frames(usize::MAX, u64::MAX, &mut |_| ());
         time

@@ -1,7 +1,7 @@
 //! The rings that programs fill: one per processor, mapped here and read in the order of time.
 //!
 //! The records of several processors are given in the order of their times. A processor may have taken a time and not
-//! yet written its record; so when more than one is at work, records younger than [`SETTLED_NS`] wait for the next call.
+//! yet written its record; so when more than one is at work, records younger than [`MIN_FRAME_AGE_NS`] wait for the next call.
 //!
 //! Invariant: bytes of a record are read only between the reader's and the writer's counter.
 
@@ -13,13 +13,13 @@ use crate::layout::rings::{self as layout, record};
 use std::sync::atomic::Ordering;
 
 /// The longest frame that is kept whole.
-pub const LONGEST: u32 = layout::LONGEST;
+pub const MAX_WHOLE_FRAME_BYTES: u32 = layout::LONGEST;
 /// Minimum age of a frame before it is given out, when several processors receive.
-pub const SETTLED_NS: u64 = 100_000;
+pub const MIN_FRAME_AGE_NS: u64 = 100_000;
 
 pub(super) use crate::layout::rings::record::SIZE as HEAD;
 pub(super) use crate::layout::rings::ring::{DATA, SIZE as VALUE, WRITTEN};
-const RING: u64 = RING_BYTES as u64;
+const RING_SIZE: u64 = RING_BYTES as u64;
 const HEADER: u32 = layout::HEADER;
 
 /// A frame in a ring.
@@ -71,7 +71,7 @@ impl InterfaceRings {
     ) -> usize {
         let used = self.read_written();
         // A single ring is in order by itself, so its records need not settle.
-        let settled = if used > 1 { now.saturating_sub(SETTLED_NS) } else { u64::MAX };
+        let settled = if used > 1 { now.saturating_sub(MIN_FRAME_AGE_NS) } else { u64::MAX };
         let mut given = 0;
         while given < most {
             let Some(ring) = self.oldest_ring().filter(|ring| self.cursors[*ring].next <= settled) else {
@@ -134,7 +134,7 @@ impl InterfaceRings {
             let full_len = self.area.number(at + record::FULL_LEN) as usize;
             // Never more than the longest record is read, even if a record states more: the spare bytes behind a ring hold that.
             let stated = self.area.number(at + record::LEN);
-            let len = (stated & !HEADER).min(LONGEST) as usize;
+            let len = (stated & !HEADER).min(MAX_WHOLE_FRAME_BYTES) as usize;
             let bytes = self.area.bytes(at + HEAD, len);
             let is_header = stated & HEADER != 0;
             sink(XdpFrame { bytes, full_len, monotonic_ns: cursor.next, is_header });
@@ -154,5 +154,5 @@ impl InterfaceRings {
 }
 
 pub(super) fn ring_offset(counter: u64) -> usize {
-    ring_index(counter, RING)
+    ring_index(counter, RING_SIZE)
 }

@@ -2,18 +2,18 @@
 //! (`ring`).
 
 use super::ring::{self, InterfaceRings, VALUE};
-use super::{RECEIVE, SECTION};
+use super::{RECEIVE_PROGRAM, XDP_SECTION};
 use crate::bpf::{BpfAttachment, BpfInstruction, BpfMap, BpfObject, BpfProgram, MapKind};
 use crate::layout::rings::{self as layout, settings};
 use crate::netns::NetNs;
 use crate::{Error, clock, sched};
 
-pub use super::ring::{LONGEST, SETTLED_NS, XdpFrame};
+pub use super::ring::{MAX_WHOLE_FRAME_BYTES, MIN_FRAME_AGE_NS, XdpFrame};
 
 // enum xdp_action
-const DROP: u32 = 1;
-const PASS: u32 = 2;
-const BY_KIND: u32 = layout::BY_KIND;
+const XDP_DROP_ACTION: u32 = 1;
+const XDP_PASS_ACTION: u32 = 2;
+const FRAMES_BY_KIND: u32 = layout::BY_KIND;
 
 #[derive(Clone, Copy, Debug)]
 pub struct XdpRxOptions {
@@ -61,7 +61,7 @@ impl XdpRx {
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        Self::open_with_program(&RECEIVE, netns, index, object, options, filter)
+        Self::open_with_program(&RECEIVE_PROGRAM, netns, index, object, options, filter)
     }
 
     /// Opens with another program that fills the same rings.
@@ -76,7 +76,7 @@ impl XdpRx {
         let LoadedProgram { program, rings } = load_with_rings(code, options)?;
         let in_front = filter.map(|filter| FilterInFront::load_in_front(&program, filter)).transpose()?;
         let first = in_front.as_ref().map_or(&program, |in_front| &in_front.filter);
-        let shut = BpfProgram::load_xdp("shut", &super::PASS, true)?;
+        let shut = BpfProgram::load_xdp("shut", &super::PASS_PROGRAM, true)?;
         let attachment = first.attach_xdp(netns, index, options.native, object)?;
         Ok(Self { attachment, program, behind: in_front.map(|in_front| in_front.table), shut, rings })
     }
@@ -96,8 +96,10 @@ impl XdpRx {
 
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
-        let options = XdpRxOptions { native: true, snap: LONGEST, pass: PassedFrames::Nothing };
-        load_with_rings(&RECEIVE, options)?.program.measure_run_ns(frame, ring::frames_per_ring(frame.len()))
+        let options = XdpRxOptions { native: true, snap: MAX_WHOLE_FRAME_BYTES, pass: PassedFrames::Nothing };
+        load_with_rings(&RECEIVE_PROGRAM, options)?
+            .program
+            .measure_run_ns(frame, ring::frames_per_ring(frame.len()))
     }
 
     /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
@@ -141,15 +143,16 @@ pub(super) fn load_with_rings(code: &BpfObject<'_>, options: XdpRxOptions) -> Re
     let rings = BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings_map = BpfMap::create_zeroed("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {
-        PassedFrames::Nothing => DROP,
-        PassedFrames::Neighbours => BY_KIND,
-        PassedFrames::Everything => PASS,
+        PassedFrames::Nothing => XDP_DROP_ACTION,
+        PassedFrames::Neighbours => FRAMES_BY_KIND,
+        PassedFrames::Everything => XDP_PASS_ACTION,
     };
     let mut value = [0; settings::SIZE];
-    value[settings::SNAP..settings::SNAP + 4].copy_from_slice(&options.snap.min(LONGEST).to_ne_bytes());
+    value[settings::SNAP..settings::SNAP + 4]
+        .copy_from_slice(&options.snap.min(MAX_WHOLE_FRAME_BYTES).to_ne_bytes());
     value[settings::ANSWER..settings::ANSWER + 4].copy_from_slice(&answer.to_ne_bytes());
     settings_map.set_value(0, &value)?;
-    let code = code.link_program(SECTION, &[&rings, &settings_map])?;
+    let code = code.link_program(XDP_SECTION, &[&rings, &settings_map])?;
     let program = BpfProgram::load_xdp("receive", &code, true)?;
     Ok(LoadedProgram { program, rings: InterfaceRings::new(rings.share_memory()?, processors as usize) })
 }

@@ -13,11 +13,11 @@
 mod counters;
 mod watch;
 
-pub use counters::{FailedCounts, HandedCounts, InboundCounts, OutboundCounts, TapCounts};
+pub use counters::{DriverHandoverCounts, FailedCounts, InboundCounts, OutboundCounts, TapCounts};
 
-use super::TAP;
+use super::TAP_PROGRAM;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
-use super::rx::{FilterMaker, LONGEST};
+use super::rx::{FilterMaker, MAX_WHOLE_FRAME_BYTES};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
 use crate::error::best_effort;
 use crate::layout::tap::orders as fields;
@@ -28,11 +28,11 @@ use packetrig_units::clamp_to_u32;
 use std::path::{Path, PathBuf};
 use watch::RedirectWatch;
 
-pub const MIRRORS: usize = crate::layout::tap::MIRRORS;
-/// The longest frame that is copied, without FCS; `LONGEST_COPY` of the program.
-pub const LONGEST_COPY: u32 = 3500;
+pub const MAX_MIRRORS: usize = crate::layout::tap::MIRRORS;
+/// The longest frame that is copied, without FCS; `MAX_COPY_BYTES` of the program.
+pub const MAX_COPY_BYTES: u32 = 3500;
 /// Size of `struct orders`.
-const ORDERS: usize = 104;
+const ORDERS_BYTES: usize = 104;
 /// The distance between TAI and the time since 1970 is a whole number of these.
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -47,12 +47,12 @@ pub struct MirrorTarget {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TapOrders {
+pub struct TapForwardingRules {
     /// The interfaces between which frames are passed.
     pub sides: [u32; 2],
     /// Run in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
     pub native: bool,
-    /// Targets of the copies; [`MIRRORS`] at most.
+    /// Targets of the copies; [`MAX_MIRRORS`] at most.
     pub mirrors: Vec<MirrorTarget>,
     /// Bytes of a frame that a copy keeps.
     pub snap: u32,
@@ -95,7 +95,7 @@ impl TapForwarding {
     /// Starts forwarding. With a filter, only frames that pass it are copied.
     pub fn begin_forwarding(
         netns: &NetNs,
-        orders: &TapOrders,
+        orders: &TapForwardingRules,
         names: [&str; 2],
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
@@ -148,7 +148,7 @@ impl TapForwarding {
             table.pin_at(&directory.join(format!("table{index}")))?;
         }
         self.watch.pin_in(directory)?;
-        for (attachment, name) in self.attachments.iter().zip(SIDES) {
+        for (attachment, name) in self.attachments.iter().zip(SIDE_NAMES) {
             attachment.pin_at(&directory.join(name))?;
         }
         Ok(())
@@ -165,7 +165,7 @@ impl TapForwarding {
 
 const COUNTS_FILE: &str = "counts";
 /// Names of the attachments.
-const SIDES: [&str; 2] = ["side0", "side1"];
+const SIDE_NAMES: [&str; 2] = ["side0", "side1"];
 
 /// A forwarding that was pinned.
 #[derive(Debug)]
@@ -189,12 +189,12 @@ impl PinnedForwarding {
 
     /// Returns true if the forwarding goes on by itself.
     pub fn is_attached(&self) -> bool {
-        SIDES.iter().all(|name| self.directory.join(name).exists())
+        SIDE_NAMES.iter().all(|name| self.directory.join(name).exists())
     }
 
     /// Ends the forwarding; the counters stay readable.
     pub fn end_forwarding(&self) -> Result<(), Error> {
-        for name in SIDES {
+        for name in SIDE_NAMES {
             let path = self.directory.join(name);
             if path.exists() {
                 // An interface that has gone has taken the program with it.
@@ -238,7 +238,7 @@ struct DirectionMaps<'a> {
 impl<'a> DirectionMaps<'a> {
     fn create_maps(
         netns: &NetNs,
-        orders: &TapOrders,
+        orders: &TapForwardingRules,
         direction: usize,
         counts: &'a TapCounts,
         numbers: &'a BpfMap,
@@ -251,7 +251,7 @@ impl<'a> DirectionMaps<'a> {
             direction,
             counts: counts.map(),
             numbers,
-            orders: BpfMap::create_zeroed("orders", MapKind::Array, ORDERS, 1)?,
+            orders: BpfMap::create_zeroed("orders", MapKind::Array, ORDERS_BYTES, 1)?,
             peer: BpfMap::create_zeroed("peer", MapKind::Exits, 8, 1)?,
             exits: BpfMap::create_zeroed("exits", MapKind::Exits, 8, exits)?,
             rings: rings.transpose()?,
@@ -262,7 +262,7 @@ impl<'a> DirectionMaps<'a> {
     }
 
     /// Sets the exits, the mirrors first: the last exit gets the frame itself, the others clones.
-    fn set_exits(&self, netns: &NetNs, orders: &TapOrders) -> Result<(), Error> {
+    fn set_exits(&self, netns: &NetNs, orders: &TapForwardingRules) -> Result<(), Error> {
         let peer = orders.sides[1 - self.direction];
         let mut index = 0;
         for (number, mirror) in orders.mirrors.iter().enumerate() {
@@ -277,16 +277,20 @@ impl<'a> DirectionMaps<'a> {
 
     fn mirror_program(
         &self,
-        orders: &TapOrders,
+        orders: &TapForwardingRules,
         number: usize,
         mirror: &MirrorTarget,
     ) -> Result<BpfProgram, Error> {
-        let own = BpfMap::create_zeroed("orders", MapKind::Array, ORDERS, 1)?;
+        let own = BpfMap::create_zeroed("orders", MapKind::Array, ORDERS_BYTES, 1)?;
         own.set_value(0, &mirror_orders(orders, self.direction, number, mirror))?;
         load_program(AttachPoint::Exit, "mirror", &[&own, self.counts])
     }
 
-    fn load_entry(&self, orders: &TapOrders, filter: Option<FilterMaker<'_>>) -> Result<TapEntry, Error> {
+    fn load_entry(
+        &self,
+        orders: &TapForwardingRules,
+        filter: Option<FilterMaker<'_>>,
+    ) -> Result<TapEntry, Error> {
         let mut maps = vec![&self.orders, self.counts, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
         if orders.mirrors.is_empty() && orders.capture.is_none() {
@@ -324,7 +328,12 @@ fn tail_call(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
 }
 
 fn load_program(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
-    BpfProgram::load_for(place, section, &TAP.link_program(section, maps)?, place != AttachPoint::Tracepoint)
+    BpfProgram::load_for(
+        place,
+        section,
+        &TAP_PROGRAM.link_program(section, maps)?,
+        place != AttachPoint::Tracepoint,
+    )
 }
 
 /// Whole seconds from TAI to the time since 1970, in ns; zero if the kernel does not have the leap seconds.
@@ -335,13 +344,13 @@ fn since_1970() -> i64 {
 }
 
 /// `struct orders` of a direction.
-fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
-    let mut stations = [0u64; MIRRORS];
+fn direction_orders(orders: &TapForwardingRules, direction: usize) -> Vec<u8> {
+    let mut stations = [0u64; MAX_MIRRORS];
     for (place, to) in stations.iter_mut().zip(orders.mirrors.iter().filter_map(|mirror| mirror.to)) {
         *place = encode_station(to);
     }
     let mirrors = clamp_to_u32(orders.mirrors.len());
-    let capture = orders.capture.map_or(0, |snap| snap.min(LONGEST));
+    let capture = orders.capture.map_or(0, |snap| snap.min(MAX_WHOLE_FRAME_BYTES));
     let side = u32::from(direction == 1);
     let words = [
         (fields::BOOK, side),
@@ -354,8 +363,13 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
 }
 
 /// `struct orders` of a mirror.
-fn mirror_orders(orders: &TapOrders, direction: usize, number: usize, mirror: &MirrorTarget) -> Vec<u8> {
-    let mut stations = [0u64; MIRRORS];
+fn mirror_orders(
+    orders: &TapForwardingRules,
+    direction: usize,
+    number: usize,
+    mirror: &MirrorTarget,
+) -> Vec<u8> {
+    let mut stations = [0u64; MAX_MIRRORS];
     stations[0] = mirror.to.map_or(0, encode_station);
     let book = counters::outbound_index(direction, number);
     let rewrite = u32::from(mirror.to.is_some());
@@ -371,7 +385,7 @@ fn mirror_orders(orders: &TapOrders, direction: usize, number: usize, mirror: &M
     encode_orders(&words, &stations)
 }
 
-fn encode_orders(words: &[(usize, u32)], stations: &[u64; MIRRORS]) -> Vec<u8> {
+fn encode_orders(words: &[(usize, u32)], stations: &[u64; MAX_MIRRORS]) -> Vec<u8> {
     let mut bytes = vec![0; fields::SIZE];
     for (at, word) in words {
         bytes[*at..at + 4].copy_from_slice(&word.to_ne_bytes());

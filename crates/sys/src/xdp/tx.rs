@@ -13,8 +13,8 @@ mod tables;
 pub use runs::{FrameRun, RunProgress};
 pub use tables::{FieldChange, FrameShape, FrameTables, OpKind, ShapeChecksum};
 
-use super::buckets::BUCKETS;
-use super::{SECTION, SEND};
+use super::buckets::BUCKET_COUNT;
+use super::{SEND_PROGRAM, XDP_SECTION};
 use crate::area::SharedArea;
 use crate::bpf::{BpfMap, BpfProgram, MapKind};
 use crate::error::best_effort;
@@ -29,17 +29,17 @@ use std::time::Duration;
 use tables::TableMaps;
 
 /// Bytes of a shape's image at most.
-pub const IMAGE: usize = layout::IMAGE;
+pub const MAX_IMAGE_BYTES: usize = layout::IMAGE;
 /// Checksums of a shape at most.
-pub const CHECKS: usize = layout::CHECKS;
+pub const MAX_CHECKSUMS: usize = layout::CHECKS;
 /// Varying fields of a shape at most.
-pub const OPS: usize = layout::OPS;
+pub const MAX_VARYING_FIELDS: usize = layout::OPS;
 /// Bytes of a fill at most.
-pub const FILL: usize = layout::LONGEST_FILL;
+pub const MAX_FILL_BYTES: usize = layout::LONGEST_FILL;
 /// Runs that can wait.
-pub const RUNS: u64 = layout::RUNS as u64;
+pub const MAX_WAITING_RUNS: u64 = layout::RUNS as u64;
 /// Frames that fit the kernel's pages with headroom and tail room, without FCS.
-pub const LONGEST: usize = 3_300;
+pub const MAX_LIVE_FRAME_BYTES: usize = 3_300;
 /// Frames between two hand-overs at most.
 pub const MAX_BATCH: u32 = 64;
 
@@ -110,7 +110,7 @@ impl LiveTx {
         let scratch = BpfMap::create_zeroed("scratch", MapKind::Array, layout::scratch::SIZE, 1)?;
         let TableMaps { shapes, ops, values, fills } = &table_maps;
         let maps = [&control_map, &lanes, shapes, ops, values, fills, &scratch];
-        let program = BpfProgram::load_xdp("send", &SEND.link_program(SECTION, &maps)?, false)?;
+        let program = BpfProgram::load_xdp("send", &SEND_PROGRAM.link_program(XDP_SECTION, &maps)?, false)?;
         // The program does not run yet, so plain writes are enough.
         let mut shared = control_map.share_memory()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
@@ -131,7 +131,7 @@ impl LiveTx {
         shared.bytes_mut(control::BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
         let runs = RunQueue::new(shared);
         let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
-        let frame = vec![0; longest.min(LONGEST)];
+        let frame = vec![0; longest.min(MAX_LIVE_FRAME_BYTES)];
         let shared = SharedSender { program, quit: AtomicBool::new(false), frame, batch: options.batch };
         Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share_memory()?, thread: None })
     }
@@ -217,13 +217,13 @@ impl LiveTx {
     /// Histogram of a lane: frames by how long after their due time they were made, in the buckets of [`super::buckets`].
     pub fn lane_errors(&self, lane: u32) -> Vec<u64> {
         let start = lane as usize * lane::SIZE + lane::ERRORS;
-        (0..BUCKETS).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
+        (0..BUCKET_COUNT).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
     }
 
     /// Histogram of hand-overs: frames by how long after they were made their batch had been handed over for certain, and
     /// the longest such time.
     pub fn hand_over_bounds(&self) -> (Vec<u64>, u64) {
-        let bounds = (0..BUCKETS).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
+        let bounds = (0..BUCKET_COUNT).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))
     }
 
@@ -245,12 +245,12 @@ impl LiveTx {
         assert!(self.thread.is_none() && self.push_run(&run), "only before the start");
         let longest = self.shared.frame.len();
         let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;
-        Ok((answer == REDIRECT && frame.len() == len).then_some(frame))
+        Ok((answer == XDP_REDIRECT_ACTION && frame.len() == len).then_some(frame))
     }
 }
 
 /// `XDP_REDIRECT`.
-const REDIRECT: u32 = 4;
+const XDP_REDIRECT_ACTION: u32 = 4;
 
 impl Drop for LiveTx {
     fn drop(&mut self) {

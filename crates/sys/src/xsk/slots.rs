@@ -13,11 +13,11 @@ use packetrig_units::clamp_to_u32;
 use std::collections::VecDeque;
 
 const ETHERNET_HEADER: usize = 14;
-const VLAN_TAG: usize = 4;
+const VLAN_TAG_BYTES: usize = 4;
 /// More of the frame follows in the next entry.
-const CONTINUED: u32 = 1;
+const CONTINUED_FLAG: u32 = 1;
 /// An address outside any memory: the kernel skips such an entry.
-const NOWHERE: u64 = 1 << 62;
+const INVALID_ADDRESS: u64 = 1 << 62;
 
 /// Counts of the frames by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,12 +39,13 @@ pub(super) struct SlotShape {
 }
 
 impl SlotShape {
-    pub(super) const SMALL: usize = 2048;
-    pub(super) const PAGE: usize = 4096;
+    pub(super) const SMALL_SLOT_BYTES: usize = 2048;
+    pub(super) const PAGE_SLOT_BYTES: usize = 4096;
 
     pub(super) fn new(slots: usize, longest: usize) -> Self {
         // The kernel takes chunks of 2048 or 4096 bytes here. A longer frame needs several.
-        let chunk = if longest <= Self::SMALL { Self::SMALL } else { Self::PAGE };
+        let chunk =
+            if longest <= Self::SMALL_SLOT_BYTES { Self::SMALL_SLOT_BYTES } else { Self::PAGE_SLOT_BYTES };
         Self { chunk, pieces: longest.div_ceil(chunk).max(1), slots }
     }
 
@@ -157,7 +158,7 @@ impl FrameSlots {
     /// Shows the kernel the committed frames. Returns true if it has not come to all of them yet.
     pub(super) fn publish_committed(&mut self) -> bool {
         self.tx.publish_produced(self.produced);
-        self.note_reached();
+        self.record_reached_slot();
         self.reached != self.produced
     }
 
@@ -174,7 +175,7 @@ impl FrameSlots {
     /// The kernel's own rule for packets: a VLAN tag does not count.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
-        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && self.is_tagged(frame)))
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG_BYTES && self.is_tagged(frame)))
     }
 
     fn is_tagged(&self, frame: usize) -> bool {
@@ -194,7 +195,7 @@ impl FrameSlots {
             let behind = piece as usize * chunk;
             let rest = len - behind;
             let bytes = rest.min(chunk);
-            let options = if rest > chunk { CONTINUED } else { 0 };
+            let options = if rest > chunk { CONTINUED_FLAG } else { 0 };
             let entry = self.tx.entry_mut(at.wrapping_add(piece));
             entry[..8].copy_from_slice(&((start + behind) as u64).to_ne_bytes());
             entry[8..12].copy_from_slice(&clamp_to_u32(bytes).to_ne_bytes());
@@ -203,7 +204,7 @@ impl FrameSlots {
     }
 
     /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
-    fn note_reached(&mut self) -> Option<PendingSlot> {
+    fn record_reached_slot(&mut self) -> Option<PendingSlot> {
         let ahead = self.tx.consumed_count().wrapping_sub(self.reached);
         // An older consumer index than the last one read; the kernel publishes it with a delay.
         if ahead > u32::MAX / 2 {
@@ -229,12 +230,12 @@ impl FrameSlots {
 
     /// The kernel has stopped at a frame that the interface dropped: enters it again, before all others.
     pub(super) fn enter_again(&mut self) {
-        let shown = self.note_reached().and_then(|last| last.slot);
+        let shown = self.record_reached_slot().and_then(|last| last.slot);
         // If nothing but drops happened, the counter in the ring is behind (see the module). Then the next frame
         // in order is the one at which the kernel stopped.
-        let Some(slot) = shown.or_else(|| self.pass_next()) else { return };
+        let Some(slot) = shown.or_else(|| self.forward_next_slot()) else { return };
         let entries = self.entries_of(slot);
-        self.make_way(entries);
+        self.shift_pending_entries(entries);
         self.write_entries(self.reached, slot);
         // The kernel completes the dropped attempt, too.
         self.due[slot as usize] += entries;
@@ -242,7 +243,7 @@ impl FrameSlots {
     }
 
     /// Counts the next frame as passed, and the entries that the kernel skips before it.
-    fn pass_next(&mut self) -> Option<u32> {
+    fn forward_next_slot(&mut self) -> Option<u32> {
         while let Some(front) = self.waiting.front().copied() {
             self.advance_reached(front.entries);
             if front.slot.is_some() {
@@ -253,7 +254,7 @@ impl FrameSlots {
     }
 
     /// Moves the entries that the kernel has not come to up by some. It looks at them in our calls only.
-    fn make_way(&mut self, by: u32) {
+    fn shift_pending_entries(&mut self, by: u32) {
         let waiting = self.produced.wrapping_sub(self.reached);
         // From the last entry down, because the two ranges overlap.
         for entry in (0..waiting).rev() {
@@ -269,7 +270,7 @@ impl FrameSlots {
 
     /// Takes back slots that the kernel is done with.
     pub(super) fn reap_slots(&mut self) {
-        self.note_reached();
+        self.record_reached_slot();
         let produced = self.done.produced_count();
         while self.consumed != produced {
             let address = self.done.entry_address(self.consumed);
@@ -300,7 +301,7 @@ impl FrameSlots {
             // A frame of which the kernel has taken the first pieces stays: it waits for the rest.
             let PendingSlot { slot, entries } = self.waiting[index];
             if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
-                self.void_entries(at, entries);
+                self.invalidate_entries(at, entries);
                 self.waiting[index].slot = None;
                 withdrawn += 1;
                 self.forget_slot(slot, entries);
@@ -313,10 +314,10 @@ impl FrameSlots {
     }
 
     /// Writes entries that the kernel skips.
-    fn void_entries(&mut self, at: u32, entries: u32) {
+    fn invalidate_entries(&mut self, at: u32, entries: u32) {
         for piece in 0..entries {
             let entry = self.tx.entry_mut(at.wrapping_add(piece));
-            entry[..8].copy_from_slice(&NOWHERE.to_ne_bytes());
+            entry[..8].copy_from_slice(&INVALID_ADDRESS.to_ne_bytes());
             entry[12..].copy_from_slice(&0u32.to_ne_bytes());
         }
         self.voided += u64::from(entries);

@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-const RIGHTS: &str = "needs CAP_NET_RAW: run as root";
-const MEMORY: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
+const MISSING_RIGHTS_TEXT: &str = "needs CAP_NET_RAW: run as root";
+const LOCKED_MEMORY_TEXT: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
 /// Time that a queue may stay taken by the socket that had it before: the kernel gives it back late.
 const REBIND_TIMEOUT_NS: u64 = 3_000_000_000;
 const REBIND_POLL_NS: u64 = 5_000_000;
@@ -23,15 +23,15 @@ const CLOSE_TIMEOUT_NS: u64 = 200_000_000;
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
 const SEND_BUFFER: i32 = 16 << 20;
 /// Chunks lent to the receive queue of a zero-copy driver: no driver's default ring is larger.
-const LENT: u32 = 4096;
+const MAX_LENT_CHUNKS: u32 = 4096;
 /// Calls of the kernel in one kick at most; each takes some tens of frames.
-const CALLS: usize = 64;
+const MAX_CALLS_PER_KICK: usize = 64;
 /// Bytes of an entry of the transmit ring, and of the other rings.
-const ENTRY: usize = size_of::<libc::xdp_desc>();
-const ADDRESS: usize = 8;
+const TX_ENTRY_BYTES: usize = size_of::<libc::xdp_desc>();
+const ADDRESS_ENTRY_BYTES: usize = 8;
 /// `AF_XDP`, in the type of an address.
-const FAMILY: u16 = 44;
-const _: () = assert!(FAMILY as i32 == libc::AF_XDP);
+const AF_XDP_FAMILY: u16 = 44;
+const _: () = assert!(AF_XDP_FAMILY as i32 == libc::AF_XDP);
 
 /// Way in which frames leave our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ pub fn af_xdp_obstacle(netns: &NetNs) -> Option<Error> {
 }
 
 fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
-    let family = AddressFamily::from_raw(FAMILY);
+    let family = AddressFamily::from_raw(AF_XDP_FAMILY);
     let opened =
         netns.run_in(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None))?;
     opened.map_err(|errno| match errno {
@@ -90,7 +90,7 @@ fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
             found: kernel::release_name(),
         }
         .into(),
-        errno => Error::from_call("socket(AF_XDP)", object, errno).with_rights(RIGHTS),
+        errno => Error::from_call("socket(AF_XDP)", object, errno).with_rights(MISSING_RIGHTS_TEXT),
     })
 }
 
@@ -125,7 +125,7 @@ impl XskTx {
         let socket = open_xdp_socket(netns, name)?;
         let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
         let shape = SlotShape::new(options.slots, options.longest);
-        let lent = if options.zero_copy { LENT } else { 0 };
+        let lent = if options.zero_copy { MAX_LENT_CHUNKS } else { 0 };
         let memory = register_memory(&socket, shape, lent, name)?;
         let entries = clamp_to_u32(shape.ring_entries());
         // The kernel insists on a fill ring, even if nothing is received.
@@ -141,11 +141,11 @@ impl XskTx {
         }
         let offsets = read_offsets(&socket, name)?;
         let tx_at = libc::XDP_PGOFF_TX_RING.cast_unsigned();
-        let tx = map_ring(&socket, tx_at, &offsets.tx, ENTRY, entries, name)?;
+        let tx = map_ring(&socket, tx_at, &offsets.tx, TX_ENTRY_BYTES, entries, name)?;
         let done_at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
-        let done = map_ring(&socket, done_at, &offsets.cr, ADDRESS, entries, name)?;
+        let done = map_ring(&socket, done_at, &offsets.cr, ADDRESS_ENTRY_BYTES, entries, name)?;
         let fill_at = libc::XDP_UMEM_PGOFF_FILL_RING;
-        let mut fill = map_ring(&socket, fill_at, &offsets.fr, ADDRESS, fill_entries, name)?;
+        let mut fill = map_ring(&socket, fill_at, &offsets.fr, ADDRESS_ENTRY_BYTES, fill_entries, name)?;
         for chunk in 0..lent {
             let address = shape.bytes() + chunk as usize * shape.chunk;
             fill.entry_mut(chunk).copy_from_slice(&(address as u64).to_ne_bytes());
@@ -183,7 +183,7 @@ impl XskTx {
     /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
     pub fn kick_kernel(&mut self) -> Result<(), Error> {
-        for _ in 0..CALLS {
+        for _ in 0..MAX_CALLS_PER_KICK {
             if !self.slots.publish_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
                 break;
             }
@@ -274,7 +274,7 @@ impl Drop for XskTx {
 
 /// Registers memory: the slots, and behind them the chunks lent for receiving.
 fn register_memory(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
-    let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE);
+    let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE_SLOT_BYTES);
     let memory = SharedArea::allocate_pages(len, name)?;
     let request = libc::xdp_umem_reg {
         addr: memory.address(),
@@ -289,7 +289,7 @@ fn register_memory(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) ->
         Err(errno) => {
             let mut error = Error::from_call("setsockopt(XDP_UMEM_REG)", name, errno);
             if let (Errno::NOBUFS, Error::Call { remedy, .. }) = (errno, &mut error) {
-                *remedy = Some(MEMORY);
+                *remedy = Some(LOCKED_MEMORY_TEXT);
             }
             Err(error)
         }
@@ -338,7 +338,7 @@ fn bind_queue(
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
     flags |= if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
     let address = libc::sockaddr_xdp {
-        sxdp_family: FAMILY,
+        sxdp_family: AF_XDP_FAMILY,
         sxdp_flags: flags,
         sxdp_ifindex: index,
         sxdp_queue_id: 0,

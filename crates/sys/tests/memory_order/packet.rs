@@ -24,7 +24,7 @@ fn tx_slot_is_complete_and_reused_after_sending() {
         let thread = loom::thread::spawn(move || {
             // packet_current_frame; smp_rmb.
             if kernel.word(0).load(Ordering::Acquire) == libc::TP_STATUS_SEND_REQUEST {
-                assert_eq!(kernel.bytes(slots::TO_FRAME, FRAME), [7; FRAME]);
+                assert_eq!(kernel.bytes(slots::FRAME_OFFSET, FRAME), [7; FRAME]);
                 // tpacket_destruct_skb: smp_wmb, __packet_set_status.
                 kernel.word(0).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
             }
@@ -49,24 +49,24 @@ const TO_MAC: usize = 96;
 
 /// `prb_open_block`, a frame of four bytes, `prb_close_block`.
 fn fill_block(kernel: &mut SharedArea, byte: u8) {
-    use blocks::{BLOCK_FIRST, BLOCK_FRAMES, BLOCK_STATUS, KEPT};
+    use blocks::{BLOCK_FIRST_OFFSET, BLOCK_FRAMES_OFFSET, BLOCK_STATUS_OFFSET, CAPTURED_LENGTH_OFFSET};
     // prb_curr_blk_in_use; smp_rmb.
-    if kernel.word(BLOCK_STATUS).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
+    if kernel.word(BLOCK_STATUS_OFFSET).load(Ordering::Acquire) != libc::TP_STATUS_KERNEL {
         return;
     }
-    kernel.bytes_mut(BLOCK_FRAMES, 4).copy_from_slice(&1u32.to_ne_bytes());
-    kernel.bytes_mut(BLOCK_FIRST, 4).copy_from_slice(&48u32.to_ne_bytes());
-    kernel.bytes_mut(FIRST + KEPT, 4).copy_from_slice(&4u32.to_ne_bytes());
-    kernel.bytes_mut(FIRST + blocks::TO_MAC, 2).copy_from_slice(&96u16.to_ne_bytes());
+    kernel.bytes_mut(BLOCK_FRAMES_OFFSET, 4).copy_from_slice(&1u32.to_ne_bytes());
+    kernel.bytes_mut(BLOCK_FIRST_OFFSET, 4).copy_from_slice(&48u32.to_ne_bytes());
+    kernel.bytes_mut(FIRST + CAPTURED_LENGTH_OFFSET, 4).copy_from_slice(&4u32.to_ne_bytes());
+    kernel.bytes_mut(FIRST + blocks::MAC_OFFSET, 2).copy_from_slice(&96u16.to_ne_bytes());
     kernel.bytes_mut(FIRST + TO_MAC, 4).fill(byte);
     // prb_flush_block: smp_wmb, BLOCK_STATUS.
-    kernel.word(BLOCK_STATUS).store(libc::TP_STATUS_USER, Ordering::Release);
+    kernel.word(BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
 }
 
 #[test]
 fn rx_block_is_read_completely_before_reuse() {
     check(|| {
-        let area = SharedArea::new(&[blocks::BLOCK_STATUS], &[], &[(12, BLOCK - 12)]);
+        let area = SharedArea::new(&[blocks::BLOCK_STATUS_OFFSET], &[], &[(12, BLOCK - 12)]);
         let mut kernel = area.share();
         let thread = loom::thread::spawn(move || {
             fill_block(&mut kernel, 1);

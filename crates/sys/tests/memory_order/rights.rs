@@ -8,15 +8,15 @@ use loom::sync::Arc;
 #[path = "../../src/sandbox/request.rs"]
 mod request;
 
-use request::{RightsRequest, SAME, WantedRights};
+use request::{NO_CHANGE, RightsRequest, WantedRights};
 
 #[test]
 fn late_handler_never_reads_user_without_its_group() {
     check(|| {
         let request = Arc::new(RightsRequest {
             kept: AtomicU64::new(u64::MAX),
-            user: AtomicU32::new(SAME),
-            group: AtomicU32::new(SAME),
+            user: AtomicU32::new(NO_CHANGE),
+            group: AtomicU32::new(NO_CHANGE),
             handlers: AtomicU64::new(0),
         });
         let handler = Arc::clone(&request);
@@ -34,8 +34,8 @@ fn handler_makes_no_call_after_handlers_close() {
     check(|| {
         let request = Arc::new(RightsRequest {
             kept: AtomicU64::new(0),
-            user: AtomicU32::new(SAME),
-            group: AtomicU32::new(SAME),
+            user: AtomicU32::new(NO_CHANGE),
+            group: AtomicU32::new(NO_CHANGE),
             handlers: AtomicU64::new(0),
         });
         let own = SharedArea::new(&[], &[], &[(8, 8)]);

@@ -7,7 +7,7 @@ use crate::sync::Ordering;
 /// One record with eight bytes: the second needs the place of the first.
 const RING_BYTES: usize = 24;
 /// The second run needs the slot of the first.
-const RUNS: u64 = 1;
+const MAX_WAITING_RUNS: u64 = 1;
 
 #[path = "../../src/xdp/ring.rs"]
 #[expect(dead_code, unreachable_pub, reason = "the model uses what the protocol needs")]

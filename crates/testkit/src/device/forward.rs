@@ -1,6 +1,6 @@
 //! The device on real rings: a thread per port.
 
-use super::{FaultPlan, KeyTruth};
+use super::{FaultPlan, KeyFrameTruth};
 use packetrig_link::{FrameImpairer, KeyTruths};
 use packetrig_sys::clock;
 use packetrig_sys::link::NamespaceLinks;
@@ -14,9 +14,9 @@ use std::thread::JoinHandle;
 /// Frames taken from a ring before the transmit rings are kicked.
 const BATCH: usize = 64;
 /// Longest wait of a thread before it checks whether to stop.
-const NAP_NS: u64 = 5_000_000;
+const STOP_CHECK_INTERVAL_NS: u64 = 5_000_000;
 /// Longest time for forwarding the frames that had arrived before the stop.
-const LAST_NS: u64 = 30_000_000_000;
+const FINAL_FORWARDING_TIMEOUT_NS: u64 = 30_000_000_000;
 /// Blocks of a receive ring: a slow trickle of frames takes one in each millisecond, so the thread may be away for 2 s.
 const BLOCKS: u32 = 2_048;
 /// More than the longest frame; all blocks together are 32 MiB.
@@ -41,14 +41,14 @@ pub enum Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceReport {
     /// Truth by port of arrival and key.
-    pub truths: BTreeMap<(usize, u32), KeyTruth>,
+    pub truths: BTreeMap<(usize, u32), KeyFrameTruth>,
     /// Frames lost without an order: the truth is incomplete unless this is zero.
     pub own_losses: u64,
 }
 
 impl DeviceReport {
     /// The truth about frames with `key` that arrived on `port`.
-    pub fn truth(&self, port: usize, key: u32) -> KeyTruth {
+    pub fn truth(&self, port: usize, key: u32) -> KeyFrameTruth {
         self.truths.get(&(port, key)).cloned().unwrap_or_default()
     }
 }
@@ -56,7 +56,7 @@ impl DeviceReport {
 /// Report of one port of a device.
 #[derive(Debug)]
 struct SideReport {
-    truths: BTreeMap<u32, KeyTruth>,
+    truths: BTreeMap<u32, KeyFrameTruth>,
     own_losses: u64,
 }
 
@@ -124,7 +124,7 @@ fn interface_indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, p
 /// Data path of one port through the device.
 struct Side {
     rx: RxRing,
-    out: Exits,
+    out: OutgoingRings,
 }
 
 impl Side {
@@ -142,7 +142,7 @@ impl Side {
         let options =
             RxOptions { blocks: BLOCKS, block_bytes: BLOCK_BYTES, retire_ms: 1, ..RxOptions::default() };
         let rx = RxRing::open_on_interface(netns, indices[port], &interfaces[port], options)?;
-        Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
+        Ok(Self { rx, out: OutgoingRings { rings: exits, losses: 0 } })
     }
 
     fn forward_until_stopped(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
@@ -191,8 +191,10 @@ impl Side {
     }
 
     fn sleep_until_due(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
-        let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
-        if nap > 0 { self.rx.wait_for_frames(nap.min(NAP_NS)) } else { Ok(()) }
+        let nap = impairer
+            .next_due()
+            .map_or(STOP_CHECK_INTERVAL_NS, |due| due.saturating_sub(clock::monotonic_ns()));
+        if nap > 0 { self.rx.wait_for_frames(nap.min(STOP_CHECK_INTERVAL_NS)) } else { Ok(()) }
     }
 }
 
@@ -205,7 +207,10 @@ struct LastFrames {
 
 impl LastFrames {
     fn in_ring(ring: &mut RxRing) -> Result<Self, packetrig_sys::Error> {
-        Ok(Self { arrived: ring.read_progress()?.arrived, until_ns: clock::monotonic_ns() + LAST_NS })
+        Ok(Self {
+            arrived: ring.read_progress()?.arrived,
+            until_ns: clock::monotonic_ns() + FINAL_FORWARDING_TIMEOUT_NS,
+        })
     }
 
     /// Number of them that were not read, once that is final: all were read, or it takes too long.
@@ -217,12 +222,12 @@ impl LastFrames {
 }
 
 /// The rings towards the other ports.
-struct Exits {
+struct OutgoingRings {
     rings: Vec<TxRing>,
     losses: u64,
 }
 
-impl Exits {
+impl OutgoingRings {
     fn send_to_all(&mut self, frame: &[u8]) {
         for ring in &mut self.rings {
             let mut kicks_left = MAX_KICKS;

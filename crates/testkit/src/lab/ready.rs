@@ -6,11 +6,11 @@ use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_sys::{Error, UnsupportedFeature, clock};
 
 /// A type that IEEE 802 sets aside for local experiments.
-const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
+const READY_FRAME_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 // The shortest Ethernet frame has 64 bytes; its 4 bytes of FCS are not in the ring.
 const LENGTH: usize = 60;
 const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
-const INTERVAL_NS: u64 = 2_000_000;
+const READY_FRAME_INTERVAL_NS: u64 = 2_000_000;
 
 /// Returns when frames from the first port reach all others, and frames from all others reach the first.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
@@ -36,13 +36,15 @@ fn await_arrival(from: &LabPort, to: &LabPort) -> Result<(), Error> {
             // A broadcast from a locally administered address: the bridge floods it, and learns the address of no
             // port.
             slot[6] = 0x02;
-            slot[12..14].copy_from_slice(&ETHER_TYPE);
+            slot[12..14].copy_from_slice(&READY_FRAME_ETHERTYPE);
             tx.commit_frame(LENGTH);
         }
         tx.kick_kernel()?;
-        rx.wait_for_frames(INTERVAL_NS)?;
+        rx.wait_for_frames(READY_FRAME_INTERVAL_NS)?;
         let mut arrived = false;
-        rx.receive_frames(usize::MAX, &mut |frame| arrived |= frame.bytes.get(12..14) == Some(&ETHER_TYPE));
+        rx.receive_frames(usize::MAX, &mut |frame| {
+            arrived |= frame.bytes.get(12..14) == Some(&READY_FRAME_ETHERTYPE)
+        });
         if arrived {
             return Ok(());
         }

@@ -1,6 +1,6 @@
 //! Decodes instructions into operations, and refuses programs that could not be run.
 
-use super::{ClassicInsn, LONGEST, MEMORY, ProgramRefusal};
+use super::{ClassicInsn, MAX_PROGRAM_INSTRUCTIONS, ProgramRefusal, SCRATCH_WORDS};
 
 /// The width of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ pub(super) enum BpfOperation {
 }
 
 pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, ProgramRefusal> {
-    if insns.is_empty() || insns.len() > LONGEST {
+    if insns.is_empty() || insns.len() > MAX_PROGRAM_INSTRUCTIONS {
         return Err(ProgramRefusal::Length(insns.len()));
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
@@ -156,7 +156,7 @@ fn decode_value(code: u16, k: u32) -> Option<ValueSource> {
 }
 
 fn memory_cell(k: u32) -> Option<usize> {
-    usize::try_from(k).ok().filter(|cell| *cell < MEMORY)
+    usize::try_from(k).ok().filter(|cell| *cell < SCRATCH_WORDS)
 }
 
 /// Decodes the second operand: bit 3 chooses between the constant and X.

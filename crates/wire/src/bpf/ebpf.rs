@@ -146,7 +146,7 @@ impl EbpfInsn {
         Self { code: CLASS_JUMP32 | FROM_REGISTER | condition, dst, src, ..Self::default() }
     }
 
-    pub(super) fn jump_if_beyond(dst: u8, src: u8) -> Self {
+    pub(super) fn jump_if_greater(dst: u8, src: u8) -> Self {
         Self { code: CLASS_JUMP | FROM_REGISTER | jump::GT, dst, src, ..Self::default() }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs a program on a frame.
 
-use super::MEMORY;
+use super::SCRATCH_WORDS;
 use super::decode::{
     AluOperation, BpfOperation, BpfRegister, JumpCondition, LoadWidth, SecondOperand, ValueSource,
 };
@@ -9,7 +9,7 @@ use super::decode::{
 struct BpfMachine {
     a: u32,
     x: u32,
-    memory: [u32; MEMORY],
+    memory: [u32; SCRATCH_WORDS],
 }
 
 /// Runs the program on a frame and returns its result; 0 is "no match".

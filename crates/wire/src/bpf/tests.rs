@@ -18,7 +18,10 @@ const ENDINGS: FilterEndings<'static> = FilterEndings {
 fn unsound_programs_are_refused_by_name() {
     let refused = |insns: &[ClassicInsn]| FilterProgram::new(insns.to_vec()).unwrap_err();
     assert_eq!(refused(&[]), ProgramRefusal::Length(0));
-    assert_eq!(refused(&vec![insn(6, 0, 0, 1); LONGEST + 1]), ProgramRefusal::Length(LONGEST + 1));
+    assert_eq!(
+        refused(&vec![insn(6, 0, 0, 1); MAX_PROGRAM_INSTRUCTIONS + 1]),
+        ProgramRefusal::Length(MAX_PROGRAM_INSTRUCTIONS + 1)
+    );
     assert_eq!(refused(&[insn(0x28, 0, 0, 12)]), ProgramRefusal::Target(0), "runs off its end");
     assert_eq!(refused(&[insn(0x15, 1, 0, 0), insn(6, 0, 0, 0)]), ProgramRefusal::Target(0));
     assert_eq!(refused(&[insn(0x05, 0, 0, u32::MAX), insn(6, 0, 0, 0)]), ProgramRefusal::Target(0));

@@ -10,10 +10,10 @@ use super::decode::{
     AluOperation, BpfOperation, BpfRegister, JumpCondition, LoadWidth, SecondOperand, ValueSource,
 };
 use super::ebpf::register::{A, CONTEXT, DATA, END, FRAME, SCRATCH, X};
-use super::{EbpfInsn, FilterEndings, MEMORY, ProgramRefusal, ebpf::alu, ebpf::jump};
+use super::{EbpfInsn, FilterEndings, ProgramRefusal, SCRATCH_WORDS, ebpf::alu, ebpf::jump};
 
 /// Greatest offset behind the start of a frame that the verifier lets a program read.
-const REACH: u32 = 0xffff;
+const MAX_FRAME_OFFSET: u32 = 0xffff;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CodeLabel {
@@ -72,7 +72,7 @@ impl TranslatedCode {
         self.emit(EbpfInsn::alu(alu::MOV, X, 0));
         // Cells that are read start at zero, as in libpcap; the verifier refuses reads of a stack that was never written. Those
         // that are not read cost nothing.
-        for cell in 0..MEMORY {
+        for cell in 0..SCRATCH_WORDS {
             if ops
                 .iter()
                 .any(|op| matches!(op, BpfOperation::Set(_, ValueSource::Memory(read)) if *read == cell))
@@ -111,7 +111,7 @@ impl TranslatedCode {
 
     fn emit_load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
         // No frame that the program sees is longer than that, so such a load never succeeds.
-        let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= REACH) else {
+        let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
@@ -119,18 +119,21 @@ impl TranslatedCode {
     }
 
     fn emit_load_indexed(&mut self, width: LoadWidth, at: u32) -> NextOperation {
-        let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= REACH) else {
+        let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
         // Compared as 64 bits: the verifier must learn a bound of the whole register before it is added to a pointer.
-        self.emit_jump(EbpfInsn::jump_if_wide(jump::GT, SCRATCH, REACH - end), CodeLabel::Mismatch);
+        self.emit_jump(
+            EbpfInsn::jump_if_wide(jump::GT, SCRATCH, MAX_FRAME_OFFSET - end),
+            CodeLabel::Mismatch,
+        );
         self.emit(EbpfInsn::alu_wide_register(alu::ADD, SCRATCH, DATA));
         self.emit_checked_load(width, A, end)
     }
 
     fn emit_load_header_length(&mut self, at: u32) -> NextOperation {
-        let Some(end) = at.checked_add(1).filter(|end| *end <= REACH) else {
+        let Some(end) = at.checked_add(1).filter(|end| *end <= MAX_FRAME_OFFSET) else {
             return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
@@ -145,7 +148,7 @@ impl TranslatedCode {
         // The end of the field is compared, not its start: from that comparison the verifier knows that the bytes before the
         // pointer may be read, which is why the loads go backwards.
         self.emit(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
-        self.emit_jump(EbpfInsn::jump_if_beyond(SCRATCH, END), CodeLabel::Mismatch);
+        self.emit_jump(EbpfInsn::jump_if_greater(SCRATCH, END), CodeLabel::Mismatch);
         self.emit(match width {
             LoadWidth::Word => EbpfInsn::load(0x00, into, SCRATCH, -4),
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
@@ -276,7 +279,7 @@ fn register_number(register: BpfRegister) -> u8 {
 /// Returns the stack offset of a cell of memory.
 fn offset_of(cell: usize) -> i16 {
     // `decode_program` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
-    debug_assert!(cell < MEMORY, "cell {cell} is outside the memory");
+    debug_assert!(cell < SCRATCH_WORDS, "cell {cell} is outside the memory");
     -64 + 4 * i16::from(cell.to_le_bytes()[0])
 }
 

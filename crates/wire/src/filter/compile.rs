@@ -8,7 +8,7 @@
 //! Loops do not exist in classic BPF, so the step over a VLAN tag is written out [`MAX_TAGS`] times. Jumps reach 255
 //! instructions: each condition ends with its own rejection.
 
-use super::{FieldCondition, FilterBase, TAGS};
+use super::{FieldCondition, FilterBase, VLAN_TAG_TYPES};
 use crate::bpf::{ClassicInsn, FilterProgram, ProgramRefusal};
 
 /// A load of this many bytes: its codes from k and from X + k.
@@ -20,34 +20,35 @@ struct LoadCodes {
 }
 
 // Values of `FilterBase::find_offset`, in the width of instructions.
-const ETHER_TYPE: u32 = 12;
+const ETHERTYPE_OFFSET: u32 = 12;
 const MAX_TAGS: u8 = 8;
-const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MAX_TAGS as usize == super::MAX_TAGS);
+const _: () =
+    assert!(ETHERTYPE_OFFSET as usize == super::ETHERTYPE_OFFSET && MAX_TAGS as usize == super::MAX_TAGS);
 
 // Codes of classic BPF.
-const LOADS: [LoadCodes; 3] = [
+const LOAD_CODES: [LoadCodes; 3] = [
     LoadCodes { bytes: 4, plain: 0x20, indexed: 0x40 },
     LoadCodes { bytes: 2, plain: 0x28, indexed: 0x48 },
-    BYTE,
+    BYTE_LOAD,
 ];
-const BYTE: LoadCodes = LoadCodes { bytes: 1, plain: 0x30, indexed: 0x50 };
-const LOAD_HALF: u16 = 0x28;
-const LOAD_HALF_X: u16 = 0x48;
-const SET_X: u16 = 0x01;
-const ADD: u16 = 0x04;
-const AND: u16 = 0x54;
-const EQUAL: u16 = 0x15;
-const ALWAYS: u16 = 0x05;
-const RETURN: u16 = 0x06;
-const A_TO_X: u16 = 0x07;
-const X_TO_A: u16 = 0x87;
+const BYTE_LOAD: LoadCodes = LoadCodes { bytes: 1, plain: 0x30, indexed: 0x50 };
+const BPF_LOAD_HALF: u16 = 0x28;
+const BPF_LOAD_HALF_INDEXED: u16 = 0x48;
+const BPF_LOAD_X_IMMEDIATE: u16 = 0x01;
+const BPF_ADD: u16 = 0x04;
+const BPF_AND: u16 = 0x54;
+const BPF_JUMP_EQUAL: u16 = 0x15;
+const BPF_JUMP_ALWAYS: u16 = 0x05;
+const BPF_RETURN: u16 = 0x06;
+const BPF_COPY_A_TO_X: u16 = 0x07;
+const BPF_COPY_X_TO_A: u16 = 0x87;
 
 pub(super) fn compile_conditions(conditions: &[FieldCondition]) -> Result<FilterProgram, ProgramRefusal> {
     let mut code = FilterCode { insns: Vec::new(), is_found: false };
     for condition in conditions {
         code.emit_condition(condition);
     }
-    code.emit(RETURN, 0, 0, u32::MAX);
+    code.emit(BPF_RETURN, 0, 0, u32::MAX);
     FilterProgram::new(code.insns)
 }
 
@@ -73,17 +74,17 @@ impl FilterCode {
         let start = match condition.base {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
-                self.emit(LOAD_HALF, 0, 0, ETHER_TYPE);
+                self.emit(BPF_LOAD_HALF, 0, 0, ETHERTYPE_OFFSET);
                 // To the next condition over the rejection, or into it.
                 self.emit_tag_check(1, 0);
-                self.emit(RETURN, 0, 0, 0);
-                ETHER_TYPE + 2
+                self.emit(BPF_RETURN, 0, 0, 0);
+                ETHERTYPE_OFFSET + 2
             }
             FilterBase::Ipv4 | FilterBase::Ipv6 => {
                 self.emit_type_search();
-                self.emit(LOAD_HALF_X, 0, 0, 0);
-                self.emit(EQUAL, 1, 0, condition.base.ether_type().into());
-                self.emit(RETURN, 0, 0, 0);
+                self.emit(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
+                self.emit(BPF_JUMP_EQUAL, 1, 0, condition.base.ether_type().into());
+                self.emit(BPF_RETURN, 0, 0, 0);
                 2
             }
         };
@@ -93,27 +94,27 @@ impl FilterCode {
     /// Sets X to the offset of the type behind all VLAN tags.
     fn emit_type_search(&mut self) {
         /// Instructions of one step over a tag.
-        const STEP: u8 = 7;
+        const TAG_STEP_INSTRUCTIONS: u8 = 7;
         // X stays as it is between conditions, so the first search serves all of them.
         if std::mem::replace(&mut self.is_found, true) {
             return;
         }
-        self.emit(SET_X, 0, 0, ETHER_TYPE);
+        self.emit(BPF_LOAD_X_IMMEDIATE, 0, 0, ETHERTYPE_OFFSET);
         for tag in 0..MAX_TAGS {
             // Without a tag here, X is final: jump over the rest of this step and over all later ones, 52 instructions at most.
             let left = MAX_TAGS - 1 - tag;
-            self.emit(LOAD_HALF_X, 0, 0, 0);
-            self.emit_tag_check(0, 3 + left * STEP);
-            self.emit(X_TO_A, 0, 0, 0);
-            self.emit(ADD, 0, 0, 4);
-            self.emit(A_TO_X, 0, 0, 0);
+            self.emit(BPF_LOAD_HALF_INDEXED, 0, 0, 0);
+            self.emit_tag_check(0, 3 + left * TAG_STEP_INSTRUCTIONS);
+            self.emit(BPF_COPY_X_TO_A, 0, 0, 0);
+            self.emit(BPF_ADD, 0, 0, 4);
+            self.emit(BPF_COPY_A_TO_X, 0, 0, 0);
         }
     }
 
     /// Skips `yes` instructions if A is the type of a VLAN tag, else `no`.
     fn emit_tag_check(&mut self, yes: u8, no: u8) {
-        for (tag, left) in TAGS.into_iter().zip([2, 1, 0]) {
-            self.emit(EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
+        for (tag, left) in VLAN_TAG_TYPES.into_iter().zip([2, 1, 0]) {
+            self.emit(BPF_JUMP_EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
         }
     }
 
@@ -122,7 +123,7 @@ impl FilterCode {
         if condition.bits == 0 {
             // No bit is compared, so the condition matches.
             if condition.negate {
-                self.emit(RETURN, 0, 0, 0);
+                self.emit(BPF_RETURN, 0, 0, 0);
             }
             return;
         }
@@ -132,20 +133,20 @@ impl FilterCode {
         let bytes = (before + bits).div_ceil(8);
         let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
         // The condition fails where the frame ends before its last bit, looked at or not.
-        self.emit_load(BYTE, first + bytes - 1, is_indexed);
+        self.emit_load(BYTE_LOAD, first + bytes - 1, is_indexed);
         let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
         let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
         // The widest loads that fit. Parts of which no bit counts are not loaded at all.
         let mut jumps = Vec::new();
         let mut at = 0;
         while at < bytes {
-            let load = LOADS.into_iter().find(|load| at + load.bytes <= bytes).unwrap_or(BYTE);
+            let load = LOAD_CODES.into_iter().find(|load| at + load.bytes <= bytes).unwrap_or(BYTE_LOAD);
             let part = compared_part(condition, bits, before, at * 8, load.bytes * 8);
             if part.care != 0 {
                 self.emit_load(load, first + at, is_indexed);
-                self.emit(AND, 0, 0, part.care);
+                self.emit(BPF_AND, 0, 0, part.care);
                 jumps.push(self.insns.len());
-                self.emit(EQUAL, 0, 0, part.wanted);
+                self.emit(BPF_JUMP_EQUAL, 0, 0, part.wanted);
             }
             at += load.bytes;
         }
@@ -158,10 +159,10 @@ impl FilterCode {
             if jumps.is_empty() {
                 return;
             }
-            self.emit(ALWAYS, 0, 0, 1);
+            self.emit(BPF_JUMP_ALWAYS, 0, 0, 1);
         }
         let rejection = self.insns.len();
-        self.emit(RETURN, 0, 0, 0);
+        self.emit(BPF_RETURN, 0, 0, 0);
         let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
             // At most 17 bytes are compared, in five parts of three instructions each.
@@ -175,14 +176,14 @@ impl FilterCode {
 }
 
 /// The bits of a word that are compared, and their wanted values.
-struct ComparedPart {
+struct ComparedBits {
     care: u32,
     wanted: u32,
 }
 
 /// Returns the compared bits among `len` bits from bit `from` of the bytes that hold a condition of `bits` bits. The first
 /// `before` bits of these bytes are not its own.
-fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, len: u32) -> ComparedPart {
+fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, len: u32) -> ComparedBits {
     let mut care = 0;
     let mut wanted = 0;
     for bit in from..from + len {
@@ -195,7 +196,7 @@ fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, 
             wanted |= u32::from(is_looked_at && condition.value >> place & 1 == 1);
         }
     }
-    ComparedPart { care, wanted }
+    ComparedBits { care, wanted }
 }
 
 /// Narrows the length of a jump, which is known to fit.

@@ -3,15 +3,15 @@
 use super::word_at;
 use std::ops::Range;
 
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
+const IPV4_ETHERTYPE: u16 = 0x0800;
+const IPV6_ETHERTYPE: u16 = 0x86dd;
 const MAX_VLAN_TAGS: usize = 4;
 /// Longer chains of IPv6 extension headers do not occur in practice.
 const MAX_EXTENSIONS: usize = 8;
 
-const ICMP: u8 = 1;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+const ICMP_PROTOCOL: u8 = 1;
+const TCP_PROTOCOL: u8 = 6;
+const UDP_PROTOCOL: u8 = 17;
 const ICMP_V6: u8 = 58;
 const UDP_LITE: u8 = 136;
 
@@ -52,21 +52,21 @@ pub struct TransportLayer {
 impl TransportLayer {
     /// Reports whether the checksum covers the IP addresses, too.
     pub fn covers_addresses(&self) -> bool {
-        self.protocol != ICMP
+        self.protocol != ICMP_PROTOCOL
     }
 
     /// Reports whether zero as a checksum means that there is none.
     pub fn never_zero(&self) -> bool {
-        matches!(self.protocol, UDP | UDP_LITE)
+        matches!(self.protocol, UDP_PROTOCOL | UDP_LITE)
     }
 
     /// Reports whether the payload is the sender's own, not a part of the protocol.
     pub fn has_free_payload(&self, frame: &[u8]) -> bool {
         let kind = frame.get(self.at);
         match self.protocol {
-            TCP | UDP => true,
+            TCP_PROTOCOL | UDP_PROTOCOL => true,
             // Echo request and reply.
-            ICMP => matches!(kind, Some(0 | 8)),
+            ICMP_PROTOCOL => matches!(kind, Some(0 | 8)),
             ICMP_V6 => matches!(kind, Some(128 | 129)),
             _ => false,
         }
@@ -92,8 +92,8 @@ impl PacketLayers {
             }
         }
         let found = match word_at(frame, type_at)? {
-            IPV4 => find_ipv4(frame, type_at + 2),
-            IPV6 => find_ipv6(frame, type_at + 2),
+            IPV4_ETHERTYPE => find_ipv4(frame, type_at + 2),
+            IPV6_ETHERTYPE => find_ipv6(frame, type_at + 2),
             _ => None,
         };
         let Some(FoundIp { ip, carried }) = found else {
@@ -185,17 +185,17 @@ fn find_transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLaye
         return None;
     }
     let checksum_at = match protocol {
-        TCP => at + 16,
-        UDP | UDP_LITE => at + 6,
-        ICMP | ICMP_V6 => at + 2,
+        TCP_PROTOCOL => at + 16,
+        UDP_PROTOCOL | UDP_LITE => at + 6,
+        ICMP_PROTOCOL | ICMP_V6 => at + 2,
         _ => return None,
     };
-    let header_len = if protocol == TCP { usize::from(frame.get(at + 12)? >> 4) * 4 } else { 8 };
-    let least = if protocol == TCP { 20 } else { 8 };
+    let header_len = if protocol == TCP_PROTOCOL { usize::from(frame.get(at + 12)? >> 4) * 4 } else { 8 };
+    let least = if protocol == TCP_PROTOCOL { 20 } else { 8 };
     let is_whole = header_len >= least && at + header_len <= end;
     let checksum = word_at(frame, checksum_at)?;
     // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum without a meaning.
-    let has_checksum = checksum != 0 || protocol != UDP;
+    let has_checksum = checksum != 0 || protocol != UDP_PROTOCOL;
     is_whole.then(|| TransportLayer {
         at,
         protocol,

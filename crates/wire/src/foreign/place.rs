@@ -64,8 +64,8 @@ impl TagPlace {
     /// frame that the place was found in.
     pub fn write_tag(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
-        let mut old = [0; TagForm::LONGEST];
-        let mut new = [0; TagForm::LONGEST];
+        let mut old = [0; TagForm::MAX_TAG_BYTES];
+        let mut new = [0; TagForm::MAX_TAG_BYTES];
         let old = &mut old[..bytes];
         let new = &mut new[..bytes];
         let place = &mut frame[self.at..self.at + bytes];

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 /// A VLAN tag's priority bits are kept or zero; its type is 802.1Q's.
-const TAG: [u8; 2] = [0x81, 0x00];
+const VLAN_TAG_TYPE: [u8; 2] = [0x81, 0x00];
 
 /// Changes to make in every frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl VlanEdit {
         match self {
             Self::Push(id) => {
                 let [high, low] = id.to_be_bytes();
-                frame.splice(12..12, [TAG[0], TAG[1], high, low]);
+                frame.splice(12..12, [VLAN_TAG_TYPE[0], VLAN_TAG_TYPE[1], high, low]);
             }
             Self::Pop if is_tagged => drop(frame.drain(12..16)),
             // Priority and drop bits share the first byte with the number, and stay.

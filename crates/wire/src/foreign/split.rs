@@ -3,11 +3,11 @@
 use super::{IpLayer, PacketLayers, TransportLayer, complete_checksum};
 use crate::checksum::{ChecksumSum, ones_complement_sum};
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
+const TCP_PROTOCOL: u8 = 6;
+const UDP_PROTOCOL: u8 = 17;
 /// Flags of TCP that only the last packet keeps, FIN and PSH, and the one that only the first keeps, CWR (RFC 3168, section 6.1.2).
-const LAST_ONLY: u8 = 0x09;
-const FIRST_ONLY: u8 = 0x80;
+const LAST_SEGMENT_TCP_FLAGS: u8 = 0x09;
+const FIRST_SEGMENT_TCP_FLAGS: u8 = 0x80;
 
 /// Gives `sink` the packets of a frame whose payload is to be cut every `segment_bytes`, with lengths, sequence numbers and checksums of their
 /// own. Returns false, having given nothing, if the frame has no whole TCP or UDP header at `transport_at`: it may be a tunnel's, or cut.
@@ -25,7 +25,7 @@ pub fn split_merged(
     let is_other_header = transport_at.is_some_and(|at| at != transport.at);
     // Without a payload there would be no packet at all.
     let is_empty = segment_bytes == 0 || transport.payload.is_empty();
-    if is_other_header || is_empty || !matches!(transport.protocol, TCP | UDP) {
+    if is_other_header || is_empty || !matches!(transport.protocol, TCP_PROTOCOL | UDP_PROTOCOL) {
         return false;
     }
     let head = &frame[..transport.payload.start];
@@ -38,7 +38,7 @@ pub fn split_merged(
         scratch.extend_from_slice(piece);
         write_ip_length(scratch, &ip, number);
         match transport.protocol {
-            TCP => update_tcp_header(
+            TCP_PROTOCOL => update_tcp_header(
                 &mut scratch[transport.at..],
                 number * usize::from(segment_bytes),
                 number == 0,
@@ -78,10 +78,10 @@ fn update_tcp_header(tcp: &mut [u8], before: usize, is_first: bool, is_last: boo
         *sequence = number.to_be_bytes();
     }
     if !is_last {
-        tcp[13] &= !LAST_ONLY;
+        tcp[13] &= !LAST_SEGMENT_TCP_FLAGS;
     }
     if !is_first {
-        tcp[13] &= !FIRST_ONLY;
+        tcp[13] &= !FIRST_SEGMENT_TCP_FLAGS;
     }
 }
 

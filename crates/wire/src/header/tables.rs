@@ -5,17 +5,17 @@ use super::ComputedField::{
     BottomOfStack, Checksum as Sum, EtherType, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere,
     OptionWords, Protocol,
 };
-use super::ExtraChoice::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
-use super::ValueForm::{self, Checksum, Ipv4, Ipv6, Mac, Number};
-use super::{AbsentValue, ExtraChoice, FieldDef, HeaderKind};
+use super::ExtraPatternChoice::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
+use super::FieldNotation::{self, Checksum, Ipv4, Ipv6, Mac, Number};
+use super::{AbsentValue, ExtraPatternChoice, FieldDef, HeaderKind};
 
 const fn field(
     name: &'static str,
     at: u32,
     bits: u32,
-    form: ValueForm,
+    form: FieldNotation,
     absent: AbsentValue,
-    extra: ExtraChoice,
+    extra: ExtraPatternChoice,
 ) -> FieldDef {
     FieldDef { name, at, bits, form, absent, extra }
 }
@@ -31,39 +31,39 @@ const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
 }
 
 // The multicast address of flow control, which bridges never forward.
-const PAUSE_DST: u128 = 0x0180_c200_0001;
-const PAUSE_TYPE: u128 = 0x8808;
+const PAUSE_DESTINATION_MAC: u128 = 0x0180_c200_0001;
+const PAUSE_ETHERTYPE: u128 = 0x8808;
 
 pub(super) fn field_table(kind: HeaderKind) -> &'static [FieldDef] {
     match kind {
-        HeaderKind::Ethernet => ETHERNET,
-        HeaderKind::Vlan => VLAN,
-        HeaderKind::Ipv4 => IPV4,
-        HeaderKind::Ipv6 => IPV6,
-        HeaderKind::Tcp => TCP,
-        HeaderKind::Udp => UDP,
-        HeaderKind::Icmp => ICMP,
-        HeaderKind::Icmpv6 => ICMPV6,
-        HeaderKind::Arp => ARP,
-        HeaderKind::Gre => GRE,
-        HeaderKind::Vxlan => VXLAN,
-        HeaderKind::Geneve => GENEVE,
-        HeaderKind::Mpls => MPLS,
-        HeaderKind::EthernetPause => ETHERNET_PAUSE,
-        HeaderKind::PfcPause => PFC_PAUSE,
+        HeaderKind::Ethernet => ETHERNET_FIELDS,
+        HeaderKind::Vlan => VLAN_FIELDS,
+        HeaderKind::Ipv4 => IPV4_FIELDS,
+        HeaderKind::Ipv6 => IPV6_FIELDS,
+        HeaderKind::Tcp => TCP_FIELDS,
+        HeaderKind::Udp => UDP_FIELDS,
+        HeaderKind::Icmp => ICMP_FIELDS,
+        HeaderKind::Icmpv6 => ICMPV6_FIELDS,
+        HeaderKind::Arp => ARP_FIELDS,
+        HeaderKind::Gre => GRE_FIELDS,
+        HeaderKind::Vxlan => VXLAN_FIELDS,
+        HeaderKind::Geneve => GENEVE_FIELDS,
+        HeaderKind::Mpls => MPLS_FIELDS,
+        HeaderKind::EthernetPause => ETHERNET_PAUSE_FIELDS,
+        HeaderKind::PfcPause => PFC_PAUSE_FIELDS,
         HeaderKind::Custom => &[],
     }
 }
 
 /// IEEE 802.3.
-const ETHERNET: &[FieldDef] = &[
+const ETHERNET_FIELDS: &[FieldDef] = &[
     field("dst", 0, 48, Mac, Value(0), OrAuto),
     field("src", 48, 48, Mac, Value(0), Plain),
     field("ether_type", 96, 16, Number, Auto(EtherType), OrAuto),
 ];
 
 /// IEEE 802.1Q. OTG's `tpid` is the two bytes *after* the tag control information.
-const VLAN: &[FieldDef] = &[
+const VLAN_FIELDS: &[FieldDef] = &[
     number("priority", 0, 3, 0),
     number("cfi", 3, 1, 0),
     number("id", 4, 12, 0),
@@ -71,7 +71,7 @@ const VLAN: &[FieldDef] = &[
 ];
 
 /// RFC 791, with the traffic class of RFC 2474 and the ECN bits of RFC 3168 over the old type of service.
-const IPV4: &[FieldDef] = &[
+const IPV4_FIELDS: &[FieldDef] = &[
     number("version", 0, 4, 4),
     field("header_length", 4, 4, Number, Auto(HeaderWords), OrAuto),
     number("priority.raw", 8, 8, 0),
@@ -97,7 +97,7 @@ const IPV4: &[FieldDef] = &[
 ];
 
 /// RFC 8200.
-const IPV6: &[FieldDef] = &[
+const IPV6_FIELDS: &[FieldDef] = &[
     number("version", 0, 4, 6),
     number("traffic_class", 4, 8, 0),
     field("flow_label", 12, 20, Number, Value(0), Random),
@@ -109,7 +109,7 @@ const IPV6: &[FieldDef] = &[
 ];
 
 /// RFC 9293; the NS bit of RFC 3540.
-const TCP: &[FieldDef] = &[
+const TCP_FIELDS: &[FieldDef] = &[
     field("src_port", 0, 16, Number, Value(0), Random),
     field("dst_port", 16, 16, Number, Value(0), Random),
     number("seq_num", 32, 32, 0),
@@ -131,7 +131,7 @@ const TCP: &[FieldDef] = &[
 ];
 
 /// RFC 768.
-const UDP: &[FieldDef] = &[
+const UDP_FIELDS: &[FieldDef] = &[
     field("src_port", 0, 16, Number, Value(0), Random),
     field("dst_port", 16, 16, Number, Value(0), Random),
     field("length", 32, 16, Number, Auto(LengthFromHere), Plain),
@@ -139,7 +139,7 @@ const UDP: &[FieldDef] = &[
 ];
 
 /// RFC 792, echo.
-const ICMP: &[FieldDef] = &[
+const ICMP_FIELDS: &[FieldDef] = &[
     number("echo.type", 0, 8, 8),
     number("echo.code", 8, 8, 0),
     field("echo.checksum", 16, 16, Checksum, Auto(Sum { pseudo: false, never_zero: false }), Plain),
@@ -148,7 +148,7 @@ const ICMP: &[FieldDef] = &[
 ];
 
 /// RFC 4443, echo: its checksum has a pseudo-header.
-const ICMPV6: &[FieldDef] = &[
+const ICMPV6_FIELDS: &[FieldDef] = &[
     number("echo.type", 0, 8, 128),
     number("echo.code", 8, 8, 0),
     field("echo.checksum", 16, 16, Checksum, Auto(Sum { pseudo: true, never_zero: false }), Plain),
@@ -157,7 +157,7 @@ const ICMPV6: &[FieldDef] = &[
 ];
 
 /// RFC 826 for IPv4 over Ethernet.
-const ARP: &[FieldDef] = &[
+const ARP_FIELDS: &[FieldDef] = &[
     number("hardware_type", 0, 16, 1),
     number("protocol_type", 16, 16, 0x0800),
     number("hardware_length", 32, 8, 6),
@@ -170,7 +170,7 @@ const ARP: &[FieldDef] = &[
 ];
 
 /// RFC 2784. The second word is there only when `checksum_present` is 1.
-const GRE: &[FieldDef] = &[
+const GRE_FIELDS: &[FieldDef] = &[
     number("checksum_present", 0, 1, 0),
     number("reserved0", 1, 12, 0),
     number("version", 13, 3, 0),
@@ -180,7 +180,7 @@ const GRE: &[FieldDef] = &[
 ];
 
 /// RFC 7348.
-const VXLAN: &[FieldDef] = &[
+const VXLAN_FIELDS: &[FieldDef] = &[
     number("flags", 0, 8, 8),
     number("reserved0", 8, 24, 0),
     field("vni", 32, 24, Number, Value(0), OrAuto),
@@ -188,7 +188,7 @@ const VXLAN: &[FieldDef] = &[
 ];
 
 /// RFC 8926, without its options.
-const GENEVE: &[FieldDef] = &[
+const GENEVE_FIELDS: &[FieldDef] = &[
     number("version", 0, 2, 0),
     field("options_length", 2, 6, Number, Auto(OptionWords), OrAuto),
     number("control", 8, 1, 0),
@@ -200,7 +200,7 @@ const GENEVE: &[FieldDef] = &[
 ];
 
 /// RFC 3032, one label. Labels below 16 are reserved, hence OTG's default.
-const MPLS: &[FieldDef] = &[
+const MPLS_FIELDS: &[FieldDef] = &[
     field("label", 0, 20, Number, Value(16), OrAuto),
     number("traffic_class", 20, 3, 0),
     field("bottom_of_stack", 23, 1, Number, Auto(BottomOfStack), OrAuto),
@@ -208,19 +208,19 @@ const MPLS: &[FieldDef] = &[
 ];
 
 /// IEEE 802.3 annex 31B: a whole frame, addresses included.
-const ETHERNET_PAUSE: &[FieldDef] = &[
-    field("dst", 0, 48, Mac, Value(PAUSE_DST), Plain),
+const ETHERNET_PAUSE_FIELDS: &[FieldDef] = &[
+    field("dst", 0, 48, Mac, Value(PAUSE_DESTINATION_MAC), Plain),
     field("src", 48, 48, Mac, Value(0), Plain),
-    number("ether_type", 96, 16, PAUSE_TYPE),
+    number("ether_type", 96, 16, PAUSE_ETHERTYPE),
     number("control_op_code", 112, 16, 1),
     number("time", 128, 16, 0),
 ];
 
 /// IEEE 802.1Qbb: a whole frame, addresses included.
-const PFC_PAUSE: &[FieldDef] = &[
-    field("dst", 0, 48, Mac, Value(PAUSE_DST), Plain),
+const PFC_PAUSE_FIELDS: &[FieldDef] = &[
+    field("dst", 0, 48, Mac, Value(PAUSE_DESTINATION_MAC), Plain),
     field("src", 48, 48, Mac, Value(0), Plain),
-    number("ether_type", 96, 16, PAUSE_TYPE),
+    number("ether_type", 96, 16, PAUSE_ETHERTYPE),
     number("control_op_code", 112, 16, 0x0101),
     number("class_enable_vector", 128, 16, 0),
     number("pause_class_0", 144, 16, 0),

@@ -1,15 +1,15 @@
 //! Classic pcap: one header, then packets. The magic number gives the byte order, and the unit of
 //! times (micro- or nanoseconds).
 
-use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MAX_BLOCK};
+use super::{ByteOrder, CaptureDamage, CaptureElement, CaptureRecord, MAX_BLOCK};
 
 /// Bytes of the file's header.
 pub(super) const FILE_HEADER: usize = 24;
 const PACKET_HEADER: usize = 16;
-const MICROSECONDS: u32 = 0xa1b2_c3d4;
-const NANOSECONDS: u32 = 0xa1b2_3c4d;
+const MICROSECONDS_MAGIC: u32 = 0xa1b2_c3d4;
+const NANOSECONDS_MAGIC: u32 = 0xa1b2_3c4d;
 /// Flag in the upper half of the link type word: the length of the FCS follows in the top bits, in units of two bytes.
-const FCS_IS_SAID: u32 = 1 << 26;
+const FCS_LENGTH_KNOWN_FLAG: u32 = 1 << 26;
 
 /// Contents of a file's header.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ impl ClassicFile {
         }
         let word = order.read_u32(input, 20).unwrap_or(0);
         // The top four bits count units of two bytes: 2 is an FCS of four bytes.
-        let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
+        let has_fcs = (word & FCS_LENGTH_KNOWN_FLAG != 0).then_some(word >> 28 == 2);
         let link_type = (word & 0xffff) as u16;
         Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
     }
@@ -56,16 +56,16 @@ impl ClassicFile {
         })
     }
 
-    pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+    pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
         let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.packet_header(input)
         else {
-            return Ok(DecoderStep::More(PACKET_HEADER));
+            return Ok(CaptureElement::More(PACKET_HEADER));
         };
         // A length that no writer uses is damage. Believing it would skip the rest of the file, or ask for 4 GiB of memory.
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
         let used =
             used.filter(|used| *used <= MAX_BLOCK).ok_or_else(|| CaptureDamage::Length(kept.into()))?;
-        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(DecoderStep::More(used)) };
+        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(CaptureElement::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
         let record = CaptureRecord {
             bytes,
@@ -75,7 +75,7 @@ impl ClassicFile {
             has_fcs: self.has_fcs,
             merged: None,
         };
-        Ok(DecoderStep::Record { record, used })
+        Ok(CaptureElement::Record { record, used })
     }
 }
 
@@ -88,8 +88,8 @@ struct ClassicMagic {
 
 fn read_magic(input: &[u8]) -> Option<ClassicMagic> {
     [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.read_u32(input, 0)? {
-        MICROSECONDS => Some(ClassicMagic { order, unit_ns: 1_000 }),
-        NANOSECONDS => Some(ClassicMagic { order, unit_ns: 1 }),
+        MICROSECONDS_MAGIC => Some(ClassicMagic { order, unit_ns: 1_000 }),
+        NANOSECONDS_MAGIC => Some(ClassicMagic { order, unit_ns: 1 }),
         _ => None,
     })
 }

@@ -4,25 +4,25 @@
 use std::io::Write;
 
 /// Bytes of the longest comment.
-pub const LONGEST: usize = BEFORE.len() + "65535".len() + AFTER.len();
-const BEFORE: &str = "packetrig: merged from packets with ";
-const AFTER: &str = " B of payload each";
+pub const MAX_COMMENT_BYTES: usize = COMMENT_START.len() + "65535".len() + COMMENT_END.len();
+const COMMENT_START: &str = "packetrig: merged from packets with ";
+const COMMENT_END: &str = " B of payload each";
 
 /// A comment that says how many bytes of payload each packet on the wire had.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeComment {
-    text: [u8; LONGEST],
+    text: [u8; MAX_COMMENT_BYTES],
     length: usize,
 }
 
 impl MergeComment {
     /// Makes the comment without allocating memory.
     pub fn new(segment_bytes: u16) -> Self {
-        let mut text = [0; LONGEST];
+        let mut text = [0; MAX_COMMENT_BYTES];
         let mut rest = &mut text[..];
         // Cannot fail: there is room for the longest number.
-        let written = write!(rest, "{BEFORE}{segment_bytes}{AFTER}").map(|()| rest.len());
-        let length = LONGEST - written.unwrap_or(LONGEST);
+        let written = write!(rest, "{COMMENT_START}{segment_bytes}{COMMENT_END}").map(|()| rest.len());
+        let length = MAX_COMMENT_BYTES - written.unwrap_or(MAX_COMMENT_BYTES);
         Self { text, length }
     }
 
@@ -34,7 +34,7 @@ impl MergeComment {
 /// Reads the bytes of payload from a comment; `None` for any other comment.
 pub fn read_comment(comment: &[u8]) -> Option<u16> {
     let text = std::str::from_utf8(comment).ok()?;
-    text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()
+    text.strip_prefix(COMMENT_START)?.strip_suffix(COMMENT_END)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -1,26 +1,26 @@
 //! pcapng: sections of blocks. Blocks with packets (enhanced, simple, and the obsolete one) become records; section and
 //! interface headers are kept as state; every other block is skipped by its length.
 
-use super::{ByteOrder, CaptureDamage, CaptureRecord, DecoderStep, MAX_BLOCK, merged};
+use super::{ByteOrder, CaptureDamage, CaptureElement, CaptureRecord, MAX_BLOCK, merged};
 
 /// Type of a section header block; reads the same in either byte order.
-pub(super) const SECTION: u32 = 0x0a0d_0d0a;
+pub(super) const SECTION_HEADER_BLOCK: u32 = 0x0a0d_0d0a;
 /// Maximum number of interfaces of a section that are remembered.
 pub(super) const MAX_INTERFACES: usize = 1 << 16;
 
-const INTERFACE: u32 = 1;
-const OLD_PACKET: u32 = 2;
-const SIMPLE: u32 = 3;
-const ENHANCED: u32 = 6;
-const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+const INTERFACE_BLOCK: u32 = 1;
+const OBSOLETE_PACKET_BLOCK: u32 = 2;
+const SIMPLE_PACKET_BLOCK: u32 = 3;
+const ENHANCED_PACKET_BLOCK: u32 = 6;
+const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// Type, length, and the length again at the end.
-const FRAME: usize = 12;
+const BLOCK_FRAMING_BYTES: usize = 12;
 
-const END_OF_OPTIONS: u16 = 0;
-const COMMENT: u16 = 1;
-const RESOLUTION: u16 = 9;
-const FCS_LENGTH: u16 = 13;
-const OFFSET: u16 = 14;
+const END_OF_OPTIONS_CODE: u16 = 0;
+const COMMENT_OPTION: u16 = 1;
+const RESOLUTION_OPTION: u16 = 9;
+const FCS_LENGTH_OPTION: u16 = 13;
+const OFFSET_OPTION: u16 = 14;
 
 #[derive(Clone, Copy, Debug)]
 struct PcapngInterface {
@@ -76,51 +76,54 @@ impl PcapngSection {
         Self { order: ByteOrder::Little, interfaces: Vec::new() }
     }
 
-    pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(kind) = self.order.read_u32(input, 0) else { return Ok(DecoderStep::More(8)) };
+    pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
+        let Some(kind) = self.order.read_u32(input, 0) else { return Ok(CaptureElement::More(8)) };
         // Before the length is read: a new section may have the other byte order.
-        if kind == SECTION {
+        if kind == SECTION_HEADER_BLOCK {
             return self.read_section(input);
         }
-        let Some(length) = self.order.read_u32(input, 4) else { return Ok(DecoderStep::More(8)) };
+        let Some(length) = self.order.read_u32(input, 4) else { return Ok(CaptureElement::More(8)) };
         let length = check_length(length)?;
         // A block without packets may have any length: it is skipped without being read into memory.
-        if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE | ENHANCED) {
-            return Ok(DecoderStep::Skip(length));
+        if !matches!(
+            kind,
+            INTERFACE_BLOCK | OBSOLETE_PACKET_BLOCK | SIMPLE_PACKET_BLOCK | ENHANCED_PACKET_BLOCK
+        ) {
+            return Ok(CaptureElement::Skip(length));
         }
         // The body of such a block is read into memory, so its length is limited.
         let used = usize::try_from(length).ok().filter(|length| *length <= MAX_BLOCK);
         let used = used.ok_or(CaptureDamage::Length(length))?;
-        let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
+        let Some(block) = input.get(..used) else { return Ok(CaptureElement::More(used)) };
         // The two lengths of a block agree, unless the file is damaged or was cut while it was written.
         let again = self.order.read_u32(block, used - 4).map_or(0, u64::from);
         if again != length {
             return Err(CaptureDamage::Length(again));
         }
         let body = &block[8..used - 4];
-        if kind == INTERFACE {
+        if kind == INTERFACE_BLOCK {
             self.read_interface(body)?;
-            return Ok(DecoderStep::Skip(length));
+            return Ok(CaptureElement::Skip(length));
         }
-        Ok(DecoderStep::Record { record: self.read_packet(kind, body)?, used })
+        Ok(CaptureElement::Record { record: self.read_packet(kind, body)?, used })
     }
 
     /// Reads a section header. A section has its own byte order, and no interfaces yet.
-    fn read_section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Little.read_u32(input, 8) else { return Ok(DecoderStep::More(16)) };
+    fn read_section<'a>(&mut self, input: &'a [u8]) -> Result<CaptureElement<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Little.read_u32(input, 8) else { return Ok(CaptureElement::More(16)) };
         let order = match magic {
-            BYTE_ORDER => ByteOrder::Little,
-            magic if magic.swap_bytes() == BYTE_ORDER => ByteOrder::Big,
+            BYTE_ORDER_MAGIC => ByteOrder::Little,
+            magic if magic.swap_bytes() == BYTE_ORDER_MAGIC => ByteOrder::Big,
             _ => return Err(CaptureDamage::Magic),
         };
-        let Some(length) = order.read_u32(input, 4) else { return Ok(DecoderStep::More(16)) };
-        let Some(version) = order.read_u16(input, 12) else { return Ok(DecoderStep::More(16)) };
+        let Some(length) = order.read_u32(input, 4) else { return Ok(CaptureElement::More(16)) };
+        let Some(version) = order.read_u16(input, 12) else { return Ok(CaptureElement::More(16)) };
         if version != 1 {
             return Err(CaptureDamage::Version(version));
         }
         // Numbers of interfaces begin again with each section, so the old ones must not answer for them.
         *self = Self { order, interfaces: Vec::new() };
-        check_length(length).map(DecoderStep::Skip)
+        check_length(length).map(CaptureElement::Skip)
     }
 
     fn read_interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
@@ -134,11 +137,11 @@ impl PcapngSection {
         let resolution = TimeResolution::Decimal(6);
         let mut interface = PcapngInterface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
         self.for_each_option(&body[8..], |code, value| match (code, value) {
-            (RESOLUTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
+            (RESOLUTION_OPTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
             // The format specifies bits; many writers give bytes.
-            (FCS_LENGTH, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
+            (FCS_LENGTH_OPTION, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
             // Whole seconds, with a sign.
-            (OFFSET, value) => {
+            (OFFSET_OPTION, value) => {
                 interface.offset = self.order.read_u64(value, 0).map_or(0, u64::cast_signed);
             }
             _ => {}
@@ -152,20 +155,20 @@ impl PcapngSection {
         while let (Some(code), Some(len)) = (self.order.read_u16(bytes, 0), self.order.read_u16(bytes, 2)) {
             let len = usize::from(len);
             let padded = len.next_multiple_of(4);
-            let Some(value) = bytes.get(4..4 + len).filter(|_| code != END_OF_OPTIONS) else { return };
+            let Some(value) = bytes.get(4..4 + len).filter(|_| code != END_OF_OPTIONS_CODE) else { return };
             take(code, value);
             bytes = bytes.get(4 + padded..).unwrap_or_default();
         }
     }
 
     fn read_packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
-        if kind == SIMPLE {
+        if kind == SIMPLE_PACKET_BLOCK {
             return self.read_simple_packet(self.read_word(body, 0)?, &body[4..]);
         }
         let short = CaptureDamage::Length(body.len() as u64);
         let index = match kind {
             // Interface and drop count share the first word.
-            OLD_PACKET => self.order.read_u16(body, 0).map(u32::from).ok_or(short)?,
+            OBSOLETE_PACKET_BLOCK => self.order.read_u16(body, 0).map(u32::from).ok_or(short)?,
             _ => self.read_word(body, 0)?,
         };
         let interface = self.interface_at(index)?;
@@ -178,9 +181,9 @@ impl PcapngSection {
         let mut record = interface.to_record(bytes, full_len, Some(interface.at_ns(units)));
         // The check saves a call: few packets have options.
         let options = body.get(20 + kept.next_multiple_of(4)..).unwrap_or_default();
-        if kind == ENHANCED && !options.is_empty() {
+        if kind == ENHANCED_PACKET_BLOCK && !options.is_empty() {
             self.for_each_option(options, |code, value| {
-                if code == COMMENT && record.merged.is_none() {
+                if code == COMMENT_OPTION && record.merged.is_none() {
                     record.merged = merged::read_comment(value);
                 }
             });
@@ -223,6 +226,6 @@ impl PcapngInterface {
 
 /// Checks the length of a block.
 fn check_length(length: u32) -> Result<u64, CaptureDamage> {
-    let fits = length as usize >= FRAME && length.is_multiple_of(4);
+    let fits = length as usize >= BLOCK_FRAMING_BYTES && length.is_multiple_of(4);
     if fits { Ok(length.into()) } else { Err(CaptureDamage::Length(length.into())) }
 }

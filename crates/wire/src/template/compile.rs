@@ -1,8 +1,8 @@
 //! Compiles a spec into a template: lays out the headers, and divides their fields into constant, varying and computed ones.
 
 use super::{
-    ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, MAC_ADDRESSES,
-    PseudoHeader,
+    ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField,
+    MAC_ADDRESSES_BYTES, PseudoHeader,
 };
 use crate::bits;
 use crate::checksum::ones_complement_sum;
@@ -12,7 +12,7 @@ use packetrig_units::{FrameSize, clamp_to_u32};
 
 /// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
 /// part of a frame as the kernel sees it; an inner one's is, and the inner packet ends in front of it.
-const INNER_FCS: usize = 4;
+const INNER_FCS_BYTES: usize = 4;
 /// Values of OTG for a type or protocol when no defined header follows.
 const NO_ETHER_TYPE: u128 = 0xffff;
 const NO_PROTOCOL: u128 = 61;
@@ -47,7 +47,7 @@ impl FrameTemplate {
         let mut constant = layout.constant_bits();
         // Routers change these bytes, so they do not identify the stream.
         if let Some(at) = hop_limit {
-            constant[..MAC_ADDRESSES].fill(0);
+            constant[..MAC_ADDRESSES_BYTES].fill(0);
             constant[at] = 0;
         }
         let mut image = layout.image;
@@ -127,7 +127,7 @@ impl TemplateLayout {
         match header.kind() {
             HeaderKind::Ethernet => {
                 self.ethernets += 1;
-                self.trim = (self.ethernets - 1) * INNER_FCS;
+                self.trim = (self.ethernets - 1) * INNER_FCS_BYTES;
             }
             kind @ (HeaderKind::Ipv4 | HeaderKind::Ipv6) => self.ip = Some((kind, place.at)),
             _ => {}

@@ -56,7 +56,7 @@ impl FrameTemplate {
     pub fn split_into_parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
-        let mut tail = [0; TagForm::LONGEST];
+        let mut tail = [0; TagForm::MAX_TAG_BYTES];
         let tag_len = self.render_tag(0, size, stamp, &mut tail).len();
         // By the bytes written: a stream with a large number has no short tag, whatever the size allows.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
@@ -144,7 +144,7 @@ impl ChecksumCover {
 }
 
 /// Clears the varying bytes of a tag: in the full form stream and check stay; in the short form no byte does.
-fn clear_what_varies(tag: Option<TagForm>, tail: &mut [u8; TagForm::LONGEST]) {
+fn clear_what_varies(tag: Option<TagForm>, tail: &mut [u8; TagForm::MAX_TAG_BYTES]) {
     match tag {
         Some(TagForm::Full) => {
             tail[0..2].fill(0);

@@ -6,7 +6,7 @@ mod sim;
 mod tshark;
 
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
-use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, TunnelKind};
+use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, IPV4_MAPPED_PREFIX, MeterLedger, TunnelKind};
 use packetrig_flow_io::BackpressurePolicy;
 use packetrig_flow_io::export::{
     ExportContent, ExportDestination, ExportThread, MeterExport, open_queue, spawn_export,
@@ -45,7 +45,7 @@ fn address(v6: bool, last: u8) -> [u8; 16] {
         address[..4].copy_from_slice(&[0x20, 1, 0, 2]);
         address[15] = last;
     } else {
-        address[..12].copy_from_slice(&MAPPED);
+        address[..12].copy_from_slice(&IPV4_MAPPED_PREFIX);
         address[12..].copy_from_slice(&[198, 18, 0, last]);
     }
     address

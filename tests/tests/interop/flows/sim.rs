@@ -1,7 +1,7 @@
 //! Our dissector for SIM, in tshark.
 
 use super::{NOW, address, received, write_pcap};
-use packetrig_flow::sim::{PORT, SimEvent};
+use packetrig_flow::sim::{SIM_PORT, SimEvent};
 use packetrig_flow::{FlowKey, MeterLedger, TunnelKind};
 use packetrig_flow_io::BackpressurePolicy;
 use packetrig_flow_io::export::{ExportContent, ExportDestination, MeterExport, open_queue, spawn_export};
@@ -78,7 +78,7 @@ fn the_dissector_shows_every_event() {
     let file = directory.path().join("sim.pcap");
     let datagrams = received(export);
     assert!(datagrams.iter().filter(|datagram| datagram.len() == 1472).count() >= 3, "filled exactly");
-    write_pcap(&file, PORT, &datagrams);
+    write_pcap(&file, SIM_PORT, &datagrams);
     let strings = |numbers: Vec<u64>| numbers.iter().map(u64::to_string).collect::<Vec<_>>();
     let mut bytes: Vec<u64> = (0..400).map(|n| 46 + n).collect();
     bytes.push(1500);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a guest that is dropped is told to switch off, and waited for; one that does not is ended by its own limit.
 
-use super::judge::Look;
+use super::judge::GuestClockReading;
 use anyhow::{Context, Result, ensure};
 use packetrig_sys::clock::monotonic_ns;
 use std::io::{BufRead, BufReader, Write};
@@ -11,13 +11,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-const SCRIPT: &str = include_str!("node.sh");
+const NODE_SCRIPT: &str = include_str!("node.sh");
 /// Seconds until a guest switches itself off.
-const LIMIT: &str = "420";
+const GUEST_TIME_LIMIT_S: &str = "420";
 /// Questions of which the quickest answer counts.
-const QUESTIONS: u64 = 8;
-const PATIENCE: Duration = Duration::from_mins(2);
-const FAREWELL: Duration = Duration::from_secs(30);
+const CLOCK_QUESTIONS: u64 = 8;
+const GUEST_ANSWER_TIMEOUT: Duration = Duration::from_mins(2);
+const GUEST_END_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A line of the console, and when it came.
 type Line = (u64, String);
@@ -36,10 +36,15 @@ impl Guest {
         let own = std::env::current_exe().context("we have no path")?;
         let number = number.to_string();
         let mut command = Command::new(own);
-        command
-            .args(["vm", "--limit", LIMIT])
-            .args(end)
-            .args(["--", "/bin/sh", "-c", SCRIPT, "node", name, &number]);
+        command.args(["vm", "--limit", GUEST_TIME_LIMIT_S]).args(end).args([
+            "--",
+            "/bin/sh",
+            "-c",
+            NODE_SCRIPT,
+            "node",
+            name,
+            &number,
+        ]);
         command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("a guest does not start")?;
         let console = child.stdin.take().context("the guest has no console")?;
@@ -58,15 +63,15 @@ impl Guest {
     }
 
     /// Asks for its clock a few times and returns the narrowest look.
-    pub(super) fn sample_clock(&mut self) -> Result<Look> {
-        let mut best: Option<Look> = None;
-        for _ in 0..QUESTIONS {
+    pub(super) fn sample_clock(&mut self) -> Result<GuestClockReading> {
+        let mut best: Option<GuestClockReading> = None;
+        for _ in 0..CLOCK_QUESTIONS {
             self.asked += 1;
             let start = format!("clock {} ", self.asked);
             let asked = monotonic_ns();
             self.send_line(start.trim_end())?;
             let (heard, said) = self.read_console_answer(|line| line.strip_prefix(&start)?.parse().ok())?;
-            let look = Look { asked, said, heard };
+            let look = GuestClockReading { asked, said, heard };
             best = best.into_iter().chain([look]).min_by_key(|look| look.width_ns());
         }
         best.context("nothing was asked")
@@ -75,7 +80,7 @@ impl Guest {
     /// Waits for the next line that `means` accepts, and returns when it came; other lines are shown.
     fn read_console_answer<T>(&self, means: impl Fn(&str) -> Option<T>) -> Result<(u64, T)> {
         loop {
-            let (at, line) = match self.lines.recv_timeout(PATIENCE) {
+            let (at, line) = match self.lines.recv_timeout(GUEST_ANSWER_TIMEOUT) {
                 Ok(line) => line,
                 Err(RecvTimeoutError::Timeout) => anyhow::bail!("node {} says nothing", self.name),
                 Err(RecvTimeoutError::Disconnected) => anyhow::bail!("node {} has ended", self.name),
@@ -100,7 +105,7 @@ impl Drop for Guest {
     fn drop(&mut self) {
         // Only after a failure is there still somebody to tell.
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.send_line("end").is_ok() {
-            while self.lines.recv_timeout(FAREWELL).is_ok() {}
+            while self.lines.recv_timeout(GUEST_END_TIMEOUT).is_ok() {}
         }
     }
 }

@@ -1,20 +1,20 @@
 //! Whether a report of two guests is right about their clocks: compared with what their consoles said.
 //!
 //! Asking over a console is slow, but it owes nothing to the program: whatever the delays, the guest read its clock between
-//! the question and the answer. So one [`Look`] bounds the offset from both sides.
+//! the question and the answer. So one [`GuestClockReading`] bounds the offset from both sides.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 /// A guest's clock, read between two instants of ours. Nanoseconds of monotonic clocks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct GuestClockReading {
     pub(super) asked: u64,
     pub(super) said: u64,
     pub(super) heard: u64,
 }
 
-impl Look {
+impl GuestClockReading {
     /// The guest's clock less ours: not below, not above.
     fn offset(self) -> (i128, i128) {
         let said = i128::from(self.said);
@@ -28,10 +28,10 @@ impl Look {
 
 /// A node's clock by its console: the narrowest look before the run, and the narrowest one after it.
 #[derive(Debug)]
-pub(super) struct Witness {
+pub(super) struct NodeClockReadings {
     pub(super) node: &'static str,
-    pub(super) before: Look,
-    pub(super) after: Look,
+    pub(super) before: GuestClockReading,
+    pub(super) after: GuestClockReading,
 }
 
 /// `None`: complete. Otherwise why the run is not.
@@ -41,7 +41,7 @@ pub(super) fn incomplete(report: &Value) -> Option<String> {
 }
 
 /// Checks a complete report; gives back what it found, to be shown.
-pub(super) fn judge(report: &Value, witnesses: &[Witness], frames: u64) -> Result<Vec<String>> {
+pub(super) fn judge(report: &Value, witnesses: &[NodeClockReadings], frames: u64) -> Result<Vec<String>> {
     let mut told = Vec::new();
     for witness in witnesses {
         let nodes = report["nodes"].as_array().context("the report has no nodes")?;
@@ -53,7 +53,7 @@ pub(super) fn judge(report: &Value, witnesses: &[Witness], frames: u64) -> Resul
     Ok(told)
 }
 
-fn clock_of(clock: &Value, witness: &Witness) -> Result<String> {
+fn clock_of(clock: &Value, witness: &NodeClockReadings) -> Result<String> {
     ensure!(clock["source"] == "in-band", "its clock was not compared in-band");
     let offset = i128::from(clock["offset_ns"].as_i64().context("no offset")?);
     let bound = i128::from(clock["bound"].as_u64().context("no bound")?);
@@ -64,13 +64,13 @@ fn clock_of(clock: &Value, witness: &Witness) -> Result<String> {
     );
     // The clocks may have run apart between the looks: the offset at T lies between both.
     let (looks, mut sides) = ([witness.before, witness.after], (i128::MAX, i128::MIN));
-    for (least, most) in looks.map(Look::offset) {
+    for (least, most) in looks.map(GuestClockReading::offset) {
         sides = (sides.0.min(least), sides.1.max(most));
     }
     if offset + bound < sides.0 || offset - bound > sides.1 {
         bail!("the console says {} to {} ns", sides.0, sides.1);
     }
-    let width = looks.map(Look::width_ns);
+    let width = looks.map(GuestClockReading::width_ns);
     Ok(format!(
         "node {}: in-band, {offset} ns ± {bound} ns; its console says {} to {} ns (asked in {} and {} ns)",
         witness.node, sides.0, sides.1, width[0], width[1]
@@ -123,9 +123,13 @@ mod tests {
     }
 
     /// At 100 ms of ours the guest says 20 ms: its clock is 80 ms behind, give or take 10.
-    fn witness() -> [Witness; 1] {
-        let look = |ahead| Look { asked: 90 * MS + ahead, said: 20 * MS + ahead, heard: 110 * MS + ahead };
-        [Witness { node: "a", before: look(0), after: look(500 * MS) }]
+    fn witness() -> [NodeClockReadings; 1] {
+        let look = |ahead| GuestClockReading {
+            asked: 90 * MS + ahead,
+            said: 20 * MS + ahead,
+            heard: 110 * MS + ahead,
+        };
+        [NodeClockReadings { node: "a", before: look(0), after: look(500 * MS) }]
     }
 
     #[test]

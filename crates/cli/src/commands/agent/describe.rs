@@ -1,6 +1,6 @@
 //! Makes the hello of a node: its ports, clock, disk and labels.
 
-use packetrig_fleet::hello::{ClockFacts, ClockSource, NodeHello, OfferedPort, PROTOCOL};
+use packetrig_fleet::hello::{ClockFacts, ClockSource, FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort};
 use packetrig_fleet::permit::{LendingPermit, PermittedPort};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Interval between two readings of the interfaces. They change rarely, and reading them takes several calls per interface.
-const PORTS_EVERY: Nanos = Nanos::from_secs(5);
+const PORT_READ_INTERVAL: Nanos = Nanos::from_secs(5);
 
 /// Makes hellos and caches the parts that change rarely.
 #[derive(Debug)]
@@ -39,12 +39,12 @@ impl NodeDescriber {
     pub(super) fn make_hello(&mut self) -> NodeHello {
         let now = clock::monotonic_ns();
         if now >= self.ports_due_ns {
-            self.ports_due_ns = now + PORTS_EVERY.as_u64();
+            self.ports_due_ns = now + PORT_READ_INTERVAL.as_u64();
             self.ports = self.offered_ports();
         }
         NodeHello {
             incarnation: self.incarnation,
-            protocol: PROTOCOL,
+            protocol: FLEET_PROTOCOL_VERSION,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             labels: self.permit.labels.clone(),
             ports: self.ports.clone(),

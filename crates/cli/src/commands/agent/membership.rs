@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Interval between two checks whether the certificate expires soon.
-const RENEWAL: Nanos = Nanos::from_secs(6 * 3600);
+const CERTIFICATE_CHECK_INTERVAL: Nanos = Nanos::from_secs(6 * 3600);
 /// Interval between two checks of the number of refused log-ins.
-const LOOK: Duration = Duration::from_secs(1);
+const LOGIN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Refused log-ins before the node asks the fleet for the reason: a server that reloads its configuration refuses everybody.
-const MANY_REFUSED: u32 = 4;
+const MAX_REFUSED_LOGINS: u32 = 4;
 /// Pause between two such questions.
 const QUESTION_PAUSE: Nanos = Nanos::from_secs(20);
 
@@ -83,15 +83,15 @@ impl WatchJob {
         let (mut renewed_at, mut asked_at) = (None, None);
         // A removed node has nothing left to renew: the loop ends, and the process with it.
         while self.removed.get().is_none() {
-            if is_due(renewed_at, RENEWAL) {
+            if is_due(renewed_at, CERTIFICATE_CHECK_INTERVAL) {
                 renewed_at = Some(clock::boottime_ns());
                 self.renew_certificate();
             }
-            if self.fabric.refused_log_ins() >= MANY_REFUSED && is_due(asked_at, QUESTION_PAUSE) {
+            if self.fabric.refused_log_ins() >= MAX_REFUSED_LOGINS && is_due(asked_at, QUESTION_PAUSE) {
                 asked_at = Some(clock::boottime_ns());
                 self.check_removal();
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(LOGIN_CHECK_INTERVAL);
         }
     }
 

@@ -60,7 +60,7 @@ impl NodeObserver {
     }
 
     /// Starts to serve the metrics, if the user wants them. The thread has none of the rights of runs.
-    pub(super) fn serve_if_wanted(
+    pub(super) fn serve_if_requested(
         self,
         arguments: &Arguments,
         confinement: &ThreadConfinement,

@@ -14,7 +14,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
-use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::captures::CaptureQuestions;
 use packetrig_fleet::fabric::{Error as FabricError, Fabric, ResultOutlet};
 use packetrig_fleet::lease::LeaseTerms;
@@ -38,11 +38,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Space on the disk that captures and samples leave free.
-pub(crate) const KEEP_FREE: u64 = 256 << 20;
+pub(crate) const RESERVED_DISK_BYTES: u64 = 256 << 20;
 /// Time between two attempts to reach a server that does not answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval between two checks for signals.
-const SIGNAL_POLL: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reads the owner's permit file. Returns the default permit if there is none.
 pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
@@ -132,8 +132,8 @@ pub(super) fn run_worker(
     let _captures = fabric_sandbox.run_work(|| serve_captures(home, &fabric, &node, &uplink))??;
     let expiry = CertificateExpiry::from_membership(&membership);
     let observer = NodeObserver::new(arguments, home, &expiry, (&node, &endpoint), (&uplink, &gate));
-    let metrics = observer.serve_if_wanted(arguments, &fabric_sandbox)?;
-    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, read_earlier_agent_state(home, &permit)?);
+    let metrics = observer.serve_if_requested(arguments, &fabric_sandbox)?;
+    let agent = AgentMachine::new_leased(LeaseTerms::FLEET_TERMS, read_earlier_agent_state(home, &permit)?);
     let site = node_site(arguments, home, &node, &permit)?;
     let mut planes =
         EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
@@ -152,11 +152,15 @@ pub(super) fn run_worker(
 
 /// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces
 /// are never used twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
-fn read_earlier_agent_state(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
+fn read_earlier_agent_state(home: &NodeHome, permit: &LendingPermit) -> Result<PersistentAgentState, Error> {
     let file = home.file_path("epoch");
     // An unreadable epoch is an error: without it the node would obey a controller that has lost its lead.
     let epoch = epoch::read_epoch(&file).map_err(|source| Error::unreadable_file(&file, source))?;
-    Ok(AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) })
+    Ok(PersistentAgentState {
+        epoch,
+        nonce: Nonce(clock::wall_clock_ns()),
+        longest: Some(permit.max_duration),
+    })
 }
 
 fn node_site(
@@ -232,7 +236,8 @@ fn serve_captures(
     let fabric = fabric.clone();
     let node = node.clone();
     // A function and not a connection: the thread that serves captures tries until the message server answers.
-    let open = Box::new(move || Ok(Box::new(fabric.give_out_captures(&node)?) as Box<dyn CaptureQuestions>));
+    let open =
+        Box::new(move || Ok(Box::new(fabric.open_capture_questions(&node)?) as Box<dyn CaptureQuestions>));
     Ok(CaptureServer::start_serving(home.file_path("captures"), uplink.capture_allowance(), open)?)
 }
 
@@ -243,7 +248,8 @@ fn start_uplink(
     membership: &FleetMembership,
     permit: &LendingPermit,
 ) -> Result<ResultUplink, Error> {
-    let limits = SpoolLimits { bytes: arguments.spool.saturating_mul(1 << 20), keep_free: KEEP_FREE };
+    let limits =
+        SpoolLimits { bytes: arguments.spool.saturating_mul(1 << 20), keep_free: RESERVED_DISK_BYTES };
     let free = Box::new(|path: &std::path::Path| disk::free_bytes(path).ok());
     let spool = ResultSpool::open_or_create(&home.file_path("spool"), limits, free)
         .map_err(packetrig_fleet_io::Error::from)?;
@@ -299,7 +305,7 @@ fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {
     let thread = std::thread::Builder::new().name("signals".to_owned());
     let started = thread.spawn(move || {
         while !is_interrupted() {
-            std::thread::sleep(SIGNAL_POLL);
+            std::thread::sleep(SIGNAL_POLL_INTERVAL);
         }
         over.store(true, Ordering::Release);
     });

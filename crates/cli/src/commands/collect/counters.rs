@@ -2,7 +2,7 @@
 //!
 //! Invariant: every number in `--json` is in the tables too, if it is not zero, and in the metrics. A test walks all of them.
 
-use super::earlier::{self, EarlierLoss};
+use super::earlier::{self, UnstoredByKilledCollectors};
 use super::show::append_text;
 use super::sinks::StoredCounts;
 use crate::identity::format_utc_date_time;
@@ -33,14 +33,19 @@ pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Ve
 }
 
 /// Losses of killed collectors that used the same directory before.
-pub(super) fn earlier_losses(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<EarlierLoss> {
+pub(super) fn earlier_losses(
+    ledger: &CollectLedger,
+    sinks: &[StoredCounts],
+) -> Vec<UnstoredByKilledCollectors> {
     sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before)).collect()
 }
 
 /// Describes these losses, one line for each exporter.
 pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let mut text = String::new();
-    for EarlierLoss { exporter, domain, stored_records, missing, unit } in earlier_losses(ledger, sinks) {
+    for UnstoredByKilledCollectors { exporter, domain, stored_records, missing, unit } in
+        earlier_losses(ledger, sinks)
+    {
         let missing = missing.map_or_else(
             || "the number of missing records is unknown, because the exporter does not report its own counts".to_owned(),
             |missing| format!("{} {unit} are missing by its own counts", format_count(missing)),
@@ -279,7 +284,7 @@ mod tests {
             "refused": packetrig_flow::collect::RefusedMessages::default(),
             "forgotten": packetrig_flow::collect::ForgottenExporters::default(),
             "memory": 0,
-            "handed": packetrig_flow_io::collect::HandedRecords::default(),
+            "handed": packetrig_flow_io::collect::HandedOverRecords::default(),
             "groups": [],
         })
     }

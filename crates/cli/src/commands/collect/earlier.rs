@@ -10,9 +10,9 @@ use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport
 use packetrig_flow::{CarriedRecords, FlowRecord};
 use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
 use packetrig_flow_store::progress::{
-    ExporterProgress, KilledCollectors, ProgressFile, ProgressNumber, StoredProgress,
+    ExporterProgress, KilledCollectorRecords, ProgressFile, ProgressNumber, StoredProgress,
 };
-use packetrig_flow_store::{RecordMaker, StoredNote};
+use packetrig_flow_store::{RecordMaker, StoredCallback};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -26,7 +26,7 @@ const MAX_UNITS: u32 = 1 << 31;
 
 /// Data of one exporter that killed collectors did not store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct EarlierLoss {
+pub(super) struct UnstoredByKilledCollectors {
     /// Its address; IPv4 is not written as a mapped IPv6 address.
     pub(super) exporter: String,
     pub(super) domain: u32,
@@ -53,7 +53,7 @@ pub(super) struct DirectoryProgress {
 impl DirectoryProgress {
     /// Opens the progress of a directory whose files have been recovered already.
     pub(super) fn open_directory(directory: &Path) -> Result<Self, packetrig_flow_store::Error> {
-        let killed = KilledCollectors::find_in(directory)?;
+        let killed = KilledCollectorRecords::find_in(directory)?;
         let before = killed.stored.clone();
         // The new file has the sums of the old ones before those are removed: a crash in between loses no
         // account.
@@ -86,7 +86,7 @@ impl DirectoryProgress {
     }
 
     /// Prepares the note for the progress file: all that was taken, if it is stored; otherwise only the first numbers of new exporters.
-    pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
+    pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredCallback {
         let mut begun = StoredProgress::new();
         let sessions_by_maker = group_by_maker(exporters);
         self.present = sessions_by_maker.keys().copied().collect();
@@ -113,7 +113,8 @@ impl DirectoryProgress {
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
         Box::new(move |is_all_stored| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let noted = if is_all_stored { file.note_stored(&progress) } else { file.amend_begun(&begun) };
+            let noted =
+                if is_all_stored { file.record_stored_progress(&progress) } else { file.amend_begun(&begun) };
             if let Err(error) = noted {
                 print_remark(format_args!("collect: warning: what is stored cannot be noted: {error}"));
             }
@@ -198,7 +199,10 @@ fn is_numbered(exporter: &ExporterIdentity) -> bool {
 }
 
 /// Losses of killed collectors, for each exporter that they received.
-pub(super) fn losses_by_exporter(ledger: &CollectLedger, before: &StoredProgress) -> Vec<EarlierLoss> {
+pub(super) fn losses_by_exporter(
+    ledger: &CollectLedger,
+    before: &StoredProgress,
+) -> Vec<UnstoredByKilledCollectors> {
     let all = before.iter().filter(|(_, has)| !has.is_of_group);
     let sessions = group_by_maker(&ledger.exporters);
     let now =
@@ -212,14 +216,18 @@ pub(super) fn losses_by_exporter(ledger: &CollectLedger, before: &StoredProgress
     .collect()
 }
 
-fn exporter_loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> EarlierLoss {
+fn exporter_loss(
+    maker: RecordMaker,
+    now: &MakerLedger,
+    before: &ExporterProgress,
+) -> UnstoredByKilledCollectors {
     let by_ledger = now.sent_packets.map(|sent| missing_packets(sent, now, before));
     let (missing, unit) = match by_ledger {
         Some(missing) => (Some(missing), "packets"),
         None => (missing_records(now, before), "records"),
     };
     let address = std::net::Ipv6Addr::from(maker.exporter).to_canonical();
-    EarlierLoss {
+    UnstoredByKilledCollectors {
         exporter: address.to_string(),
         domain: maker.domain,
         stored_records: before.records,
@@ -246,7 +254,7 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
 }
 
 /// Sums of the losses, for the list of missing data.
-pub(super) fn missing_sums(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
+pub(super) fn missing_sums(losses: &[UnstoredByKilledCollectors]) -> impl Iterator<Item = MissingData> {
     let all = [
         ("packets in records that a killed collector did not store", missing_sum(losses, "packets")),
         ("records that a killed collector did not store", missing_sum(losses, "records")),
@@ -254,7 +262,7 @@ pub(super) fn missing_sums(losses: &[EarlierLoss]) -> impl Iterator<Item = Missi
     all.into_iter().filter(|(_, amount)| *amount > 0).map(|(what, amount)| MissingData { what, amount })
 }
 
-fn missing_sum(losses: &[EarlierLoss], unit: &str) -> u64 {
+fn missing_sum(losses: &[UnstoredByKilledCollectors], unit: &str) -> u64 {
     losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum()
 }
 
@@ -270,7 +278,7 @@ mod tests {
         ForgottenExporters, MessageSource, RefusedMessages, ReportedLosses, SequenceNumbers, SessionCounts,
     };
     use packetrig_flow::{ExportCounts, MeterLedger};
-    use packetrig_flow_io::collect::HandedRecords;
+    use packetrig_flow_io::collect::HandedOverRecords;
 
     const MAKER: RecordMaker =
         RecordMaker { exporter: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 18, 0, 1], domain: 7 };
@@ -349,7 +357,7 @@ mod tests {
             refused: RefusedMessages::default(),
             forgotten: ForgottenExporters::default(),
             memory: 0,
-            handed: HandedRecords::default(),
+            handed: HandedOverRecords::default(),
             groups: vec![],
             relays: vec![],
         };

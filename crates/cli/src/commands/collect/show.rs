@@ -1,7 +1,7 @@
 //! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
 
 use super::counters::{self, missing_data};
-use super::earlier::EarlierLoss;
+use super::earlier::UnstoredByKilledCollectors;
 use super::sinks::StoredCounts;
 use crate::numbers::{format_count, format_scaled, per_second};
 use crate::table::format_table;
@@ -22,18 +22,18 @@ pub(super) struct CollectReport<'a> {
     ledger: &'a CollectLedger,
     sinks: &'a [StoredCounts],
     /// Balance of packets from the wire to the stored records; absent if no meter sends its ledger.
-    balance: Option<WholeBalance>,
+    balance: Option<TotalBalance>,
     /// Data that was sent and is not stored; empty with exit code 0.
     missing: Vec<MissingData>,
     /// Data that killed collectors did not store, by exporter.
-    earlier: Vec<EarlierLoss>,
+    earlier: Vec<UnstoredByKilledCollectors>,
     /// Accounts that do not balance.
     imbalances: Vec<String>,
 }
 
 /// The balance from the wire to the sink that keeps most.
 #[derive(Debug, PartialEq, Serialize)]
-struct WholeBalance {
+struct TotalBalance {
     arrived: u64,
     stored: u64,
     losses: Vec<PacketLoss>,
@@ -55,7 +55,7 @@ pub(super) fn collect_report<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCo
 }
 
 /// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
-fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> WholeBalance {
+fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> TotalBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
     // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
@@ -65,7 +65,7 @@ fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &Collec
         losses.push(PacketLoss { place: "not stored", packets: missing });
     }
     let stored = received.saturating_sub(missing);
-    WholeBalance {
+    TotalBalance {
         arrived,
         stored,
         losses,
@@ -105,7 +105,7 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> S
     text.push_str(&interface_table(&ledger.exporters));
     text.push_str(&relay_lines(&ledger.relays));
     text.push_str(&intake_remarks(ledger));
-    text.push_str(&given_up_remarks(ledger));
+    text.push_str(&abandoned_queue_remarks(ledger));
     text.push_str(&counters::table_of_all(ledger));
     ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
     text.push_str(&counters::table_of_sinks(sinks));
@@ -121,7 +121,7 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> S
 }
 
 /// Lines about messages that were not read and data that was dropped for lack of space, by cause.
-fn given_up_remarks(ledger: &CollectLedger) -> String {
+fn abandoned_queue_remarks(ledger: &CollectLedger) -> String {
     let forgotten = &ledger.forgotten;
     // The order is that of `refused_by_cause`.
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
@@ -313,7 +313,7 @@ fn interface_table(exporters: &[ExporterLedger]) -> String {
     format_table(&header, rows)
 }
 
-fn balance_text(balance: &WholeBalance) -> String {
+fn balance_text(balance: &TotalBalance) -> String {
     let mut rows = vec![("arrived at the meters".to_owned(), balance.arrived)];
     rows.extend(balance.losses.iter().map(|loss| (format!("- {}", loss.place), loss.packets)));
     if balance.newer > 0 {

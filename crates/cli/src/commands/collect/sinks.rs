@@ -21,9 +21,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Records that may wait for one sink.
-const WAITING: u64 = 1 << 19;
+const MAX_QUEUED_RECORDS: u64 = 1 << 19;
 /// A sink that keeps failing is reported once in this time.
-const REPORT_EVERY_NS: u64 = 10_000_000_000;
+const FAILURE_REPORT_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// The sinks that the user named.
 pub(super) struct SinkKinds<'a> {
@@ -54,7 +54,7 @@ impl NamedSink {
         } else {
             None
         };
-        let queued = QueuedSink::new(target.open_sink()?, WAITING)?;
+        let queued = QueuedSink::new(target.open_sink()?, MAX_QUEUED_RECORDS)?;
         let recovered =
             directory.as_deref().map(|directory| recover_before("collect", directory)).transpose()?;
         let recovered = recovered.filter(|found| !found.is_empty());
@@ -94,7 +94,7 @@ impl NamedSink {
         exporters: &[ExporterLedger],
     ) -> Result<(), packetrig_flow_store::Error> {
         match &mut self.progress {
-            Some(progress) => self.queued.tick_and_note(now, progress.prepare_note(exporters)),
+            Some(progress) => self.queued.tick_with_note(now, progress.prepare_note(exporters)),
             None => self.queued.on_tick(now),
         }
     }
@@ -194,7 +194,8 @@ impl CollectSinks {
             let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();
             // Every record of a broken sink fails: without a pause there would be a line for each of them.
-            if sink.reported_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= REPORT_EVERY_NS) {
+            if sink.reported_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= FAILURE_REPORT_INTERVAL_NS)
+            {
                 sink.reported_ns = Some(now_ns);
                 print_remark(format_args!("collect: {}: {}", sink.name, Error::from(error).full_message()));
             }

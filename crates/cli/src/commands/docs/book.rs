@@ -1,6 +1,6 @@
 //! The pages of the book, as docs/SUMMARY.md lists them. Measurements and decisions are for those who change packetrig and stay outside.
 
-const SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
+const BOOK_SUMMARY: &str = include_str!("../../../../../docs/SUMMARY.md");
 
 /// A page of the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ macro_rules! embedded {
 }
 
 /// Path below docs, without its ending, and text. The compiler cannot read a list of files; a test compares this one with SUMMARY.md.
-const TEXTS: &[(&str, &str)] = embedded![
+const BOOK_PAGES: &[(&str, &str)] = embedded![
     "book/install",
     "book/getting-started",
     "book/walk-engineer",
@@ -99,11 +99,11 @@ const TEXTS: &[(&str, &str)] = embedded![
 pub(super) fn read_pages() -> Vec<BookPage> {
     let mut pages = Vec::new();
     let mut section = "";
-    for line in SUMMARY.lines() {
+    for line in BOOK_SUMMARY.lines() {
         if let Some(title) = line.strip_prefix("# ") {
             section = title;
         } else if let Some((title, path)) = read_link(line)
-            && let Some((_, text)) = TEXTS.iter().find(|(known, _)| *known == path)
+            && let Some((_, text)) = BOOK_PAGES.iter().find(|(known, _)| *known == path)
         {
             let name = path.rsplit('/').next().unwrap_or(path);
             pages.push(BookPage { section, name, title, text });
@@ -124,13 +124,13 @@ mod tests {
 
     #[test]
     fn book_has_every_listed_page_and_no_other() {
-        let listed: Vec<_> = SUMMARY
+        let listed: Vec<_> = BOOK_SUMMARY
             .lines()
             .filter_map(read_link)
             .map(|(_, path)| path)
             .filter(|path| !path.starts_with("results/") && !path.starts_with("decisions/"))
             .collect();
-        let embedded: Vec<_> = TEXTS.iter().map(|(path, _)| *path).collect();
+        let embedded: Vec<_> = BOOK_PAGES.iter().map(|(path, _)| *path).collect();
         assert_eq!(embedded, listed, "docs/book.rs embeds what docs/SUMMARY.md lists, in its order");
     }
 }

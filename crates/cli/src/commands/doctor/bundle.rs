@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 /// Runs whose outcomes are in the file.
-const RUNS: usize = 20;
+const MAX_BUNDLED_RUNS: usize = 20;
 
 /// Writes the file; only its owner may read it.
 pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Result<(), Error> {
@@ -34,7 +34,7 @@ pub(super) fn write_bundle(path: &Path, examination: &MachineExamination) -> Res
 
 /// Outcomes of the latest runs; empty if there is no catalogue.
 fn recent_runs() -> Vec<Value> {
-    let query = ResultQuery { most: RUNS, ..ResultQuery::default() };
+    let query = ResultQuery { most: MAX_BUNDLED_RUNS, ..ResultQuery::default() };
     // A bug report must not fail because a catalogue is damaged or missing: that may be the bug.
     let page = CatalogueArchive::new(None).list_results(&query);
     let results = page.map(|page| page.results).unwrap_or_default();

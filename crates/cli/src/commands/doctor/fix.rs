@@ -11,8 +11,8 @@ use std::io;
 use std::path::PathBuf;
 
 /// Kind of the record in the directory for files of this boot. A reboot takes all changes back by itself.
-const KIND: &str = "settings";
-const NAME: &str = "changes.json";
+const SETTINGS_RECORD_KIND: &str = "settings";
+const CHANGES_FILE_NAME: &str = "changes.json";
 
 /// The changes that take back what was changed, in the order in which that was.
 struct ChangeRecord {
@@ -24,7 +24,7 @@ struct ChangeRecord {
 
 impl ChangeRecord {
     fn open() -> Result<Self, Error> {
-        let path = runtime_directory::path_for(KIND).join(NAME);
+        let path = runtime_directory::path_for(SETTINGS_RECORD_KIND).join(CHANGES_FILE_NAME);
         let lock = runtime_directory::hold_file(&path).ok_or_else(|| Error::Write {
             what: path.display().to_string(),
             source: io::Error::other(
@@ -62,7 +62,7 @@ impl ChangeRecord {
     /// Makes a change, and records how to take it back. Returns that; `None` if there was nothing to change.
     fn make_change(&mut self, change: &SettingChange) -> Result<Option<SettingChange>, Error> {
         // A setting that has its value already is not recorded: `--undo` would change what the user has chosen.
-        let Some(reverse) = change.find_reverse()? else { return Ok(None) };
+        let Some(reverse) = change.find_reverse_change()? else { return Ok(None) };
         self.reverses.push(reverse.clone());
         self.write()?;
         if let Err(error) = change.make_change() {
@@ -81,7 +81,7 @@ pub(super) fn make_changes(
     quiet: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    let mut tell = teller(quiet, output);
+    let mut tell = make_line_printer(quiet, output);
     let mut record = ChangeRecord::open()?;
     // Counted, because nothing to change and nothing that could be changed are different ends.
     let (mut changed, mut failure) = (0, None);
@@ -104,15 +104,15 @@ pub(super) fn make_changes(
 }
 
 /// Takes back what [`make_changes`] has changed, the latest first.
-pub(super) fn take_back_changes(quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
-    let mut tell = teller(quiet, output);
+pub(super) fn revert_recorded_changes(quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
+    let mut tell = make_line_printer(quiet, output);
     let mut record = ChangeRecord::open()?;
     if record.reverses.is_empty() {
         tell("there is nothing to undo".to_owned());
     }
     let (mut left, mut failure) = (Vec::new(), None);
     while let Some(reverse) = record.reverses.pop() {
-        match take_back(&reverse) {
+        match revert_change(&reverse) {
             Ok(()) => tell(format!("{}: changed back to {}", reverse.setting, reverse.value)),
             Err(error) => {
                 report_failure(error, &mut failure);
@@ -127,17 +127,17 @@ pub(super) fn take_back_changes(quiet: bool, output: &mut CommandOutput) -> Resu
     failure.map_or(Ok(()), Err)
 }
 
-fn take_back(reverse: &SettingChange) -> Result<(), Error> {
+fn revert_change(reverse: &SettingChange) -> Result<(), Error> {
     // Somebody else may have changed it back.
     // Writing the value again would be harmless, but needs rights that are not needed then.
-    if reverse.find_reverse()?.is_some() {
+    if reverse.find_reverse_change()?.is_some() {
         reverse.make_change()?;
     }
     Ok(())
 }
 
 /// Prints lines, unless the output is JSON.
-fn teller(quiet: bool, output: &mut CommandOutput) -> impl FnMut(String) {
+fn make_line_printer(quiet: bool, output: &mut CommandOutput) -> impl FnMut(String) {
     move |line| {
         if !quiet {
             output.write_line(line);

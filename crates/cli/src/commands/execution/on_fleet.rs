@@ -15,7 +15,7 @@ use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor, NodeRetention};
 use packetrig_fleet_io::served::report_size;
-use packetrig_fleet_io::{EarlierStarts, OnEvent, OpenRun, RunOptions, is_late_start, run_to_end};
+use packetrig_fleet_io::{EarlierStarts, OpenRun, RunEventCallback, RunOptions, is_late_start, run_to_end};
 use packetrig_nats::NatsFabric;
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::RunReport;
@@ -33,7 +33,7 @@ pub(super) fn execute_on_fleet(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let plan = read_for_fleet(request)?;
-    let taken = TakenFleet::take_control(place, request.store.as_deref(), request.policies)?;
+    let taken = FleetUnderControl::take_control(place, request.store.as_deref(), request.policies)?;
     taken.execute_plan(request, &plan, output)
 }
 
@@ -46,7 +46,7 @@ fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
 }
 
 /// Longest pause between two trials in which nodes keep their ports open. After a longer one, the time to open ports does not matter.
-const PORTS_KEPT: Nanos = Nanos::from_secs(2);
+const MAX_PORT_KEEPING_PAUSE: Nanos = Nanos::from_secs(2);
 
 /// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
 pub(crate) struct TrialFleet {
@@ -56,11 +56,11 @@ pub(crate) struct TrialFleet {
 }
 
 impl TrialFleet {
-    pub(crate) fn from_controlled_fleet(taken: TakenFleet, waits_for_nodes: bool) -> Self {
-        let TakenFleet { mut controlled, limits } = taken;
+    pub(crate) fn from_controlled_fleet(taken: FleetUnderControl, waits_for_nodes: bool) -> Self {
+        let FleetUnderControl { mut controlled, limits } = taken;
         // Kept between trials: to prepare and start each of them anew took 0.28 s, and many trials send for
         // less (docs/decisions/0033-ports-between-runs.md).
-        controlled.fleet.retain_nodes(NodeRetention::Keep { ports: PORTS_KEPT });
+        controlled.fleet.retain_nodes(NodeRetention::Keep { ports: MAX_PORT_KEEPING_PAUSE });
         // The page of the method shows its trials; each trial needs no page of its own.
         controlled.store.set_page(PageChoice::LeaveOut);
         Self { controlled, limits, waits_for_nodes }
@@ -76,7 +76,7 @@ impl TrialFleet {
         &mut self,
         document: &str,
         options: RunOptions,
-        (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+        (stop, on_event): (&dyn Fn() -> bool, RunEventCallback<'_>),
     ) -> Result<RunReport, Error> {
         let plan =
             Plan::from_text_with(document, PlanParseOptions { fleet: true, ..PlanParseOptions::default() })
@@ -92,7 +92,7 @@ impl TrialFleet {
                 Ok(report)
             }
             Err(error) => {
-                print_kept_run(self.controlled.store.give_up_run()?.as_ref());
+                print_kept_run(self.controlled.store.abandon_run()?.as_ref());
                 Err(error.into())
             }
         }
@@ -100,13 +100,13 @@ impl TrialFleet {
 }
 
 /// A fleet of which this process is a controller.
-pub(crate) struct TakenFleet {
+pub(crate) struct FleetUnderControl {
     controlled: ControlledFleet<NatsFabric>,
     /// Limits of this rig, from its calibrations.
     limits: Vec<RigLimit>,
 }
 
-impl TakenFleet {
+impl FleetUnderControl {
     /// Becomes a controller that leads no node yet.
     pub(crate) fn take_control(
         place: &fleet_place::FleetPlace,
@@ -160,7 +160,7 @@ impl TakenFleet {
             if !may_retry_start {
                 // At the last attempt, nodes are free for others as soon as the run has ended, before its
                 // report is written.
-                self.controlled.fleet.give_back_nodes();
+                self.controlled.fleet.return_node_leads();
             }
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_retry_start => {
@@ -180,7 +180,7 @@ impl TakenFleet {
                 }
                 Err(error) => {
                     // The run is ended first: nobody must find one that never started and try to end it.
-                    print_kept_run(self.controlled.store.give_up_run()?.as_ref());
+                    print_kept_run(self.controlled.store.abandon_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_retry_start {
                         return Err(error);

@@ -3,14 +3,14 @@
 use crate::args::{CriteriaFlags, ExecutionArgs, FleetPlace, PageFlags};
 use crate::document::PlanText;
 use packetrig_engine::process::EngineCommand;
-use packetrig_fleet::controller::{OnLoss, RunPolicies};
+use packetrig_fleet::controller::{LostNodePolicy, RunPolicies};
 use packetrig_plan::PortLocation;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
 /// Default time that receivers wait for late frames.
-pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
+pub(crate) const DEFAULT_DRAIN_TIME: Nanos = Nanos::from_millis(200);
 
 /// Format of printed results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl ExecutionRequest {
             back_end: None,
             engine: None,
             criteria: CriteriaFlags::default(),
-            drain: DRAIN,
+            drain: DEFAULT_DRAIN_TIME,
             seed: None,
             format: ResultFormat::Tables,
             progress: ProgressDisplay::Line,
@@ -123,7 +123,7 @@ impl ExecutionRequest {
         Self {
             // First, because they borrow the arguments that the fields below take apart.
             policies: fleet_policies(&arguments),
-            back_end: requested_back_end(&arguments),
+            back_end: requested_back_end_option(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
             name: arguments.record.name,
             out: arguments.record.out,
@@ -143,7 +143,7 @@ impl ExecutionRequest {
 }
 
 /// The back end that the user insists on.
-fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
+fn requested_back_end_option(arguments: &ExecutionArgs) -> Option<BackEnd> {
     // An engine is a back end of its own. clap refuses both options together.
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
     engine.or_else(|| arguments.back_end.map(Into::into))
@@ -154,6 +154,6 @@ pub(crate) fn fleet_policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
         // Abort by default: a plan without one of its nodes is another test.
-        on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
+        on_loss: if arguments.go_on { LostNodePolicy::Continue } else { LostNodePolicy::Abort },
     }
 }

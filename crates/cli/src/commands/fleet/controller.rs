@@ -127,7 +127,7 @@ fn own_identity() -> Identity {
         host: kernel::host_name(),
         // Set when the presence is announced. It stays empty if that fails.
         place: String::new(),
-        pid: process::own_id(),
+        pid: process::current_process_id(),
     }
 }
 

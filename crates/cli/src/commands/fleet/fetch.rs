@@ -11,7 +11,7 @@ use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers::format_scaled;
 use crate::output::{CommandOutput, print_error, print_remark};
-use crate::progress::LiveLine;
+use crate::progress::LiveProgressLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet_io::fleet::{FetchProgress, FetchUser, fetch_capture};
 use packetrig_report::{NodeName, RunId, RunReport};
@@ -96,7 +96,7 @@ fn fetch_one(
         .fetch_captures_of(&capture.node)
         .map_err(packetrig_fleet_io::Error::from)?;
     let name = CaptureName { run: run.clone(), file: capture.file.clone() };
-    let mut line = LiveLine::new(!is_quiet);
+    let mut line = LiveProgressLine::new(!is_quiet);
     let began = clock::monotonic_ns();
     let mut last = None;
     let mut user = FetchUser {

@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Interval between two readings of all leads. The lead of a node whose hello names another run is read at once.
-const ALL_EVERY: Nanos = Nanos::from_secs(5);
+const ALL_LEADS_READ_INTERVAL: Nanos = Nanos::from_secs(5);
 
 /// Reads the leads over a connection of its own.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ impl<R: RecordStore> ShownLeads<R> {
             return false;
         };
         if is_all {
-            self.all_at = now + ALL_EVERY;
+            self.all_at = now + ALL_LEADS_READ_INTERVAL;
             self.changed.clear();
         }
         // A requested node without a lead in the answer has no controller any more. Other nodes keep their last lead.

@@ -8,7 +8,7 @@ use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::output::print_remark;
 use packetrig_fleet::history::{NodeEvent, NodeWatcher};
 use packetrig_fleet::members::{FleetMembers, MemberRow};
-use packetrig_nats::{FleetObserver, HeardHello};
+use packetrig_nats::{FleetObserver, ReceivedHello};
 use packetrig_report::NodeName;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -19,12 +19,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Interval between two writes of the file. It is longer with a thousand nodes and more, so that the cost per second stays.
-const EVERY: Nanos = Nanos::from_secs(1);
+const PRESENCE_WRITE_INTERVAL: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Time between two attempts to subscribe at a server that refuses.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Interval between two checks for received hellos and for the end.
-const POLL: Nanos = Nanos::from_millis(100);
+const HELLO_POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// A thread that listens until this is dropped.
 pub(super) struct PresenceWatch {
@@ -36,8 +36,9 @@ impl PresenceWatch {
     pub(super) fn start_thread(place: &FleetPlace) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let listener = PresenceListener::new(place.clone(), Arc::clone(&over));
-        let thread =
-            std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.listen_until_over());
+        let thread = std::thread::Builder::new()
+            .name("presence".to_owned())
+            .spawn(|| listener.listen_until_finished());
         Ok(Self { over, thread: Some(thread.map_err(packetrig_fleet_io::Error::Thread)?) })
     }
 }
@@ -93,7 +94,7 @@ impl PresenceListener {
         self.over.load(Ordering::Acquire)
     }
 
-    fn listen_until_over(mut self) {
+    fn listen_until_finished(mut self) {
         while !self.is_over() {
             match self
                 .place
@@ -112,13 +113,13 @@ impl PresenceListener {
     fn listen_to_nodes(&mut self, observer: &FleetObserver) {
         // The first file comes after a whole interval: before it, few nodes have sent a hello, and readers
         // would see an empty fleet.
-        let mut due = monotonic_now() + EVERY;
+        let mut due = monotonic_now() + PRESENCE_WRITE_INTERVAL;
         while !self.is_over() && observer.is_open() {
-            clock::sleep_until_ns((monotonic_now() + POLL).as_nanos());
+            clock::sleep_until_ns((monotonic_now() + HELLO_POLL_INTERVAL).as_nanos());
             while !self.is_over()
                 // A flood of hellos must not keep the file from being written.
                 && monotonic_now() < due
-                && let Some(HeardHello { node, hello, at }) = observer.next_hello(Nanos::ZERO)
+                && let Some(ReceivedHello { node, hello, at }) = observer.next_hello(Nanos::ZERO)
             {
                 let events = self.watcher.on_hello(&node, &hello, at);
                 self.record_events(events.into_iter().map(|event| (node.clone(), event)).collect());
@@ -133,7 +134,7 @@ impl PresenceListener {
             if monotonic_now() >= due {
                 self.read_leads();
                 self.write_presence();
-                due = monotonic_now() + Nanos::new(EVERY.as_u64() * self.write_intervals());
+                due = monotonic_now() + Nanos::new(PRESENCE_WRITE_INTERVAL.as_u64() * self.write_intervals());
             }
         }
     }
@@ -162,7 +163,7 @@ impl PresenceListener {
 
     fn write_presence(&mut self) {
         // Lost nodes are detected here, because they send no hello.
-        let lost = self.watcher.take_newly_lost(monotonic_now());
+        let lost = self.watcher.pop_newly_lost(monotonic_now());
         self.record_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
         let here = monotonic_now();
         let mut nodes = self.members.member_rows(here);

@@ -4,13 +4,13 @@ use crate::args::{
     CapacityProbes, FleetProbeCommand, MechanismArg, ProbedHost, ProbingNodes, ProbingOptions, ProbingRun,
     ProbingSchedule, TargetProbes,
 };
-use crate::commands::execution::{self, ExecutionRequest, ProgressDisplay, ResultFormat, TakenFleet};
+use crate::commands::execution::{self, ExecutionRequest, FleetUnderControl, ProgressDisplay, ResultFormat};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::output::CommandOutput;
-use packetrig_fleet::controller::{OnLoss, RunPolicies};
+use packetrig_fleet::controller::{LostNodePolicy, RunPolicies};
 use packetrig_fleet::hello::OfferedPort;
 use packetrig_fleet::members::MemberRow;
 use packetrig_units::Nanos;
@@ -99,11 +99,11 @@ impl<'a> ProbeRequest<'a> {
         let policies = RunPolicies {
             start: self.run.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
             // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
-            on_loss: OnLoss::Continue,
+            on_loss: LostNodePolicy::Continue,
         };
         // Taken before the plan is made: only a controller knows the ports and addresses of the members.
         let mut taken =
-            TakenFleet::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
+            FleetUnderControl::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
         let text = self.plan_document(&taken.read_members()?)?;
         let document = PlanText { name: "the options".to_owned(), text, is_from_options: true };
         if self.run.print_plan {
@@ -268,7 +268,7 @@ impl ProbedNode {
         let wanted: Vec<&OfferedPort> =
             ports.filter(|port| through.is_none_or(|wanted| is_called(port, wanted))).collect();
         let with_address: Vec<(&OfferedPort, IpAddr)> =
-            wanted.iter().filter_map(|port| Some((*port, usual_address(port)?))).collect();
+            wanted.iter().filter_map(|port| Some((*port, default_address(port)?))).collect();
         match with_address[..] {
             [(port, address)] => Ok(Self { name: name.clone(), interface: port.interface.clone(), address }),
             [] if wanted.is_empty() && through.is_some() => {
@@ -291,7 +291,7 @@ impl ProbedNode {
 }
 
 /// The first IPv4 address, otherwise the first IPv6 address.
-fn usual_address(port: &OfferedPort) -> Option<IpAddr> {
+fn default_address(port: &OfferedPort) -> Option<IpAddr> {
     let mut addresses = port.addresses.clone();
     // A stable sort: the order of the kernel within each family.
     addresses.sort_by_key(IpAddr::is_ipv6);

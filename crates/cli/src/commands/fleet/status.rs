@@ -3,7 +3,7 @@
 
 use super::lead_reader::LeadReader;
 use crate::args::StatusArgs;
-use crate::commands::agent::KEEP_FREE;
+use crate::commands::agent::RESERVED_DISK_BYTES;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -21,14 +21,14 @@ use packetrig_units::{MonoTime, Nanos};
 use serde_json::{Value, json};
 
 /// Time to listen: a little more than the second between two hellos of a node.
-const HELLO_PERIOD: Nanos = Nanos::from_millis(1200);
+const HELLO_LISTEN_TIME: Nanos = Nanos::from_millis(1200);
 
 /// Age of the health file above which `fleet up` does not check the server any more. It checks once a second, or more slowly if the
 /// server does not answer.
-const SILENT_SECONDS: u64 = 30;
+const SERVER_SILENCE_SECONDS: u64 = 30;
 
 /// Age of the presence file above which `fleet up` does not listen any more.
-const LISTENED: Nanos = Nanos::from_secs(30);
+const MAX_PRESENCE_FILE_AGE: Nanos = Nanos::from_secs(30);
 
 pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
@@ -36,7 +36,7 @@ pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) ->
     let heard = place.read_presence().filter(|_| !arguments.wait && !arguments.watch);
     let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
     let age = presence.age();
-    if age > LISTENED {
+    if age > MAX_PRESENCE_FILE_AGE {
         print_remark(format_args!(
             "`fleet up` has not updated this list for {} s, so it is old; `fleet status --wait` listens to the nodes now",
             age.as_u64() / 1_000_000_000
@@ -130,7 +130,7 @@ fn monotonic_now() -> MonoTime {
 
 fn receive_hellos(observer: &FleetObserver, members: &mut FleetMembers) {
     // Two hellos of a node are a second apart, so each node that is there sends at least one.
-    let until = monotonic_now() + HELLO_PERIOD;
+    let until = monotonic_now() + HELLO_LISTEN_TIME;
     while monotonic_now() < until && !is_interrupted() {
         if let Some(heard) = observer.next_hello(until.since(monotonic_now())) {
             members.on_hello(&heard.node, heard.hello, heard.at);
@@ -146,7 +146,7 @@ fn describe_server_state(health: &BrokerHealth) -> String {
         .map_or_else(String::new, |free| format!(", {} free", numbers::format_scaled(free as f64, "B")));
     // The age comes before the state: an old file says nothing about the server now.
     let age = clock::wall_clock_ns().saturating_sub(health.checked_wall_ns) / 1_000_000_000;
-    if age > SILENT_SECONDS {
+    if age > SERVER_SILENCE_SECONDS {
         return format!("Message server: `fleet up` has not checked it for {age} s\n");
     }
     match &health.failure {
@@ -170,12 +170,12 @@ fn format_nodes_table(rows: &[MemberRow], known: &[NodeName]) -> String {
 /// Warns about a node whose next run would start, but without captures.
 fn disk_warning(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
-    (free < KEEP_FREE).then(|| {
+    (free < RESERVED_DISK_BYTES).then(|| {
         format!(
             "  {}: only {} are free on its disk for results; below {} its captures and values per second are not recorded\n",
             row.node,
             numbers::format_scaled(free as f64, "B"),
-            numbers::format_scaled(KEEP_FREE as f64, "B"),
+            numbers::format_scaled(RESERVED_DISK_BYTES as f64, "B"),
         )
     })
 }

@@ -26,13 +26,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// Bytes that the message server may store: waiting results, records, and some reserve.
-const STORE: u64 = 2 << 30;
+const SERVER_STORE_BYTES: u64 = 2 << 30;
 /// Pause after a certificate could not be renewed.
-const RENEWAL_AGAIN: Nanos = Nanos::from_secs(5);
+const RENEWAL_RETRY_PAUSE: Nanos = Nanos::from_secs(5);
 /// After a signal, threads that have not ended by then are left behind.
-const ENDING: Duration = Duration::from_millis(800);
+const THREAD_END_TIMEOUT: Duration = Duration::from_millis(800);
 /// Interval between two checks of signals, the server and the nodes.
-const POLL: Duration = Duration::from_millis(100);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn run_message_server(
     arguments: &UpArgs,
@@ -44,7 +44,7 @@ pub(crate) fn run_message_server(
     let authority = Arc::new(place.open_authority()?);
     // Before any thread of this process reads the network.
     let isolation = drop_unneeded_rights(arguments, &place)?;
-    let host = arguments.address.clone().map_or_else(guess_own_address, Ok)?;
+    let host = arguments.address.clone().map_or_else(guess_local_address, Ok)?;
     let mut certificate = ServerCertificateKeeper::with_new_certificate(
         Arc::clone(&authority),
         certificate_names(&host)?,
@@ -96,7 +96,7 @@ fn watch_until_signal(
     // The time 0 makes the first pass of the loop check the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
-        std::thread::sleep(POLL);
+        std::thread::sleep(SIGNAL_POLL_INTERVAL);
         // The directory is polled, because `fleet remove` is another process that only changes files.
         nodes.check_server(place, broker, authority);
         if monotonic_now() >= renew_at {
@@ -129,9 +129,9 @@ fn monotonic_now() -> MonoTime {
 fn exit_soon_after_signal() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
         while !is_interrupted() {
-            std::thread::sleep(POLL / 2);
+            std::thread::sleep(SIGNAL_POLL_INTERVAL / 2);
         }
-        std::thread::sleep(ENDING);
+        std::thread::sleep(THREAD_END_TIMEOUT);
         print_remark("fleet: the process ended before all threads had stopped");
         // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
@@ -175,7 +175,7 @@ fn keep_certificate_valid(
                 "cannot renew the certificate of the message server: {error}; `fleet up` tries again later"
             );
             print_warning("fleet", text);
-            return monotonic_now() + RENEWAL_AGAIN;
+            return monotonic_now() + RENEWAL_RETRY_PAUSE;
         }
     }
     MonoTime::default()
@@ -187,7 +187,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// The address that nodes most likely reach: IPv4 first.
-fn guess_own_address() -> Result<String, Error> {
+fn guess_local_address() -> Result<String, Error> {
     // Global addresses only: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
@@ -236,7 +236,7 @@ fn broker_setup(arguments: &UpArgs, place: &FleetPlace) -> BrokerSetup {
         program: arguments.server.clone(),
         listen: arguments.listen,
         directory: place.broker_directory(),
-        store_room: STORE,
+        store_room: SERVER_STORE_BYTES,
         security: None,
         nodes: Vec::new(),
     }
@@ -318,7 +318,7 @@ impl AnnouncedNodes {
     ) {
         let broker = lock_mutex(broker);
         let Some(broker) = broker.as_ref() else { return };
-        for trouble in broker.take_troubles() {
+        for trouble in broker.take_problems() {
             let directory = place.directory().display();
             print_warning("fleet", format_args!("message server in {directory}: {trouble}"));
         }

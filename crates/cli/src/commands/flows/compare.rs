@@ -18,10 +18,10 @@ use packetrig_store::files::csv_field;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-const CHANGED: &str =
+const FILES_CHANGED_ERROR: &str =
     "compare: files were removed or replaced while they were read: sums may lack what was in them; ask again";
 /// Numbers of each side in CSV.
-const SIDE_NUMBERS: [&str; 5] = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
+const SIDE_COLUMN_NAMES: [&str; 5] = ["flows", "packets", "bytes", "packets_per_second", "bits_per_second"];
 
 pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let names = arguments.filter.read_names()?;
@@ -39,7 +39,7 @@ pub(super) fn compare_flows(arguments: &Arguments, output: &mut CommandOutput) -
     let answer = compare_groups([&sides[0], &sides[1]], &question)?;
     write_changes(arguments, &question, &answer, output);
     if answer.files_have_changed {
-        print_remark(CHANGED);
+        print_remark(FILES_CHANGED_ERROR);
     }
     let sampled_records = answer.totals.iter().map(|total| total.sampled_records).sum();
     if let Some(remark) = sampling_remark(sampled_records) {
@@ -101,7 +101,7 @@ fn write_changes(
             output.write_line(change_object(parts, question.order, answer, change));
         }
     } else if arguments.form.csv {
-        let sides = ["a", "b"].iter().flat_map(|side| SIDE_NUMBERS.map(|name| format!("{side}_{name}")));
+        let sides = ["a", "b"].iter().flat_map(|side| SIDE_COLUMN_NAMES.map(|name| format!("{side}_{name}")));
         let names = parts.iter().map(|part| part.name().to_owned()).chain(["change".to_owned()]);
         let last = ["difference", "factor"].map(str::to_owned);
         output.write_line(names.chain(sides).chain(last).collect::<Vec<_>>().join(","));
@@ -122,7 +122,7 @@ const fn rate_unit(order: TopOrder) -> &'static str {
     }
 }
 
-const fn kind_word(kind: ChangeKind) -> &'static str {
+const fn change_kind_name(kind: ChangeKind) -> &'static str {
     match kind {
         ChangeKind::New => "new",
         ChangeKind::Gone => "gone",
@@ -154,7 +154,7 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
     let rows = answer.changes.iter().map(|change| {
         let values = grouping.parts().iter().zip(&change.values);
         let values = values.map(|(part, value)| or_dash(group_text(part, value)));
-        values.chain([kind_word(change.kind).to_owned()]).chain(rate_cells(change.sums)).collect()
+        values.chain([change_kind_name(change.kind).to_owned()]).chain(rate_cells(change.sums)).collect()
     });
     let mut all = vec![String::new(); grouping.parts().len() + 1];
     "all".clone_into(&mut all[0]);
@@ -163,8 +163,10 @@ fn changes_table(question: &CompareQuestion, answer: &CompareAnswer) -> String {
 }
 
 fn kinds_line(answer: &CompareAnswer) -> String {
-    let counts =
-        answer.kinds.iter().map(|(kind, count)| format!("{} {}", format_count(*count), kind_word(*kind)));
+    let counts = answer
+        .kinds
+        .iter()
+        .map(|(kind, count)| format!("{} {}", format_count(*count), change_kind_name(*kind)));
     let counts: Vec<_> = counts.collect();
     let of_whom = if answer.has_other_groups { " among the largest of both sides" } else { "" };
     match &counts[..] {
@@ -178,7 +180,7 @@ fn round_decimals(number: f64) -> f64 {
     (number * 1000.0).round() / 1000.0
 }
 
-/// The numbers of a side, in the order of [`SIDE_NUMBERS`].
+/// The numbers of a side, in the order of [`SIDE_COLUMN_NAMES`].
 fn side_numbers(answer: &CompareAnswer, side: usize, sum: GroupTotals) -> [Value; 5] {
     let rate = |order| round_decimals(answer.rate_of(side, sum, order)).into();
     [sum.flows.into(), sum.packets.into(), sum.bytes.into(), rate(TopOrder::Packets), rate(TopOrder::Bytes)]
@@ -194,10 +196,10 @@ fn change_object(
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let side = |side: usize| {
         let numbers = side_numbers(answer, side, change.sums[side]);
-        Value::Object(SIDE_NUMBERS.iter().map(|name| (*name).to_owned()).zip(numbers).collect())
+        Value::Object(SIDE_COLUMN_NAMES.iter().map(|name| (*name).to_owned()).zip(numbers).collect())
     };
     let others = [
-        ("change", kind_word(change.kind).into()),
+        ("change", change_kind_name(change.kind).into()),
         ("a", side(0)),
         ("b", side(1)),
         ("difference", json!(round_decimals(answer.rate_change(change.sums, order)))),
@@ -219,7 +221,8 @@ fn change_csv(parts: &[GroupPart], order: TopOrder, answer: &CompareAnswer, chan
         round_decimals(answer.rate_change(change.sums, order)).to_string(),
         factor.map_or_else(String::new, |by| by.to_string()),
     ];
-    let cells =
-        values.chain([kind_word(change.kind).to_owned()]).chain(numbers.map(|number| number.to_string()));
+    let cells = values
+        .chain([change_kind_name(change.kind).to_owned()])
+        .chain(numbers.map(|number| number.to_string()));
     cells.chain(last).collect::<Vec<_>>().join(",")
 }

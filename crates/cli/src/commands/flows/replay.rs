@@ -15,7 +15,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 /// Longest sleep between two looks at signals and at messages that wait.
-const NAP_NS: u64 = 100_000_000;
+const SIGNAL_CHECK_INTERVAL_NS: u64 = 100_000_000;
 
 pub(super) fn replay_records(
     arguments: &Arguments,
@@ -88,7 +88,7 @@ impl RecordReplay {
                 self.failure = Some(error);
                 return false;
             }
-            clock::sleep_until_ns(due_ns.min(now_ns + NAP_NS));
+            clock::sleep_until_ns(due_ns.min(now_ns + SIGNAL_CHECK_INTERVAL_NS));
         }
     }
 }

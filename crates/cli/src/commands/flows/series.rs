@@ -11,7 +11,7 @@ use crate::table::format_table;
 use packetrig_flow_store::filter::FlowFilter;
 use packetrig_flow_store::grouping::{GroupPart, GroupValue};
 use packetrig_flow_store::top::{
-    GroupTotals, NoSeries, TopAnswer, TopOrder, TopQuestion, TopSeries, top_series,
+    GroupTotals, NoSeriesReason, TopAnswer, TopOrder, TopQuestion, TopSeries, top_series,
 };
 use packetrig_store::files::csv_field;
 use packetrig_units::Nanos;
@@ -35,7 +35,7 @@ pub(super) fn show_series(
         return Err(Error::Usage("--bucket shows sums: order by bytes, packets or flows".into()));
     }
     let found = top_series(files, filter, question, step).map_err(|error| match error {
-        NoSeries::Read(error) => error.into(),
+        NoSeriesReason::Read(error) => error.into(),
         other => Error::Usage(format!("--bucket: {other}")),
     })?;
     let parts = question.grouping.parts();

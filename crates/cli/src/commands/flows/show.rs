@@ -18,9 +18,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Rows of a table without `--most`.
-const MOST: usize = 50;
+const DEFAULT_ROW_LIMIT: usize = 50;
 /// Columns that are read for a table without `--columns`.
-const USUAL: [&str; 14] = [
+const DEFAULT_COLUMNS: [&str; 14] = [
     "flowStartNanoseconds",
     "flowEndNanoseconds",
     "protocolIdentifier",
@@ -36,7 +36,7 @@ const USUAL: [&str; 14] = [
     "reverseTcpControlBits",
     "flowEndReason",
 ];
-const HEADER: [&str; 11] = [
+const DEFAULT_HEADINGS: [&str; 11] = [
     "start (UTC)",
     "lasts",
     "protocol",
@@ -125,14 +125,14 @@ impl RenderedRows {
 }
 
 fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
-    let most = arguments.most.unwrap_or(MOST);
+    let most = arguments.most.unwrap_or(DEFAULT_ROW_LIMIT);
     let names = read_needed_names(arguments)?;
     let shown = ShownColumns { columns: &arguments.columns, names: &names };
     let header: Vec<_> = shown.columns.iter().map(|column| column.short_name()).collect();
     let needed = shown.needed_columns();
     let is_usual = shown.columns.is_empty();
-    let header = if is_usual { &HEADER[..] } else { &header };
-    let needed = if is_usual { &USUAL[..] } else { &needed };
+    let header = if is_usual { &DEFAULT_HEADINGS[..] } else { &header };
+    let needed = if is_usual { &DEFAULT_COLUMNS[..] } else { &needed };
     // Only these columns are read: Parquet files store each column apart.
     let mut lines = Vec::new();
     let mut is_all = true;
@@ -169,7 +169,7 @@ fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
         if let ShownColumn::Named(column) = column
             && !names.has_kind(column.kind)
         {
-            let wanted = column.kind.wanted_file();
+            let wanted = column.kind.requested_file_name();
             return Err(Error::Usage(format!(
                 "--columns: `{}` needs {wanted}; name it by --names FILE",
                 column.short
@@ -182,7 +182,7 @@ fn read_needed_names(arguments: &Arguments) -> Result<Arc<FlowNames>, Error> {
 /// A row of the named columns, or of the usual table.
 fn row_cells(shown: &ShownColumns<'_>, chunk: &RowChunk, row: usize) -> Vec<String> {
     if shown.columns.is_empty() {
-        return StoredRow { chunk, row }.usual_cells();
+        return StoredRow { chunk, row }.default_cells();
     }
     shown.row_cells(chunk, row)
 }
@@ -204,8 +204,8 @@ impl StoredRow<'_> {
         endpoint_text(self.chunk.column(address).address_at(self.row), port)
     }
 
-    /// One cell for each heading of [`HEADER`]; some columns of [`USUAL`] share a cell.
-    fn usual_cells(&self) -> Vec<String> {
+    /// One cell for each heading of [`DEFAULT_HEADINGS`]; some columns of [`DEFAULT_COLUMNS`] share a cell.
+    fn default_cells(&self) -> Vec<String> {
         let start = self.cell_number("flowStartNanoseconds");
         // The table has one column for both directions of a flow.
         let flags = self.cell_number("tcpControlBits") | self.cell_number("reverseTcpControlBits");
@@ -238,7 +238,7 @@ fn find_first_records<T>(
 ) -> Result<FirstRecords<T>, Error> {
     let files = flow_files(&arguments.places)?;
     // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
-    let most = arguments.most.unwrap_or(MOST);
+    let most = arguments.most.unwrap_or(DEFAULT_ROW_LIMIT);
     let filter = arguments.filter.to_flow_filter(shown.names)?;
     Ok(first_records(&files, &filter, needed, order, most, show)?)
 }

@@ -31,8 +31,11 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
         return Ok(output.write_json(&stats_json(files.len(), &totals, &ledgers))?);
     }
     output.write_text(stats_text(files.len(), &totals));
-    let selection =
-        if arguments.filter.selects_everything() { "" } else { " (all of them, not only the selected ones)" };
+    let selection = if arguments.filter.selects_all_records() {
+        ""
+    } else {
+        " (all of them, not only the selected ones)"
+    };
     // A directory of a large collector has hundreds of meters, whose ledgers would hide the totals.
     for (source, (at_ns, ledger)) in ledgers.iter().take(MAX_METERS) {
         output.write_line(format_args!(

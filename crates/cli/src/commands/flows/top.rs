@@ -20,12 +20,12 @@ use std::sync::Arc;
 type GroupMeasure = (&'static str, fn(&GroupSum) -> Value);
 
 // One list, so that JSON, CSV and the page's API have the same numbers. An unknown number is null, or an empty field.
-const MEASURES: [GroupMeasure; 10] = [
+const TOP_FLOW_MEASURES: [GroupMeasure; 10] = [
     ("flows", |has| has.sum.flows.into()),
     ("packets", |has| has.sum.packets.into()),
     ("bytes", |has| has.sum.bytes.into()),
-    (FIRST, |has| has.first_ns.into()),
-    (LAST, |has| has.last_ns.into()),
+    (FIRST_TIME_COLUMN, |has| has.first_ns.into()),
+    (LAST_TIME_COLUMN, |has| has.last_ns.into()),
     ("duration_ns", |has| has.order_value(TopOrder::Duration).into()),
     ("packets_per_second", |has| has.packet_rate().into()),
     ("bits_per_second", |has| has.bit_rate().into()),
@@ -33,18 +33,18 @@ const MEASURES: [GroupMeasure; 10] = [
     ("sampled_records", |has| has.sampled_records.into()),
 ];
 
-const FIRST: &str = "first_ns";
-const LAST: &str = "last_ns";
+const FIRST_TIME_COLUMN: &str = "first_ns";
+const LAST_TIME_COLUMN: &str = "last_ns";
 
 /// The numbers of a group by name, without its times.
 pub(crate) fn group_measures(has: &GroupSum) -> impl Iterator<Item = (&'static str, Value)> {
-    MEASURES
+    TOP_FLOW_MEASURES
         .iter()
-        .filter(|(name, _)| ![FIRST, LAST].contains(name))
+        .filter(|(name, _)| ![FIRST_TIME_COLUMN, LAST_TIME_COLUMN].contains(name))
         .map(|(name, measure)| (*name, measure(has)))
 }
 
-const CHANGED: &str =
+const FILES_CHANGED_ERROR: &str =
     "top: files were removed or replaced while they were read: groups may lack what was in them; ask again";
 
 pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
@@ -66,7 +66,7 @@ pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) 
         top
     };
     if top.files_have_changed {
-        print_remark(CHANGED);
+        print_remark(FILES_CHANGED_ERROR);
     }
     if let Some(remark) = sampling_remark(top.total.sampled_records) {
         print_remark(format_args!("top: {remark}"));
@@ -86,7 +86,7 @@ fn write_groups(arguments: &Arguments, question: &TopQuestion, top: &TopAnswer, 
             output.write_line(group_object(parts, group, top.files_have_changed));
         }
     } else if arguments.form.csv {
-        let names = parts.iter().map(GroupPart::name).chain(MEASURES.iter().map(|(name, _)| *name));
+        let names = parts.iter().map(GroupPart::name).chain(TOP_FLOW_MEASURES.iter().map(|(name, _)| *name));
         output.write_line(names.collect::<Vec<_>>().join(","));
         for group in &top.groups {
             output.write_line(group_csv(parts, group));
@@ -110,7 +110,7 @@ const fn order_unit(order: TopOrder) -> &'static str {
 
 fn group_csv(parts: &[GroupPart], group: &TopGroup) -> String {
     let values = parts.iter().zip(&group.values).map(|(part, value)| csv_field(&group_text(part, value)));
-    let numbers = MEASURES.iter().map(|(_, measure)| match measure(&group.has) {
+    let numbers = TOP_FLOW_MEASURES.iter().map(|(_, measure)| match measure(&group.has) {
         Value::Null => String::new(),
         number => number.to_string(),
     });
@@ -120,7 +120,7 @@ fn group_csv(parts: &[GroupPart], group: &TopGroup) -> String {
 fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> Value {
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
-    let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has)));
+    let numbers = TOP_FLOW_MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has)));
     // In each line, because JSON lines have no place for remarks about all of them.
     let changed = files_have_changed.then(|| ("files_have_changed".to_owned(), true.into()));
     Value::Object(values.chain(numbers).chain(changed).collect())
@@ -155,7 +155,7 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     all.extend(sum_cells(&top.total, &top.total, order));
     let table = format_table(&header, groups.chain([all]));
     // In the table, too: a saved table must say that groups may be incomplete.
-    if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
+    if top.files_have_changed { format!("{table}{FILES_CHANGED_ERROR}\n") } else { table }
 }
 
 fn sum_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 4] {

@@ -6,12 +6,12 @@ use crate::exit::CommandExit;
 use crate::numbers::format_count;
 use crate::output::CommandOutput;
 use crate::table::format_table;
-use packetrig_link::DIRECTIONS;
+use packetrig_link::DIRECTION_NAMES;
 use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding, LoggedFiles};
 use std::path::Path;
 
 /// Text of a cell with an unknown number.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_CELL: &str = "unknown";
 
 pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let text = arguments.tap.as_deref().map(read_counters).transpose()?;
@@ -143,11 +143,11 @@ fn describe_tap_comparison(checked: &LogCheck) -> String {
             .or_else(|| lost[way].map(|_| 0))
             .map(format_count);
         vec![
-            DIRECTIONS[way].to_owned(),
+            DIRECTION_NAMES[way].to_owned(),
             format_count(tap[way].wanted),
-            tap[way].mirrored.map_or_else(|| UNKNOWN.to_owned(), format_count),
-            seen.unwrap_or_else(|| UNKNOWN.to_owned()),
-            lost[way].map_or_else(|| UNKNOWN.to_owned(), format_count),
+            tap[way].mirrored.map_or_else(|| UNKNOWN_CELL.to_owned(), format_count),
+            seen.unwrap_or_else(|| UNKNOWN_CELL.to_owned()),
+            lost[way].map_or_else(|| UNKNOWN_CELL.to_owned(), format_count),
         ]
     });
     let text = format_table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);

@@ -4,9 +4,9 @@ use super::tools::{self, ToolCall};
 use serde_json::{Value, json};
 
 /// Supported versions of the protocol, the newest first. They do not differ in what this server uses.
-const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const SUPPORTED_MCP_VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 /// Instructions that the assistant gets before its first call.
-const INSTRUCTIONS: &str = "packetrig tests networks: it sends frames from interfaces of a test rig and accounts for every one of them. \
+const ASSISTANT_INSTRUCTIONS: &str = "packetrig tests networks: it sends frames from interfaces of a test rig and accounts for every one of them. \
     Check a plan with check_plan before open_run. Frames leave only through start_streams. A verdict INCONCLUSIVE means that the rig \
     could not tell; read the report's reasons. `packetrig docs` prints the manual.";
 
@@ -54,7 +54,7 @@ fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -
         "initialize" => Ok(build_introduction(&parameters["protocolVersion"])),
         "ping" => Ok(json!({})),
         "tools/list" => {
-            Ok(json!({ "tools": tools::TOOLS.iter().map(tools::Tool::describe).collect::<Vec<_>>() }))
+            Ok(json!({ "tools": tools::MCP_TOOLS.iter().map(tools::Tool::describe).collect::<Vec<_>>() }))
         }
         "tools/call" => call_tool(parameters, make_call),
         _ => Err((METHOD_NOT_FOUND, format!("there is no method `{method}`"))),
@@ -63,19 +63,22 @@ fn answer_request(method: &str, parameters: &Value, make_call: &CallMaker<'_>) -
 
 /// The version that the client asks for, if it is known; else the newest, and the client decides.
 fn build_introduction(asked: &Value) -> Value {
-    let version = VERSIONS.iter().find(|version| asked == **version).unwrap_or(&VERSIONS[0]);
+    let version = SUPPORTED_MCP_VERSIONS
+        .iter()
+        .find(|version| asked == **version)
+        .unwrap_or(&SUPPORTED_MCP_VERSIONS[0]);
     json!({
         "protocolVersion": version,
         "capabilities": { "tools": {} },
         "serverInfo": { "name": "packetrig", "version": env!("CARGO_PKG_VERSION") },
-        "instructions": INSTRUCTIONS,
+        "instructions": ASSISTANT_INSTRUCTIONS,
     })
 }
 
 /// Calls a tool. If the tool fails, the result has `isError`, which the assistant reads; only an invalid call is an error.
 fn call_tool(parameters: &Value, make_call: &CallMaker<'_>) -> Result<Value, Refusal> {
     let name = parameters["name"].as_str().unwrap_or_default();
-    let tool = tools::TOOLS.iter().find(|tool| tool.name == name);
+    let tool = tools::MCP_TOOLS.iter().find(|tool| tool.name == name);
     let tool = tool.ok_or_else(|| (INVALID_PARAMETERS, format!("there is no tool `{name}`")))?;
     let call = tool.read_call(&parameters["arguments"]).map_err(|why| (INVALID_PARAMETERS, why))?;
     let (text, is_error) = match make_call(&call) {
@@ -106,7 +109,7 @@ mod tests {
             request("initialize", &json!({ "protocolVersion": asked }))["result"]["protocolVersion"].clone()
         };
         assert_eq!(version("2024-11-05"), "2024-11-05");
-        assert_eq!(version("1999-01-01"), VERSIONS[0]);
+        assert_eq!(version("1999-01-01"), SUPPORTED_MCP_VERSIONS[0]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ struct Parameter {
 }
 
 #[derive(Debug)]
-enum CallForm {
+enum ApiCallForm {
     /// The parameters are those of the call's URL.
     Get(&'static str),
     /// The one parameter is part of the path.
@@ -47,7 +47,7 @@ pub(super) struct Tool {
     pub(super) name: &'static str,
     description: &'static str,
     parameters: &'static [Parameter],
-    form: CallForm,
+    form: ApiCallForm,
 }
 
 const fn required(name: &'static str, kind: ParameterKind, meaning: &'static str) -> Parameter {
@@ -58,27 +58,29 @@ const fn optional(name: &'static str, kind: ParameterKind, meaning: &'static str
     Parameter { name, kind, is_required: false, meaning }
 }
 
-const STREAMS: Parameter = optional("streams", ParameterKind::Texts, "names of streams; all without it");
-const ID: Parameter = required("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
+const STREAMS_PARAMETER: Parameter =
+    optional("streams", ParameterKind::Texts, "names of streams; all without it");
+const RESULT_ID_PARAMETER: Parameter =
+    required("id", ParameterKind::Text, "id of a result, its first characters, or `last`");
 
-pub(super) const TOOLS: &[Tool] = &[
+pub(super) const MCP_TOOLS: &[Tool] = &[
     Tool {
         name: "server_state",
         description: "Describes the server and its ports, and whether you may start streams.",
         parameters: &[],
-        form: CallForm::Get("/api/v1/state"),
+        form: ApiCallForm::Get("/api/v1/state"),
     },
     Tool {
         name: "list_nodes",
         description: "The nodes of the fleet that the server leads, with their ports and troubles.",
         parameters: &[],
-        form: CallForm::Get("/api/v1/nodes"),
+        form: ApiCallForm::Get("/api/v1/nodes"),
     },
     Tool {
         name: "check_plan",
         description: "Checks an Open Traffic Generator document (YAML or JSON) without running it: every problem with its place and a hint.",
         parameters: &[required("document", ParameterKind::Text, "the document")],
-        form: CallForm::CheckPlan,
+        form: ApiCallForm::CheckPlan,
     },
     Tool {
         name: "open_run",
@@ -88,19 +90,19 @@ pub(super) const TOOLS: &[Tool] = &[
             ParameterKind::Document,
             "the configuration, as a JSON object",
         )],
-        form: CallForm::PostDocument("/config"),
+        form: ApiCallForm::PostDocument("/config"),
     },
     Tool {
         name: "start_streams",
         description: "Starts streams of the open run: frames leave the ports.",
-        parameters: &[STREAMS],
-        form: CallForm::PostMembers("/api/v1/streams", &[("change", "start")]),
+        parameters: &[STREAMS_PARAMETER],
+        form: ApiCallForm::PostMembers("/api/v1/streams", &[("change", "start")]),
     },
     Tool {
         name: "stop_streams",
         description: "Stops streams of the open run.",
-        parameters: &[STREAMS],
-        form: CallForm::PostMembers("/api/v1/streams", &[("change", "stop")]),
+        parameters: &[STREAMS_PARAMETER],
+        form: ApiCallForm::PostMembers("/api/v1/streams", &[("change", "stop")]),
     },
     Tool {
         name: "live_run",
@@ -110,13 +112,13 @@ pub(super) const TOOLS: &[Tool] = &[
             optional("sort", ParameterKind::Text, "column of streams; -COLUMN is the largest first"),
             optional("rows", ParameterKind::Number, "most streams"),
         ],
-        form: CallForm::Get("/api/v1/live"),
+        form: ApiCallForm::Get("/api/v1/live"),
     },
     Tool {
         name: "end_run",
         description: "Ends the open run, judges it and stores its result.",
         parameters: &[],
-        form: CallForm::PostNothing("/config"),
+        form: ApiCallForm::PostNothing("/config"),
     },
     Tool {
         name: "list_results",
@@ -126,13 +128,13 @@ pub(super) const TOOLS: &[Tool] = &[
             optional("verdict", ParameterKind::Text, "PASS, FAIL or INCONCLUSIVE"),
             optional("most", ParameterKind::Number, "how many"),
         ],
-        form: CallForm::Get("/api/v1/runs"),
+        form: ApiCallForm::Get("/api/v1/runs"),
     },
     Tool {
         name: "show_result",
         description: "The whole report of a run, or the result of a test method.",
-        parameters: &[ID],
-        form: CallForm::GetOf("/api/v1/runs/"),
+        parameters: &[RESULT_ID_PARAMETER],
+        form: ApiCallForm::GetOf("/api/v1/runs/"),
     },
     Tool {
         name: "compare_results",
@@ -141,19 +143,19 @@ pub(super) const TOOLS: &[Tool] = &[
             required("a", ParameterKind::Text, "id of the first result"),
             required("b", ParameterKind::Text, "id of the second result"),
         ],
-        form: CallForm::Get("/api/v1/compare"),
+        form: ApiCallForm::Get("/api/v1/compare"),
     },
     Tool {
         name: "start_method",
         description: "Starts a test method (RFC 2544, MLRsearch, bisect, ...): the body of POST /api/v1/methods as the manual's page test-methods has it.",
         parameters: &[required("method", ParameterKind::Document, "`options` and `plans`, as a JSON object")],
-        form: CallForm::PostDocument("/api/v1/methods"),
+        form: ApiCallForm::PostDocument("/api/v1/methods"),
     },
     Tool {
         name: "method_progress",
         description: "How far a test method is, and what it knows.",
-        parameters: &[ID],
-        form: CallForm::GetOf("/api/v1/methods/"),
+        parameters: &[RESULT_ID_PARAMETER],
+        form: ApiCallForm::GetOf("/api/v1/methods/"),
     },
 ];
 
@@ -182,7 +184,7 @@ impl Tool {
     }
 
     const fn is_read_only(&self) -> bool {
-        matches!(self.form, CallForm::Get(_) | CallForm::GetOf(_) | CallForm::CheckPlan)
+        matches!(self.form, ApiCallForm::Get(_) | ApiCallForm::GetOf(_) | ApiCallForm::CheckPlan)
     }
 
     /// Makes the API call for these arguments, or describes which argument is wrong.
@@ -209,17 +211,17 @@ impl Tool {
                 .unwrap_or_default()
         };
         Ok(match self.form {
-            CallForm::Get(path) => ToolCall::Get(format!("{path}{}", format_query(given))),
-            CallForm::GetOf(path) => {
+            ApiCallForm::Get(path) => ToolCall::Get(format!("{path}{}", format_query(given))),
+            ApiCallForm::GetOf(path) => {
                 ToolCall::Get(format!("{path}{}", encode_url_part(&format_value(&only()))))
             }
-            CallForm::PostDocument(path) => ToolCall::Post(path, only()),
-            CallForm::PostMembers(path, members) => {
+            ApiCallForm::PostDocument(path) => ToolCall::Post(path, only()),
+            ApiCallForm::PostMembers(path, members) => {
                 let added = members.iter().map(|(name, value)| ((*name).to_owned(), json!(value)));
                 ToolCall::Post(path, Value::Object(added.chain(given.clone()).collect()))
             }
-            CallForm::PostNothing(path) => ToolCall::Post(path, json!({})),
-            CallForm::CheckPlan => ToolCall::CheckPlan(format_value(&only())),
+            ApiCallForm::PostNothing(path) => ToolCall::Post(path, json!({})),
+            ApiCallForm::CheckPlan => ToolCall::CheckPlan(format_value(&only())),
         })
     }
 }
@@ -271,7 +273,7 @@ mod tests {
     use super::*;
 
     fn call(name: &str, arguments: &Value) -> Result<ToolCall, String> {
-        TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_call(arguments)
+        MCP_TOOLS.iter().find(|tool| tool.name == name).expect("a tool").read_call(arguments)
     }
 
     #[test]
@@ -309,10 +311,10 @@ mod tests {
 
     #[test]
     fn tool_names_are_unique_and_reading_tools_change_nothing() {
-        let names: std::collections::BTreeSet<_> = TOOLS.iter().map(|tool| tool.name).collect();
-        assert_eq!(names.len(), TOOLS.len());
+        let names: std::collections::BTreeSet<_> = MCP_TOOLS.iter().map(|tool| tool.name).collect();
+        assert_eq!(names.len(), MCP_TOOLS.len());
         let changing: Vec<_> =
-            TOOLS.iter().filter(|tool| !tool.is_read_only()).map(|tool| tool.name).collect();
+            MCP_TOOLS.iter().filter(|tool| !tool.is_read_only()).map(|tool| tool.name).collect();
         assert_eq!(changing, ["open_run", "start_streams", "stop_streams", "end_run", "start_method"]);
     }
 }

@@ -1,11 +1,11 @@
 //! Converts arguments to the options of a meter.
 
 use crate::args::{
-    DirectionArg, FlowIdKey, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
+    DirectionArg, FlowIdKey, FlowKeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
 };
 use crate::error::Error;
 use crate::identity::random_number;
-use packetrig_flow::GroupMark;
+use packetrig_flow::RecordOriginMark;
 use packetrig_flow::group::ElectionOptions;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
@@ -20,16 +20,16 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Shortest timeouts of a group: longer than the clocks of its meters may differ.
-const LEAST_IDLE: Nanos = Nanos::from_secs(2);
+const MIN_GROUP_IDLE_TIMEOUT: Nanos = Nanos::from_secs(2);
 /// More than the clocks of meters differ, and more than the time that flows are kept after their end.
-const CLOCKS: Nanos = Nanos::from_secs(2);
+const MAX_METER_CLOCK_DIFFERENCE: Nanos = Nanos::from_secs(2);
 
 /// Endings of file names; an input with one is a file, even a missing one.
-const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
+const CAPTURE_FILE_EXTENSIONS: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
 
 pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error> {
     let key = &arguments.key;
-    if key.contains(&KeyPart::None) && key.len() > 1 {
+    if key.contains(&FlowKeyPart::None) && key.len() > 1 {
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
     let group = group_mark(arguments)?;
@@ -38,9 +38,9 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         active: arguments.active,
         idle: arguments.idle,
         biflow: !arguments.uniflow,
-        icmp_in_key: key.contains(&KeyPart::Icmp),
-        vlan_in_key: key.contains(&KeyPart::Vlan),
-        tunnel_in_key: key.contains(&KeyPart::Tunnel),
+        icmp_in_key: key.contains(&FlowKeyPart::Icmp),
+        vlan_in_key: key.contains(&FlowKeyPart::Vlan),
+        tunnel_in_key: key.contains(&FlowKeyPart::Tunnel),
         // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
         hash_key: [random_number(), random_number()],
         // This key is the user's: meters with the same one number flows alike.
@@ -80,7 +80,7 @@ fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
 }
 
 /// The mark of a meter in a group. Refuses options that all meters of a group cannot share.
-fn group_mark(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
+fn group_mark(arguments: &Arguments) -> Result<Option<RecordOriginMark>, Error> {
     let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
         return Ok(None);
     };
@@ -101,7 +101,7 @@ fn group_mark(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     if arguments.sample > 1 {
         return refused("cannot be combined with --sample: each meter would take other packets");
     }
-    if arguments.idle < LEAST_IDLE || arguments.active < LEAST_IDLE {
+    if arguments.idle < MIN_GROUP_IDLE_TIMEOUT || arguments.active < MIN_GROUP_IDLE_TIMEOUT {
         return refused("needs timeouts (--idle, --active) of at least 2s");
     }
     if has_peers && arguments.inputs.iter().any(|name| is_file(name)) {
@@ -109,15 +109,15 @@ fn group_mark(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     }
     // Each item of SIM is of one packet, so it needs no history.
     let has_history = arguments.format == MeterFormat::Ipfix;
-    Ok(has_history.then(|| GroupMark { group: GroupMark::group_number(name), meter, lane: 0 }))
+    Ok(has_history.then(|| RecordOriginMark { group: RecordOriginMark::group_number(name), meter, lane: 0 }))
 }
 
 /// Time after its start at which a meter knows which flows began before.
 fn time_until_ready(arguments: &Arguments) -> Nanos {
     match arguments.format {
         // It knows from its first packet on, but the clocks of the others may be ahead.
-        MeterFormat::Sim => CLOCKS,
-        _ => arguments.idle + CLOCKS,
+        MeterFormat::Sim => MAX_METER_CLOCK_DIFFERENCE,
+        _ => arguments.idle + MAX_METER_CLOCK_DIFFERENCE,
     }
 }
 
@@ -211,5 +211,5 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
 fn is_file(name: &str) -> bool {
     // Also a pipe that another program writes a capture into.
     std::fs::metadata(name).is_ok_and(|facts| !facts.is_dir())
-        || FILES.iter().any(|ending| name.ends_with(ending))
+        || CAPTURE_FILE_EXTENSIONS.iter().any(|ending| name.ends_with(ending))
 }

@@ -21,11 +21,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Time that a record waits for others if another meter may have to send it. It is short: records on their way are sent twice.
-const STANDBY_FLUSH: Nanos = Nanos::from_millis(10);
+const STANDBY_FLUSH_DELAY: Nanos = Nanos::from_millis(10);
 /// Longest time between two checks for due work of a sink.
-const TICK: Duration = Duration::from_secs(1);
+const SINK_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval between two ledgers that are stored with the records.
-const LEDGER_NS: u64 = 10_000_000_000;
+const LEDGER_STORE_INTERVAL_NS: u64 = 10_000_000_000;
 
 /// Threads that take the records of the workers.
 #[derive(Default)]
@@ -120,7 +120,7 @@ fn start_export(
     // slow target.
     let group = group_export(arguments)?;
     let usual = export::MeterExport::default().flush_after;
-    let flush_after = if group.is_some() { usual.min(STANDBY_FLUSH) } else { usual };
+    let flush_after = if group.is_some() { usual.min(STANDBY_FLUSH_DELAY) } else { usual };
     let queue_bytes = clamp_to_usize(arguments.queue.0);
     let common_bytes = queue_bytes / 4;
     let export = export::MeterExport {
@@ -184,7 +184,7 @@ fn start_parquet_thread(
     let thread = std::thread::Builder::new().name("parquet".into());
     let started = thread.spawn(move || {
         loop {
-            match batches.recv_timeout(TICK) {
+            match batches.recv_timeout(SINK_CHECK_INTERVAL) {
                 Ok(WorkerBatch::Records(records)) => {
                     keeper.write_and_publish(|sink| sink.write_records(&records, source));
                 }
@@ -253,7 +253,7 @@ impl OutputKeeper {
 
     fn tick_sink(&mut self) {
         let now_ns = clock::monotonic_ns();
-        if now_ns >= self.ledger_ns + LEDGER_NS {
+        if now_ns >= self.ledger_ns + LEDGER_STORE_INTERVAL_NS {
             self.ledger_ns = now_ns;
             self.store_ledger();
         }

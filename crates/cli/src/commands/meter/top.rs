@@ -11,9 +11,9 @@ use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Largest number of flows on the screen.
-const MOST: usize = 20;
+const MAX_SHOWN_FLOWS: usize = 20;
 /// Cursor home, and clear from there.
-const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+const CLEAR_SCREEN_SEQUENCE: &str = "\u{1b}[H\u{1b}[J";
 
 pub(super) struct TopScreen {
     is_terminal: bool,
@@ -33,11 +33,11 @@ impl TopScreen {
             .iter()
             .filter_map(|status| status.board.as_ref())
             .map(TopBoard::take_flows);
-        let flows = largest_flows(noted, MOST);
+        let flows = largest_flows(noted, MAX_SHOWN_FLOWS);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
         // In a file, screens follow each other, and escapes would be garbage.
-        let clear = if self.is_terminal { CLEAR } else { "" };
+        let clear = if self.is_terminal { CLEAR_SCREEN_SEQUENCE } else { "" };
         let elapsed = Nanos::new(report.elapsed_ns).as_secs_f64();
         let line = show::progress_line(report, self.last.as_ref());
         let rows = flows.iter().map(|flow| flow_row(flow, length));

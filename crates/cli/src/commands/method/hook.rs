@@ -25,7 +25,7 @@ pub(super) struct ShellCommands {
 impl ShellCommands {
     /// Prepares the device for a trial.
     pub(super) fn prepare_device(&self, device: u8) -> Result<(), Error> {
-        run_if_given(self.before.get(usize::from(device)).and_then(Option::as_ref))
+        run_hook_command(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }
 
     /// Starts a thread that runs the command of the event this long after the first frame.
@@ -38,24 +38,24 @@ impl ShellCommands {
 
     /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the times of the event;
     /// `None` if the trial ended before it.
-    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<EventTimes>, Error> {
+    pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<EventCommandTimes>, Error> {
         let caused = hook.join_thread();
         // A command that failed may have changed something, so it is undone as well. Only a command that never
         // ran is not.
         if !matches!(caused, Ok(None)) {
-            run_if_given(self.undo.as_ref())?;
+            run_hook_command(self.undo.as_ref())?;
         }
         caused
     }
 }
 
-fn run_if_given(command: Option<&String>) -> Result<(), Error> {
+fn run_hook_command(command: Option<&String>) -> Result<(), Error> {
     command.map_or(Ok(()), |command| run_shell(command).map_err(Error::Usage))
 }
 
 /// When the command of an event ran, after the first frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct EventTimes {
+pub(super) struct EventCommandTimes {
     pub(super) begun: Nanos,
     pub(super) ended: Nanos,
 }
@@ -63,7 +63,7 @@ pub(super) struct EventTimes {
 /// A hook that waits for the start of its trial.
 pub(super) struct ArmedHook {
     start: Sender<MonoTime>,
-    thread: JoinHandle<Result<Option<EventTimes>, String>>,
+    thread: JoinHandle<Result<Option<EventCommandTimes>, String>>,
 }
 
 impl ArmedHook {
@@ -73,7 +73,7 @@ impl ArmedHook {
         self.start.send(at).unwrap_or_default();
     }
 
-    fn join_thread(self) -> Result<Option<EventTimes>, Error> {
+    fn join_thread(self) -> Result<Option<EventCommandTimes>, Error> {
         // The closed channel ends the thread's wait: a trial that is over causes no event any more.
         drop(self.start);
         match self.thread.join() {
@@ -90,7 +90,7 @@ fn run_when_due(
     command: &str,
     started: &Receiver<MonoTime>,
     after: Nanos,
-) -> Result<Option<EventTimes>, String> {
+) -> Result<Option<EventCommandTimes>, String> {
     let Ok(mut first) = started.recv() else { return Ok(None) };
     loop {
         let left = (first + after).since(MonoTime::from_nanos(clock::monotonic_ns()));
@@ -106,7 +106,7 @@ fn run_when_due(
     run_shell(command)?;
     // Until here the device may have changed at any time: the shell does not say which of its commands did it.
     let ended = MonoTime::from_nanos(clock::monotonic_ns());
-    Ok(Some(EventTimes { begun: begun.since(first), ended: ended.since(first) }))
+    Ok(Some(EventCommandTimes { begun: begun.since(first), ended: ended.since(first) }))
 }
 
 fn run_shell(command: &str) -> Result<(), String> {

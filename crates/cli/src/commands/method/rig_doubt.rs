@@ -3,7 +3,7 @@
 use packetrig_method::TrialResult;
 
 /// Number of successive trials that the rig could not sustain after which the user is warned. A single one may be an accident.
-const IN_A_ROW: u32 = 2;
+const MAX_FAILED_TRIALS_IN_A_ROW: u32 = 2;
 
 /// Counts the successive trials that the rig could not sustain.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ impl RigDoubt {
         // A trial without loss is a fact, even if the rig reports a fault.
         let is_doubtful = result.rig_fault.is_some() && !result.is_without_loss();
         self.in_a_row = if is_doubtful { self.in_a_row + 1 } else { 0 };
-        if self.in_a_row < IN_A_ROW || std::mem::replace(&mut self.is_told, true) {
+        if self.in_a_row < MAX_FAILED_TRIALS_IN_A_ROW || std::mem::replace(&mut self.is_told, true) {
             return None;
         }
         Some(

@@ -11,7 +11,7 @@ use crate::document::PlanText;
 use crate::error::Error;
 use packetrig_method::rfc2544::Rfc2544Test;
 use packetrig_method::{
-    CostRange, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialOrder, TrialResult,
+    CostRange, MethodOptions, MethodResult, RehearsedCost, TestMethod as _, TrialRequest, TrialResult,
 };
 use packetrig_server::{MethodRefusal, MethodService, replace_aliases};
 use packetrig_stats::port::BackEnd;
@@ -82,10 +82,10 @@ struct TestProgress {
     /// Trials that have ended.
     trials: u32,
     /// The trial in progress.
-    trial: Option<TrialOrder>,
+    trial: Option<TrialRequest>,
     /// Findings so far, in one line.
     known: String,
-    to_go: Option<TestToGo>,
+    to_go: Option<RemainingTrials>,
     /// Result so far, as in `result.json`.
     result: Option<MethodResult>,
     /// PASS, FAIL or INCONCLUSIVE, of a test that is complete.
@@ -108,7 +108,7 @@ enum TestState {
 
 /// Remaining trials and time, without repeated trials and without the rig's time between trials.
 #[derive(Clone, Copy, Debug, Serialize)]
-struct TestToGo {
+struct RemainingTrials {
     least: TrialsAndTime,
     most: TrialsAndTime,
 }
@@ -125,7 +125,7 @@ impl From<RehearsedCost> for TrialsAndTime {
     }
 }
 
-impl From<CostRange> for TestToGo {
+impl From<CostRange> for RemainingTrials {
     fn from(cost: CostRange) -> Self {
         Self { least: cost.least.into(), most: cost.most.into() }
     }
@@ -439,12 +439,12 @@ impl TestWatcher for ProgressWatcher<'_> {
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {
         // Computed before the lock is taken: it rehearses the method to its end several times.
-        let to_go = trial.options.remaining_cost(trial.method).ok().map(TestToGo::from);
+        let to_go = trial.options.remaining_cost(trial.method).ok().map(RemainingTrials::from);
         let mut progress = self.0.lock_progress();
         progress.trials = trial.number - 1;
         progress.trial = Some(trial.order.clone());
         progress.known = trial.method.describe_progress();
-        progress.result = Some(trial.method.result_so_far());
+        progress.result = Some(trial.method.current_result());
         progress.to_go = to_go;
     }
 

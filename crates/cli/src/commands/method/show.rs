@@ -3,7 +3,7 @@
 use super::MethodHead;
 use super::trial_runner::TrialRunner;
 use super::watch::NextTrial;
-use crate::args::MethodTerms;
+use crate::args::MethodRunOptions;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_percent};
 use crate::output::{CommandOutput, print_remark};
@@ -12,12 +12,14 @@ use packetrig_method::journal::JournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
     CostRange, MethodOptions, MethodOptionsError, MethodReport, MethodResult, MethodSession, MethodVerdict,
-    StartedMethod, TestMethod, TrialOrder, TrialResult,
+    StartedMethod, TestMethod, TrialRequest, TrialResult,
 };
 use packetrig_page::report::{MethodPage, render_method};
 use packetrig_stats::port::PortInfo;
 use packetrig_store::files;
-use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
+use packetrig_store::methods::{
+    RESULT_CSV_FILE, RESULT_FILE_NAME, RESULT_JUNIT_FILE, RESULT_MARKDOWN_FILE, RESULT_TEXT_FILE,
+};
 use packetrig_sys::kernel;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -25,7 +27,7 @@ use std::path::Path;
 
 /// Format of a printed result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MethodForm {
+pub(super) enum MethodResultFormat {
     Tables,
     Json,
     Csv,
@@ -33,8 +35,8 @@ pub(super) enum MethodForm {
     Markdown,
 }
 
-impl MethodForm {
-    pub(super) const fn from_terms(terms: &MethodTerms) -> Self {
+impl MethodResultFormat {
+    pub(super) const fn from_terms(terms: &MethodRunOptions) -> Self {
         if terms.json {
             Self::Json
         } else if terms.csv {
@@ -118,11 +120,11 @@ impl StoredTest {
     /// All files of the result, with their names.
     pub(super) fn result_files(&self) -> Vec<(&'static str, String)> {
         vec![
-            (RESULT, self.to_json()),
-            (RESULT_CSV, self.to_csv()),
-            (RESULT_JUNIT, self.to_junit()),
-            (RESULT_MARKDOWN, self.to_markdown()),
-            (RESULT_TEXT, self.to_text()),
+            (RESULT_FILE_NAME, self.to_json()),
+            (RESULT_CSV_FILE, self.to_csv()),
+            (RESULT_JUNIT_FILE, self.to_junit()),
+            (RESULT_MARKDOWN_FILE, self.to_markdown()),
+            (RESULT_TEXT_FILE, self.to_text()),
         ]
     }
 
@@ -142,13 +144,18 @@ impl StoredTest {
         })
     }
 
-    pub(super) fn print_result(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
+    pub(super) fn print_result(
+        &self,
+        form: MethodResultFormat,
+        directory: &Path,
+        output: &mut CommandOutput,
+    ) {
         match form {
-            MethodForm::Json => output.write_text(self.to_json()),
-            MethodForm::Csv => output.write_text(self.to_csv()),
-            MethodForm::Junit => output.write_text(self.to_junit()),
-            MethodForm::Markdown => output.write_text(self.to_markdown()),
-            MethodForm::Tables => {
+            MethodResultFormat::Json => output.write_text(self.to_json()),
+            MethodResultFormat::Csv => output.write_text(self.to_csv()),
+            MethodResultFormat::Junit => output.write_text(self.to_junit()),
+            MethodResultFormat::Markdown => output.write_text(self.to_markdown()),
+            MethodResultFormat::Tables => {
                 output.write_text(self.to_text());
                 output.write_line(format_args!("Files: {}", directory.display()));
             }
@@ -229,7 +236,7 @@ pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     print_remark(format_args!("  {known}; {to_go} to go"));
 }
 
-fn describe_order(order: &TrialOrder) -> String {
+fn describe_order(order: &TrialRequest) -> String {
     let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
     let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
     format!("{size}{} for {}{then}", order.load, order.sending_time())

@@ -5,15 +5,15 @@ mod request;
 pub(crate) use request::MethodRequest;
 
 use super::hook::ShellCommands;
-use super::show::{self, MethodForm};
+use super::show::{self, MethodResultFormat};
 use super::traffic::{DeviceTraffic, TrafficRequest};
 use super::{MethodHead, ResultUse, TestSetup, begin_test, finish_and_print, trial_runner};
 use crate::args::{
-    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
 };
 use crate::commands::quick;
-use crate::commands::watch::OwnScreen;
+use crate::commands::watch::ScreenThread;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
@@ -29,7 +29,7 @@ use packetrig_method::mlrsearch::{Goal, MlrOptions};
 use packetrig_method::rfc2544::{
     LatencyDefinition, MinimumThroughput, Rfc2544Options, Rfc2544Test, SizeMaximum, ThroughputFloor,
 };
-use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialOrder, TrialWaits};
+use packetrig_method::{BisectOptions, Load, MethodOptions, MlrsearchOptions, TrialRequest, TrialWaits};
 use packetrig_units::{FrameRate, FrameSize, Rate, Share};
 use std::collections::BTreeMap;
 
@@ -67,12 +67,12 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
         return Ok(CommandExit::Ok);
     }
     if terms.watch {
-        OwnScreen::check_terminal()?;
+        ScreenThread::check_terminal()?;
     } else if !terms.quiet {
         print_remark(show::describe_cost(&start.options)?);
     }
     let usage = ResultUse {
-        form: MethodForm::from_terms(terms),
+        form: MethodResultFormat::from_terms(terms),
         out: terms.out.as_deref(),
         quiet: terms.quiet,
         watch: terms.watch,
@@ -85,7 +85,7 @@ pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) ->
 
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
 fn check_loads(start: &MethodSetup) -> Result<(), Error> {
-    let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
+    let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialRequest> = BTreeMap::new();
     for order in start.options.rehearse_longest()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
         // The highest load of a size needs most of the link, so lower ones fit if it does.
@@ -100,7 +100,7 @@ fn check_loads(start: &MethodSetup) -> Result<(), Error> {
     Ok(())
 }
 
-fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
+fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodRunOptions) -> MethodHead {
     let setup = TestSetup {
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
@@ -116,7 +116,7 @@ fn method_head(start: MethodSetup, traffic: &MethodTraffic, terms: &MethodTerms)
 /// The traffic of a test with one device.
 fn single_device_traffic(
     arguments: &MethodTraffic,
-    terms: &MethodTerms,
+    terms: &MethodRunOptions,
     size: Option<SizeArg>,
     rate: Option<Rate>,
 ) -> Result<DeviceTraffic, Error> {
@@ -126,7 +126,7 @@ fn single_device_traffic(
 fn optional_load(
     rate: Option<Rate>,
     traffic: &MethodTraffic,
-    terms: &MethodTerms,
+    terms: &MethodRunOptions,
     size: Option<SizeArg>,
 ) -> Result<Option<Load>, Error> {
     rate.map(|rate| load_at(rate, traffic, terms, size)).transpose()
@@ -136,7 +136,7 @@ fn optional_load(
 fn load_at(
     rate: Rate,
     traffic: &MethodTraffic,
-    terms: &MethodTerms,
+    terms: &MethodRunOptions,
     size: Option<SizeArg>,
 ) -> Result<Load, Error> {
     if traffic.plan.is_none() {
@@ -201,7 +201,8 @@ fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameS
         return Ok(named.to_vec());
     }
     let least = device.least_size()?;
-    let mut sizes: Vec<FrameSize> = Rfc2544Options::SIZES.iter().map(|size| (*size).max(least)).collect();
+    let mut sizes: Vec<FrameSize> =
+        Rfc2544Options::STANDARD_SIZES.iter().map(|size| (*size).max(least)).collect();
     // Several usual sizes may have risen to the same one.
     sizes.dedup();
     if least > FrameSize::MIN {

@@ -1,6 +1,6 @@
 //! Traffic of a method: flags or a plan become a document, and the document gives the highest load.
 
-use crate::args::{FleetPlace as FleetArgs, FromFlags, MethodTraffic, PortText, SizeArg};
+use crate::args::{FleetPlace as FleetArgs, MethodTraffic, PortText, QuickPlanFlags, SizeArg};
 use crate::commands::{execution, plan, quick};
 use crate::document::PlanText;
 use crate::error::Error;
@@ -97,7 +97,7 @@ impl DeviceTraffic {
     pub(super) fn refuse_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
         let Some(limit) = self.limit else { return Ok(()) };
         let most = self.load_at(limit)?;
-        if load > most.scale_by(1.0 + ROUNDING) {
+        if load > most.scale_by(1.0 + RATE_ROUNDING_TOLERANCE) {
             let text = format!("{option} asks for {load} of all senders, and --max-rate permits {most}");
             return Err(Error::Usage(text));
         }
@@ -133,7 +133,7 @@ impl DeviceTraffic {
 }
 
 /// Rates that differ by less are the same one, computed in another order.
-const ROUNDING: f64 = 1e-9;
+const RATE_ROUNDING_TOLERANCE: f64 = 1e-9;
 
 /// Refuses a plan from flags that lacks the speed of a link, in words of the flags.
 fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> {
@@ -168,12 +168,12 @@ fn document_from_flags(
     rx: &[PortText],
 ) -> Result<PlanText, Error> {
     let arguments = request.arguments;
-    let flags = FromFlags {
+    let flags = QuickPlanFlags {
         tx: tx.to_vec(),
         rx: rx.to_vec(),
         pattern: arguments.pattern,
         size: request.size,
-        rate: Some(request.rate.unwrap_or(Rate::Share(Share::WHOLE))),
+        rate: Some(request.rate.unwrap_or(Rate::Share(Share::WHOLE_LINK))),
         // A trial sets its own length: those of the document are never used.
         time: None,
         packets: None,

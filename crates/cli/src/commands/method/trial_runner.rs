@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::identity;
 use crate::output::print_remark;
 use packetrig_fleet_io::trial::trial_result;
-use packetrig_fleet_io::{LocalExecutor, OnEvent, RunOptions, run_on};
-use packetrig_method::{LoadedSender, TrialLength, TrialOrder, TrialResult, TrialWaits};
+use packetrig_fleet_io::{LocalExecutor, RunEventCallback, RunOptions, run_on};
+use packetrig_method::{LoadedSender, TrialLength, TrialRequest, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_plan::{Plan, PlanParseOptions};
 use packetrig_report::event::{RunEvent, RunEventKind};
@@ -23,9 +23,9 @@ use packetrig_units::{Blame, Nanos};
 use std::thread;
 
 /// Number of attempts to start a trial on a fleet.
-const STARTS: u32 = 3;
+const MAX_START_ATTEMPTS: u32 = 3;
 /// Interval between two checks for a stop while a trial waits.
-const LOOK: Nanos = Nanos::from_millis(20);
+const STOP_CHECK_INTERVAL: Nanos = Nanos::from_millis(20);
 
 /// Executor of the trials: this machine or a fleet.
 pub(super) enum TrialExecutor {
@@ -56,7 +56,7 @@ impl TrialRunner {
     /// Makes a trial. Returns `None` if it was stopped: such a trial has no result.
     pub(super) fn make_trial(
         &mut self,
-        order: &TrialOrder,
+        order: &TrialRequest,
         waits: &TrialWaits,
         watcher: &dyn TestWatcher,
     ) -> Result<Option<TrialResult>, Error> {
@@ -110,7 +110,7 @@ impl TrialRunner {
                 hook.set_start(*at);
             }
         };
-        let user: (&dyn Fn() -> bool, OnEvent<'_>) = (stop, &mut on_event);
+        let user: (&dyn Fn() -> bool, RunEventCallback<'_>) = (stop, &mut on_event);
         let ran = match &mut self.executor {
             TrialExecutor::Here(ground) => {
                 run_on(ground.as_mut(), document, options, user).map_err(Error::from)
@@ -119,7 +119,7 @@ impl TrialRunner {
             TrialExecutor::Fleet(fleet) if hook.is_some() => fleet.run_trial(document, options, user),
             TrialExecutor::Fleet(fleet) => run_until_started(fleet, document, options, user),
         };
-        ran.map_err(without_places)
+        ran.map_err(without_line_numbers)
     }
 
     /// Shows the plan of a trial to viewers.
@@ -134,7 +134,7 @@ impl TrialRunner {
         }
     }
 
-    fn run_options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
+    fn run_options(&self, drain: Nanos, order: &TrialRequest) -> RunOptions {
         // A device that is reset or loses a link may take the carrier of the rig's port away: the trial measures that.
         let is_expected = order.event.is_some();
         let carrier_loss = if is_expected { CarrierLossCause::Device } else { CarrierLossCause::Unknown };
@@ -160,12 +160,12 @@ impl TrialRunner {
 }
 
 /// Removes lines and columns from the problems of a plan: no user has written the document of a trial.
-fn without_places(error: Error) -> Error {
+fn without_line_numbers(error: Error) -> Error {
     use packetrig_fleet_io::Error as RunError;
     match error {
-        Error::Run(RunError::Plan(problems)) => Error::Run(RunError::Plan(problems.without_places())),
+        Error::Run(RunError::Plan(problems)) => Error::Run(RunError::Plan(problems.without_line_numbers())),
         Error::Run(RunError::NotPlaced(problems)) => {
-            Error::Run(RunError::NotPlaced(problems.without_places()))
+            Error::Run(RunError::NotPlaced(problems.without_line_numbers()))
         }
         other => other,
     }
@@ -177,9 +177,9 @@ fn run_until_started(
     fleet: &mut TrialFleet,
     document: &str,
     mut options: RunOptions,
-    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+    (stop, on_event): (&dyn Fn() -> bool, RunEventCallback<'_>),
 ) -> Result<RunReport, Error> {
-    for _ in 1..STARTS {
+    for _ in 1..MAX_START_ATTEMPTS {
         match fleet.run_trial(document, options.clone(), (stop, &mut *on_event)) {
             Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
                 print_remark(format_args!("  the trial did not start and is repeated: {}", fault.text));
@@ -192,7 +192,7 @@ fn run_until_started(
     fleet.run_trial(document, options, (stop, on_event))
 }
 
-pub(super) fn trial_shape(order: &TrialOrder) -> TrialShape {
+pub(super) fn trial_shape(order: &TrialRequest) -> TrialShape {
     TrialShape {
         size: order.size,
         frames_per_second: order.load.frames_per_second(),
@@ -226,6 +226,6 @@ fn wait_unless_stopped(time: Nanos, stop: &dyn Fn() -> bool) -> bool {
         if left == 0 {
             return true;
         }
-        thread::sleep(Nanos::new(left.min(LOOK.as_u64())).to_std());
+        thread::sleep(Nanos::new(left.min(STOP_CHECK_INTERVAL.as_u64())).to_std());
     }
 }

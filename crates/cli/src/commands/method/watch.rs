@@ -5,7 +5,7 @@ use super::show;
 use crate::commands::is_interrupted;
 use crate::commands::run_viewer::RunViewer;
 use crate::output::print_remark;
-use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
+use packetrig_method::{MethodOptions, StartedMethod, TrialRequest, TrialResult};
 
 /// Follows a test from trial to trial.
 pub(super) trait TestWatcher {
@@ -27,7 +27,7 @@ pub(super) trait TestWatcher {
 pub(super) struct NextTrial<'a> {
     /// Its number, from 1; repeated trials count.
     pub(super) number: u32,
-    pub(super) order: &'a TrialOrder,
+    pub(super) order: &'a TrialRequest,
     pub(super) options: &'a MethodOptions,
     /// State of the method before the trial.
     pub(super) method: &'a StartedMethod,

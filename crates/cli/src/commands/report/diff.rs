@@ -53,7 +53,7 @@ pub(super) const fn verdict_exit(verdict: FigureVerdict) -> CommandExit {
 fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
     // A directory as `report path` prints it.
-    let inside = path.join(files::REPORT);
+    let inside = path.join(files::REPORT_FILE_NAME);
     if inside.is_file() {
         return Ok(read_result_file(&inside)?);
     }

@@ -1,13 +1,15 @@
 //! Test methods in `packetrig report`.
 
 use super::name_or_dash;
-use crate::args::OutputForm;
+use crate::args::OutputFormat;
 use crate::error::Error;
 use crate::identity;
 use crate::numbers::format_count;
 use crate::output::CommandOutput;
 use crate::table::format_fitted_table;
-use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
+use packetrig_store::methods::{
+    RESULT_CSV_FILE, RESULT_FILE_NAME, RESULT_JUNIT_FILE, RESULT_MARKDOWN_FILE, RESULT_TEXT_FILE,
+};
 use packetrig_store::{MethodState, MethodSummary, RunCatalogue, UnfinishedMethod};
 use serde::Serialize;
 use std::io;
@@ -123,18 +125,18 @@ pub(super) fn resumable_methods(methods: &[UnfinishedMethod]) -> Vec<ResumableMe
 /// Prints the stored result.
 pub(super) fn show_method(
     method: &MethodSummary,
-    form: &OutputForm,
+    form: &OutputFormat,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     let forms = [
-        (form.json, RESULT),
-        (form.csv, RESULT_CSV),
-        (form.junit, RESULT_JUNIT),
-        (form.markdown, RESULT_MARKDOWN),
+        (form.json, RESULT_FILE_NAME),
+        (form.csv, RESULT_CSV_FILE),
+        (form.junit, RESULT_JUNIT_FILE),
+        (form.markdown, RESULT_MARKDOWN_FILE),
     ];
     let chosen = forms.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, file)| file);
     // The files of the test are printed as they are: a later version must not change a past result.
-    let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT));
+    let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT_FILE));
     match std::fs::read_to_string(&file) {
         Ok(text) => output.write_text(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_result(method, chosen)),
@@ -149,7 +151,7 @@ pub(super) fn show_method(
 fn no_result(method: &MethodSummary, file: Option<&str>) -> Error {
     let id = &method.id;
     Error::Usage(if method.state == MethodState::Complete {
-        format!("method {id} has no {}", file.unwrap_or(RESULT_TEXT))
+        format!("method {id} has no {}", file.unwrap_or(RESULT_TEXT_FILE))
     } else {
         format!(
             "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",

@@ -13,9 +13,9 @@ use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
 use packetrig_store::{RunCatalogue, StoredSummary, files};
 
 /// Largest number of figures with a column in the table of results.
-const COLUMNS: usize = 4;
+const MAX_FIGURE_COLUMNS: usize = 4;
 /// Number of values in a sparkline, the newest.
-const POINTS: usize = 24;
+const SPARKLINE_POINTS: usize = 24;
 
 pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let catalogue = open_catalogue_to_list(arguments.store.directory.as_deref())?;
@@ -117,7 +117,7 @@ fn render_trend(report: &TrendReport, style: TextStyle) -> String {
 }
 
 fn format_results_table(report: &TrendReport, style: TextStyle) -> String {
-    let columns: Vec<&FigureTrend> = report.figures.iter().take(COLUMNS).collect();
+    let columns: Vec<&FigureTrend> = report.figures.iter().take(MAX_FIGURE_COLUMNS).collect();
     let titles: Vec<String> = columns.iter().copied().map(FigureTrend::title).collect();
     let mut header = vec!["id", "started (UTC)", "verdict"];
     header.extend(titles.iter().map(String::as_str));
@@ -150,7 +150,7 @@ fn format_figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
             let values = [trend.first, trend.last, trend.min, trend.median, trend.max];
             let mut row = vec![trend.title()];
             row.extend(values.map(|found| format_value(trend, found)));
-            row.push(render_sparkline(&trend.values, POINTS));
+            row.push(render_sparkline(&trend.values, SPARKLINE_POINTS));
             row
         })
         .collect();

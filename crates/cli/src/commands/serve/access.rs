@@ -14,8 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Shortest token: 16 characters of a file that somebody wrote by hand.
-const SHORTEST: usize = 16;
-const LONGEST: u64 = 4096;
+const MIN_TOKEN_CHARACTERS: usize = 16;
+const MAX_TOKEN_BYTES: u64 = 4096;
 /// Random bytes of a token that is made here.
 const MADE_BYTES: usize = 32;
 
@@ -45,7 +45,7 @@ pub(in crate::commands) fn users_with_own(allowed: &[u32]) -> Result<LocalUsers,
     // The user may have named root or the server's own user, too.
     allowed.sort_unstable();
     allowed.dedup();
-    let owners = ConnectionOwners::open_here()?;
+    let owners = ConnectionOwners::open_for_this_thread()?;
     Ok(LocalUsers { allowed, find: Arc::new(move |client, server| owners.find_owner(client, server)) })
 }
 
@@ -101,16 +101,16 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     }
     let mut text = String::new();
     // Limited, because the user may have named a file of any size.
-    file.take(LONGEST + 1)
+    file.take(MAX_TOKEN_BYTES + 1)
         .read_to_string(&mut text)
         .map_err(|source| Error::unreadable_file(path, source))?;
     // Editors end a file with a line end, which is no part of a token.
     let token = text.trim();
     // A longer file is refused, because its beginning would be a different token.
-    let is_whole = text.len() as u64 <= LONGEST;
-    if !is_whole || token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+    let is_whole = text.len() as u64 <= MAX_TOKEN_BYTES;
+    if !is_whole || token.len() < MIN_TOKEN_CHARACTERS || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
-            "the token in {name} is invalid: it needs {SHORTEST} to {LONGEST} printable characters; remove the file \
+            "the token in {name} is invalid: it needs {MIN_TOKEN_CHARACTERS} to {MAX_TOKEN_BYTES} printable characters; remove the file \
                 to have a new one made"
         )));
     }

@@ -5,14 +5,14 @@ use crate::error::Error;
 use crate::numbers::format_count;
 use crate::output::print_remark;
 use crate::table::format_table;
-use packetrig_link::{DIRECTIONS, DirectionSpec, FrameTreatment, ImpairSpecs};
+use packetrig_link::{DIRECTION_NAMES, DirectionSpec, FrameTreatment, ImpairSpecs};
 use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, TruthFile};
 use packetrig_sys::clock;
 use std::path::Path;
 
 /// The seed if neither the flags nor the file name one.
 // Fixed, so that the same command impairs the same frames again.
-const SEED: u64 = 1;
+const IMPAIRMENT_SEED: u64 = 1;
 
 /// The treatment of frames, for each direction.
 pub(super) type FrameTreatments = [Box<dyn FrameTreatment>; 2];
@@ -47,7 +47,7 @@ impl TapImpairments {
             };
         }
         let specs = read_specs(arguments)?;
-        let seed = arguments.seed.or(specs.seed).unwrap_or(SEED);
+        let seed = arguments.seed.or(specs.seed).unwrap_or(IMPAIRMENT_SEED);
         let header = truth_header(seed, &specs);
         // One offset for the whole file, so that its times keep their distances when the wall clock is set.
         let offset = clock::realtime_offset();
@@ -74,7 +74,7 @@ impl TapImpairments {
                 format_count(unlogged)
             ));
         }
-        let imbalances = DIRECTIONS.iter().zip(&accounts).filter_map(|(direction, account)| {
+        let imbalances = DIRECTION_NAMES.iter().zip(&accounts).filter_map(|(direction, account)| {
             Some(format!("impairment of {direction}: {}", account.find_imbalance()?))
         });
         let imbalances = imbalances.collect();
@@ -112,8 +112,8 @@ fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
     serde_json::json!({
         "truth": 1,
         "seed": seed,
-        DIRECTIONS[0]: format!("{there}"),
-        DIRECTIONS[1]: format!("{back}"),
+        DIRECTION_NAMES[0]: format!("{there}"),
+        DIRECTION_NAMES[1]: format!("{back}"),
     })
     .to_string()
 }
@@ -122,13 +122,13 @@ fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
 pub(super) fn build_accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
     accounts.map_or(
         serde_json::Value::Null,
-        |[there, back]| serde_json::json!({ DIRECTIONS[0]: there, DIRECTIONS[1]: back }),
+        |[there, back]| serde_json::json!({ DIRECTION_NAMES[0]: there, DIRECTION_NAMES[1]: back }),
     )
 }
 
 /// Table with a row for each direction.
 pub(super) fn format_accounts_table(accounts: &[ImpairAccount; 2]) -> String {
-    let rows = DIRECTIONS.iter().zip(accounts).map(|(direction, account)| {
+    let rows = DIRECTION_NAMES.iter().zip(accounts).map(|(direction, account)| {
         let counts = &account.counts;
         let late = counts.late_most_ns as f64 / 1000.0;
         let numbers = [

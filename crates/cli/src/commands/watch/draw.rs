@@ -7,9 +7,9 @@ mod tables;
 use super::facts::{
     RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, make_printable,
 };
-use super::keys::HANDLERS;
+use super::keys::KEY_HANDLERS;
 use super::rates::RatePoint;
-use super::state::{EntryKind, Pane, ServerConnection, WatchState};
+use super::state::{EntryKind, SelectedPane, ServerConnection, WatchState};
 use crate::numbers;
 use packetrig_units::clamp_to_u16;
 use ratatui::Frame;
@@ -19,11 +19,11 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
 
 /// Smallest heights of the whole ledger and of both tables.
-const TALL: u16 = 24;
-const TALLEST: u16 = 32;
+const MIN_ROWS_FOR_LEDGER: u16 = 24;
+const MIN_ROWS_FOR_BOTH_TABLES: u16 = 32;
 /// Columns of the totals before the sparkline, and the smallest width of a sparkline.
 const TOTALS_WIDTH: u16 = 54;
-const LEAST_SPARKLINE: u16 = 10;
+const MIN_SPARKLINE_COLUMNS: u16 = 10;
 
 /// Styles of the screen.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +109,8 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
     draw_line(frame, rows.take_rows(1), format_run_line(run));
     draw_line(frame, rows.take_rows(1), build_preview_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
-    if screen.height >= TALL {
-        ledger::draw_ledger(frame, rows.take_rows(ledger::HEIGHT), run, theme);
+    if screen.height >= MIN_ROWS_FOR_LEDGER {
+        ledger::draw_ledger(frame, rows.take_rows(ledger::LEDGER_ROWS), run, theme);
     } else {
         draw_line(frame, rows.take_rows(1), build_losses_line(run, theme));
     }
@@ -124,17 +124,17 @@ fn draw_tables(
     run: &RunFacts,
     theme: Theme,
 ) {
-    let has_both = frame.area().height >= TALLEST;
+    let has_both = frame.area().height >= MIN_ROWS_FOR_BOTH_TABLES;
     // The other table gets the rows that it needs, and at most a third.
     let needed = |count: usize| clamp_to_u16(count + 2).min(rows.left.height / 3);
     match state.pane {
-        Pane::Streams => {
+        SelectedPane::Streams => {
             if has_both {
                 tables::draw_ports(frame, rows.take_last(needed(run.ports.len())), state, run, theme);
             }
             tables::draw_streams(frame, rows.left, state, run, theme);
         }
-        Pane::Ports => {
+        SelectedPane::Ports => {
             if has_both {
                 tables::draw_streams(frame, rows.take_last(needed(run.streams.matching)), state, run, theme);
             }
@@ -200,7 +200,7 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     draw_rate(frame, rows.take_rows(1), state, sent, |point| point.sent);
     let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
     draw_rate(frame, rows.take_rows(1), state, received, |point| point.received);
-    if frame.area().height >= TALL {
+    if frame.area().height >= MIN_ROWS_FOR_LEDGER {
         // Absent figures become dashes: a run without latency has the line, too, so the lines below keep their
         // places.
         let figures = totals.latency_ns.unwrap_or_default();
@@ -217,7 +217,8 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
 fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String, of: fn(&RatePoint) -> f64) {
     draw_line(frame, area, Line::from(line));
     let x = area.x + TOTALS_WIDTH;
-    let Some(width) = area.width.checked_sub(TOTALS_WIDTH).filter(|width| *width >= LEAST_SPARKLINE) else {
+    let Some(width) = area.width.checked_sub(TOTALS_WIDTH).filter(|width| *width >= MIN_SPARKLINE_COLUMNS)
+    else {
         return;
     };
     #[expect(
@@ -267,7 +268,7 @@ fn build_legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'stat
     }
     let mut spans = Vec::new();
     let mut used = 0;
-    for handler in HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
+    for handler in KEY_HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
         // A key that would be refused is not offered.
         if handler.is_order() && state.control.refusal().is_some() {
             continue;
@@ -287,9 +288,9 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     // In two columns where one is not high enough.
     let height = usize::from(area.height).max(1);
     // All keys must be on the page: it is where a user looks for those that the legend leaves out.
-    let columns = HANDLERS.len().div_ceil(height).max(1);
+    let columns = KEY_HANDLERS.len().div_ceil(height).max(1);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
-    for (index, handlers) in HANDLERS.chunks(height).enumerate() {
+    for (index, handlers) in KEY_HANDLERS.chunks(height).enumerate() {
         let x = area.x + width * u16::try_from(index).unwrap_or(0);
         let lines: Vec<Line<'_>> = handlers
             .iter()

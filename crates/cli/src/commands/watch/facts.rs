@@ -133,7 +133,7 @@ impl StreamFacts {
 }
 
 /// A count of the API.
-pub(super) fn count_in(value: &Value) -> Option<u64> {
+pub(super) fn json_u64_of(value: &Value) -> Option<u64> {
     FrameCount::deserialize(value).ok().map(|count| count.0)
 }
 

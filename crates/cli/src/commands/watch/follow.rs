@@ -1,7 +1,7 @@
 //! The connection to the server: one thread follows its events and connects again when they end, another one delivers orders. Neither
 //! waits for the screen unless the queue of events is full.
 
-use super::orders::StreamOrder;
+use super::orders::StreamCommand;
 use super::state::StreamWindow;
 use packetrig_server::client::{ApiClient, ClientError, EventStream, ServerEvent};
 use packetrig_units::text::encode_url_part;
@@ -14,15 +14,15 @@ use std::time::Duration;
 /// Largest number of events that wait for the screen. With a full queue the follower waits, and the server skips states.
 const MAX_WAITING: usize = 8;
 /// Interval between two checks of the follower for the end and for requests of other rows.
-const LOOK: Duration = Duration::from_millis(100);
+const FOLLOWER_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of such intervals between two attempts to connect.
-const LOOKS_BETWEEN_ATTEMPTS: u32 = 10;
+const CHECKS_BETWEEN_ATTEMPTS: u32 = 10;
 /// Number of such intervals that the program waits at its end for the threads.
-const LOOKS_AT_END: u32 = 5;
+const CHECKS_AT_END: u32 = 5;
 /// States per second of a screen.
-const SCREEN_RATE: u32 = 5;
+const SCREEN_STATES_PER_SECOND: u32 = 5;
 /// Largest number of rows that the API returns.
-const ALL_ROWS: usize = 10_000;
+const MAX_API_ROWS: usize = 10_000;
 
 /// An event for the screen.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(super) enum WatchEvent {
     Ended,
     Server(ServerEvent),
     Ordered {
-        order: StreamOrder,
+        order: StreamCommand,
         refusal: Option<String>,
     },
 }
@@ -58,7 +58,7 @@ pub(super) struct EventRequest {
 
 impl EventRequest {
     pub(super) fn for_screen(window: StreamWindow) -> Self {
-        Self { window, rate: SCREEN_RATE, has_history: true }
+        Self { window, rate: SCREEN_STATES_PER_SECOND, has_history: true }
     }
 
     /// Totals alone, once a second.
@@ -68,7 +68,7 @@ impl EventRequest {
 
     /// All rows, once a second.
     pub(super) fn all_rows() -> Self {
-        let window = StreamWindow { rows: ALL_ROWS, ..StreamWindow::default() };
+        let window = StreamWindow { rows: MAX_API_ROWS, ..StreamWindow::default() };
         Self { window, rate: 1, has_history: true }
     }
 
@@ -86,7 +86,7 @@ impl EventRequest {
 #[derive(Debug)]
 pub(super) struct ServerLink {
     events: Option<Receiver<Result<WatchEvent, ClientError>>>,
-    orders: Option<Sender<StreamOrder>>,
+    orders: Option<Sender<StreamCommand>>,
     request: Arc<Mutex<EventRequest>>,
     is_ending: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -129,7 +129,7 @@ impl ServerLink {
         }
     }
 
-    pub(super) fn send_order(&self, order: StreamOrder) {
+    pub(super) fn send_order(&self, order: StreamCommand) {
         if let Some(orders) = &self.orders {
             // Fails only if the thread has panicked, which `drop` passes on.
             drop(orders.send(order));
@@ -148,11 +148,11 @@ impl Drop for ServerLink {
         // Threads that wait at their queues see that the other end is closed.
         drop((self.events.take(), self.orders.take()));
         // A thread may wait for a server that does not answer. It holds nothing but a connection, and the user wants the end now.
-        for _ in 0..LOOKS_AT_END {
+        for _ in 0..CHECKS_AT_END {
             if self.threads.iter().all(JoinHandle::is_finished) {
                 break;
             }
-            sleep(LOOK);
+            sleep(FOLLOWER_CHECK_INTERVAL);
         }
         for thread in self.threads.drain(..).filter(JoinHandle::is_finished) {
             if let Err(panic) = thread.join()
@@ -166,7 +166,7 @@ impl Drop for ServerLink {
 
 fn deliver_orders(
     client: &ApiClient,
-    orders: &Receiver<StreamOrder>,
+    orders: &Receiver<StreamCommand>,
     events: &SyncSender<Result<WatchEvent, ClientError>>,
 ) {
     for order in orders {
@@ -225,7 +225,7 @@ impl Follower {
         let mut stream = self.client.follow_events(&request.request_path(*needs_history))?;
         self.send_to_screen(WatchEvent::Connected)?;
         while !self.is_ending() && self.current_request() == *request {
-            if let Some(event) = EventStream::next(&mut stream, LOOK)? {
+            if let Some(event) = EventStream::next(&mut stream, FOLLOWER_CHECK_INTERVAL)? {
                 // The flag is cleared only after the history has arrived, so that a new connection requests it again.
                 *needs_history &= event.name != "history";
                 self.send_to_screen(WatchEvent::Server(event))?;
@@ -247,11 +247,11 @@ impl Follower {
     }
 
     fn wait_before_retry(&self) {
-        for _ in 0..LOOKS_BETWEEN_ATTEMPTS {
+        for _ in 0..CHECKS_BETWEEN_ATTEMPTS {
             if self.is_ending() {
                 return;
             }
-            sleep(LOOK);
+            sleep(FOLLOWER_CHECK_INTERVAL);
         }
     }
 }

@@ -1,17 +1,17 @@
 //! The table of keys. The legend and the help page are made from it, so they cannot be wrong.
 
-use super::orders::{OrderedChange, StreamOrder};
-use super::state::{EntryKind, Pane, WatchState};
+use super::orders::{OrderedChange, StreamCommand};
+use super::state::{EntryKind, SelectedPane, WatchState};
 use ratatui::crossterm::event::KeyCode;
 
 /// Rows that a page key moves.
-const PAGE: isize = 10;
+const PAGE_KEY_ROWS: isize = 10;
 /// One step of a rate, up and down: 10 up and 10 down lead back.
-const UP_PERCENT: u64 = 110;
-const DOWN_PERCENT: u64 = 91;
+const RATE_UP_PERCENT: u64 = 110;
+const RATE_DOWN_PERCENT: u64 = 91;
 
 /// Stands for Ctrl-C, which quits whatever else the keys do at the moment.
-pub(super) const INTERRUPT: KeyCode = KeyCode::Null;
+pub(super) const INTERRUPT_KEY: KeyCode = KeyCode::Null;
 
 /// A key and its action.
 pub(super) struct KeyHandler {
@@ -26,7 +26,7 @@ pub(super) struct KeyHandler {
 
 enum KeyAction {
     Look(fn(&mut WatchState)),
-    Order(fn(&mut WatchState) -> Option<StreamOrder>),
+    Order(fn(&mut WatchState) -> Option<StreamCommand>),
 }
 
 impl KeyHandler {
@@ -37,7 +37,7 @@ impl KeyHandler {
 }
 
 /// All keys in the order of the legend, which leaves out the last ones on narrow screens.
-pub(super) const HANDLERS: &[KeyHandler] = &[
+pub(super) const KEY_HANDLERS: &[KeyHandler] = &[
     view_key(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
     view_key(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| {
         state.is_helping = true;
@@ -52,10 +52,10 @@ pub(super) const HANDLERS: &[KeyHandler] = &[
     }),
     // `=` is the key of `+` without Shift on many keyboards.
     order_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
-        state.make_order(OrderedChange::Percent(UP_PERCENT))
+        state.make_order(OrderedChange::Percent(RATE_UP_PERCENT))
     }),
     order_key(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
-        state.make_order(OrderedChange::Percent(DOWN_PERCENT))
+        state.make_order(OrderedChange::Percent(RATE_DOWN_PERCENT))
     }),
     order_key(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
         state.begin_entry(EntryKind::Rate);
@@ -80,14 +80,15 @@ pub(super) const HANDLERS: &[KeyHandler] = &[
         state.is_reversed = !state.is_reversed;
     }),
     view_key(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
-        state.pane = if state.pane == Pane::Streams { Pane::Ports } else { Pane::Streams };
+        state.pane =
+            if state.pane == SelectedPane::Streams { SelectedPane::Ports } else { SelectedPane::Streams };
     }),
     view_key(&[KeyCode::Up, KeyCode::Char('k')], "up, k", "", "row up", |state| state.move_selection(-1)),
     view_key(&[KeyCode::Down, KeyCode::Char('j')], "down, j", "", "row down", |state| {
         state.move_selection(1);
     }),
-    view_key(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE)),
-    view_key(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE)),
+    view_key(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE_KEY_ROWS)),
+    view_key(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE_KEY_ROWS)),
     view_key(&[KeyCode::Home, KeyCode::Char('g')], "Home, g", "", "first row", |state| {
         state.move_selection(isize::MIN);
     }),
@@ -113,14 +114,14 @@ const fn order_key(
     key: &'static str,
     word: &'static str,
     explanation: &'static str,
-    act: fn(&mut WatchState) -> Option<StreamOrder>,
+    act: fn(&mut WatchState) -> Option<StreamCommand>,
 ) -> KeyHandler {
     KeyHandler { codes, key, word, explanation, action: KeyAction::Order(act) }
 }
 
 /// Handles a key. While text is entered, the keys are its letters.
-pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrder> {
-    if code == INTERRUPT {
+pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamCommand> {
+    if code == INTERRUPT_KEY {
         state.has_ended = true;
         return None;
     }
@@ -133,7 +134,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
         return state.on_entry_key(code);
     }
     // Keys that are not in the table do nothing: a slip must not change a run.
-    let handler = HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
+    let handler = KEY_HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
     // The message is about the last key, and must not be taken for the answer to this one.
     state.message.clear();
     match handler.action {

@@ -13,7 +13,7 @@ use serde_json::json;
 use std::time::Duration;
 
 /// Interval between two checks for signals.
-const LOOK: Duration = Duration::from_millis(100);
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Prints a line for each state.
 pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Result<(), Error> {
@@ -53,7 +53,7 @@ fn print_events(
     mut print: impl FnMut(WatchEvent, &mut CommandOutput),
 ) -> Result<(), Error> {
     while !is_interrupted() && !output.is_closed() {
-        match link.next_event(LOOK)? {
+        match link.next_event(SIGNAL_CHECK_INTERVAL)? {
             Some(WatchEvent::Ended) => {
                 print_remark("watch: the run has ended; its command prints the result");
                 return Ok(());

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// A change of some streams; of all if none is named.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StreamOrder {
+pub(super) struct StreamCommand {
     pub(super) change: OrderedChange,
     pub(super) streams: Vec<String>,
 }
@@ -22,7 +22,7 @@ pub(super) enum OrderedChange {
     Rate(String),
 }
 
-impl StreamOrder {
+impl StreamCommand {
     /// Path of the API call.
     pub(super) fn path(&self) -> &'static str {
         match self.change {

@@ -13,12 +13,12 @@ use std::thread::JoinHandle;
 
 /// The screen, on a thread of its own. Closing it restores the terminal.
 #[derive(Debug)]
-pub(crate) struct OwnScreen {
+pub(crate) struct ScreenThread {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<(), Error>>,
 }
 
-impl OwnScreen {
+impl ScreenThread {
     /// Refuses where no screen can be shown: before the run, not in it.
     pub(crate) fn check_terminal() -> Result<(), Error> {
         if has_screen() {

@@ -2,7 +2,7 @@
 
 use super::facts::{LiveFacts, RunFacts, StreamRow, make_printable};
 use super::follow::WatchEvent;
-use super::orders::{OrderedChange, StreamOrder};
+use super::orders::{OrderedChange, StreamCommand};
 use super::rates::RateHistory;
 use packetrig_report::columns::ColumnKind;
 use packetrig_server::STREAM_COLUMNS;
@@ -12,7 +12,7 @@ use ratatui::crossterm::event::KeyCode;
 use std::iter;
 
 /// Rows that are requested around the selected one, in steps: a step of the selection requests nothing new.
-const ROWS: usize = 300;
+const REQUESTED_ROWS: usize = 300;
 const ROW_STEP: usize = 100;
 /// Longest text that can be entered.
 const MAX_TEXT: usize = 60;
@@ -27,7 +27,7 @@ pub(super) struct StreamWindow {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pane {
+pub(super) enum SelectedPane {
     Streams,
     Ports,
 }
@@ -101,7 +101,7 @@ fn stream_orderings() -> impl Iterator<Item = StreamOrdering> {
 
 /// Facts at one moment.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Snapshot {
+pub(super) struct WatchSnapshot {
     pub(super) facts: LiveFacts,
     pub(super) rates: RateHistory,
 }
@@ -112,9 +112,9 @@ pub(super) struct WatchState {
     pub(super) server: String,
     pub(super) control: StreamControl,
     pub(super) link: ServerConnection,
-    latest: Snapshot,
-    frozen: Option<Snapshot>,
-    pub(super) pane: Pane,
+    latest: WatchSnapshot,
+    frozen: Option<WatchSnapshot>,
+    pub(super) pane: SelectedPane,
     sort: usize,
     pub(super) is_reversed: bool,
     pub(super) filter: String,
@@ -137,9 +137,9 @@ impl WatchState {
             server,
             control,
             link: ServerConnection::Connecting,
-            latest: Snapshot::default(),
+            latest: WatchSnapshot::default(),
             frozen: None,
-            pane: Pane::Streams,
+            pane: SelectedPane::Streams,
             sort: 0,
             is_reversed: false,
             filter: String::new(),
@@ -155,7 +155,7 @@ impl WatchState {
     }
 
     /// Returns the snapshot that is shown: the latest one, or the frozen one.
-    pub(super) fn shown_snapshot(&self) -> &Snapshot {
+    pub(super) fn shown_snapshot(&self) -> &WatchSnapshot {
         self.frozen.as_ref().unwrap_or(&self.latest)
     }
 
@@ -192,7 +192,12 @@ impl WatchState {
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
         // One step before the selection, so that a page around it lies within the requested rows.
         let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
-        StreamWindow { sort: format!("{sign}{column}"), filter: self.filter.clone(), from, rows: ROWS }
+        StreamWindow {
+            sort: format!("{sign}{column}"),
+            filter: self.filter.clone(),
+            from,
+            rows: REQUESTED_ROWS,
+        }
     }
 
     pub(super) fn on_event(&mut self, event: WatchEvent) {
@@ -268,7 +273,7 @@ impl WatchState {
     pub(super) fn move_selection(&mut self, rows: isize) {
         let run = self.shown_snapshot().facts.run.as_ref();
         let last = |count: usize| count.saturating_sub(1);
-        if self.pane == Pane::Ports {
+        if self.pane == SelectedPane::Ports {
             let last = last(run.map_or(0, |run| run.ports.len()));
             self.first_port = self.first_port.saturating_add_signed(rows).min(last);
             return;
@@ -295,7 +300,7 @@ impl WatchState {
     }
 
     /// Makes the order for the streams that keys act on; `None`, with a message, if there is no such stream.
-    pub(super) fn make_order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
+    pub(super) fn make_order(&mut self, change: OrderedChange) -> Option<StreamCommand> {
         if self.latest.facts.run.is_none() {
             self.set_message("there is no configuration, so there are no streams");
             return None;
@@ -309,7 +314,7 @@ impl WatchState {
                 return None;
             }
         };
-        let order = StreamOrder { change, streams };
+        let order = StreamCommand { change, streams };
         self.message = format!("{} …", order.description());
         Some(order)
     }
@@ -324,7 +329,7 @@ impl WatchState {
     }
 
     /// Handles a key while text is entered.
-    pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamOrder> {
+    pub(super) fn on_entry_key(&mut self, code: KeyCode) -> Option<StreamCommand> {
         let entry = self.entry.as_mut()?;
         match code {
             KeyCode::Char(c) if !c.is_control() && entry.text.chars().count() < MAX_TEXT => {
@@ -340,7 +345,7 @@ impl WatchState {
         None
     }
 
-    fn finish_entry(&mut self) -> Option<StreamOrder> {
+    fn finish_entry(&mut self) -> Option<StreamCommand> {
         let TextEntry { kind, text } = self.entry.take()?;
         match kind {
             EntryKind::Filter => {

@@ -2,7 +2,7 @@
 
 use super::draw::{Theme, draw_screen};
 use super::follow::ServerLink;
-use super::keys::{INTERRUPT, on_key};
+use super::keys::{INTERRUPT_KEY, on_key};
 use super::state::WatchState;
 use crate::error::Error;
 use packetrig_sys::terminal::is_hung_up;
@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Longest time between two drawings.
-const PERIOD: Duration = Duration::from_millis(100);
+const MAX_REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Largest number of events and keys that are handled between two drawings.
 const MAX_AT_ONCE: usize = 64;
 
@@ -89,7 +89,7 @@ impl KeyReader {
 
     /// Handles the keys that come within the period.
     fn handle_keys(&self, link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
-        let mut timeout = PERIOD;
+        let mut timeout = MAX_REDRAW_INTERVAL;
         for _ in 0..MAX_AT_ONCE {
             let event = match self.0.recv_timeout(timeout) {
                 Ok(event) => event?,
@@ -129,7 +129,7 @@ fn pass_events_on(sender: &SyncSender<io::Result<Event>>) {
 fn key_code(key: KeyEvent) -> KeyCode {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
-        KeyCode::Char('c') if is_control => INTERRUPT,
+        KeyCode::Char('c') if is_control => INTERRUPT_KEY,
         // Ctrl with another letter must not act like the letter.
         KeyCode::Char(_) if is_control => KeyCode::Null,
         code => code,

@@ -3,9 +3,9 @@
 use super::draw::{Theme, draw_screen};
 use super::facts::{format_latency_or_dash, format_rate_or_dash};
 use super::follow::WatchEvent;
-use super::keys::{HANDLERS, INTERRUPT, on_key};
+use super::keys::{INTERRUPT_KEY, KEY_HANDLERS, on_key};
 use super::lines::format_run_line;
-use super::orders::{OrderedChange, StreamOrder};
+use super::orders::{OrderedChange, StreamCommand};
 use super::state::{ServerConnection, StreamControl, WatchState};
 use packetrig_server::client::ServerEvent;
 use ratatui::Terminal;
@@ -83,7 +83,7 @@ fn screen(state: &WatchState, width: u16, height: u16) -> String {
     lines.collect()
 }
 
-fn press(state: &mut WatchState, keys: &str) -> Option<StreamOrder> {
+fn press(state: &mut WatchState, keys: &str) -> Option<StreamCommand> {
     keys.chars()
         .map(|key| match key {
             '\n' => KeyCode::Enter,
@@ -173,7 +173,7 @@ fn keys_change_selected_or_all_streams() {
     let mut state = watched();
     let order = |change, streams: &[&str]| {
         let streams = streams.iter().map(|name| (*name).to_owned()).collect();
-        Some(StreamOrder { change, streams })
+        Some(StreamCommand { change, streams })
     };
     assert_eq!(press(&mut state, "t"), order(OrderedChange::Start, &["video"]));
     assert_eq!(press(&mut state, "p"), order(OrderedChange::Pause, &["video"]));
@@ -324,7 +324,7 @@ fn keys_are_unique_and_on_help_page() {
     let mut keys = BTreeSet::new();
     press(&mut state, "?");
     let help = screen(&state, 120, 40);
-    for handler in HANDLERS {
+    for handler in KEY_HANDLERS {
         assert!(keys.insert(handler.key), "{} is there twice", handler.key);
         assert!(help.contains(handler.explanation), "{}", handler.explanation);
     }
@@ -332,7 +332,7 @@ fn keys_are_unique_and_on_help_page() {
     assert!(!state.has_ended, "any key closes the help page");
     press(&mut state, "/q");
     assert!(!state.has_ended, "while text is entered, keys are letters");
-    on_key(&mut state, INTERRUPT);
+    on_key(&mut state, INTERRUPT_KEY);
     assert!(state.has_ended);
 }
 

@@ -5,7 +5,7 @@
 //! because it has made room, or continue without writing until the next file.
 
 use super::compression::FileCompression;
-use super::feed::{BLOCK, DiskBlock};
+use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock};
 use super::file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
@@ -25,7 +25,7 @@ pub enum RecordTarget {
 }
 
 #[derive(Debug)]
-pub(super) enum DiskOrder {
+pub(super) enum DiskCommand {
     Open(RecordTarget),
     Block(DiskBlock),
     /// The current file is complete, as far as the capturing thread knows.
@@ -56,7 +56,7 @@ pub(super) struct DiskOutcome {
 
 /// The disk's end of the queue.
 pub(super) struct DiskQueue {
-    pub(super) orders: Receiver<DiskOrder>,
+    pub(super) orders: Receiver<DiskCommand>,
     /// Returns written blocks to the capturing thread.
     pub(super) free: Sender<DiskBlock>,
 }
@@ -121,7 +121,8 @@ impl DiskThread {
     ) -> Result<Self, (PathBuf, io::Error)> {
         // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
         // goes through the page cache.
-        let compression = options.zstd.map(|level| FileCompression::new(level, BLOCK)).transpose();
+        let compression =
+            options.zstd.map(|level| FileCompression::new(level, CAPTURE_BLOCK_BYTES)).transpose();
         let compression = compression.map_err(|error| (PathBuf::from("zstd"), error))?;
         let mut disk = Self {
             queue,
@@ -147,16 +148,16 @@ impl DiskThread {
     pub(super) fn follow_orders(mut self) -> DiskOutcome {
         while let Ok(order) = self.queue.orders.recv() {
             match order {
-                DiskOrder::Open(target) if self.done.failure.is_none() => {
+                DiskCommand::Open(target) if self.done.failure.is_none() => {
                     if let Err(failure) = self.open_next_file(target) {
                         self.record_failure(failure);
                     }
                 }
                 // The capturing thread may have queued orders before it noticed the failure.
-                DiskOrder::Open(target) => self.skip_file(target),
-                DiskOrder::Block(block) => self.write_block(block),
-                DiskOrder::Ended(part) => self.finish_file(*part),
-                DiskOrder::Look => {
+                DiskCommand::Open(target) => self.skip_file(target),
+                DiskCommand::Block(block) => self.write_block(block),
+                DiskCommand::Ended(part) => self.finish_file(*part),
+                DiskCommand::Look => {
                     if let Some(keeper) = &mut self.keeper {
                         keeper.check_files();
                     }

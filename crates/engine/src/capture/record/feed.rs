@@ -1,11 +1,11 @@
 //! The capturing thread's end of the queue: a byte stream, cut into blocks of aligned memory.
 //!
 //! Blocks circulate: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
-//! free, [`DiskFeed::reserve_bytes`] returns false and the caller drops the record.
+//! free, [`DiskBlockQueue::reserve_bytes`] returns false and the caller drops the record.
 //!
 //! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
 
-use super::disk::{DiskOrder, RecordTarget};
+use super::disk::{DiskCommand, RecordTarget};
 use super::file_keeper::FilePart;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::AlignedMemory;
@@ -13,7 +13,7 @@ use packetrig_units::remainder_as_usize;
 use std::collections::VecDeque;
 
 /// Size of a block, bytes.
-pub(super) const BLOCK: usize = 1 << 20;
+pub(super) const CAPTURE_BLOCK_BYTES: usize = 1 << 20;
 
 /// A block of memory on its way to the disk.
 #[derive(Debug)]
@@ -32,22 +32,29 @@ pub(super) struct DiskBlock {
 
 impl DiskBlock {
     pub(super) fn new() -> Self {
-        Self { memory: AlignedMemory::new(BLOCK), len: 0, limit: BLOCK, offset: 0, whole: 0, frames: 0 }
+        Self {
+            memory: AlignedMemory::new(CAPTURE_BLOCK_BYTES),
+            len: 0,
+            limit: CAPTURE_BLOCK_BYTES,
+            offset: 0,
+            whole: 0,
+            frames: 0,
+        }
     }
 }
 
 #[derive(Debug)]
-pub(super) struct DiskFeed {
+pub(super) struct DiskBlockQueue {
     free: Receiver<DiskBlock>,
-    orders: Sender<DiskOrder>,
+    orders: Sender<DiskCommand>,
     current: Option<DiskBlock>,
     held: VecDeque<DiskBlock>,
     /// File offset of the next byte.
     position: u64,
 }
 
-impl DiskFeed {
-    pub(super) fn new(free: Receiver<DiskBlock>, orders: Sender<DiskOrder>) -> Self {
+impl DiskBlockQueue {
+    pub(super) fn new(free: Receiver<DiskBlock>, orders: Sender<DiskCommand>) -> Self {
         Self { free, orders, current: None, held: VecDeque::with_capacity(4), position: 0 }
     }
 
@@ -75,7 +82,7 @@ impl DiskFeed {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
         let Some(rest) = bytes.checked_sub(room).filter(|rest| *rest > 0) else { return true };
         // After a flush in the middle of a block, the next one ends early, at a multiple of its size in the file.
-        let next = BLOCK - remainder_as_usize(self.position + room as u64, BLOCK);
+        let next = CAPTURE_BLOCK_BYTES - remainder_as_usize(self.position + room as u64, CAPTURE_BLOCK_BYTES);
         self.reserve_blocks(if rest <= next { 1 } else { 2 })
     }
 
@@ -113,27 +120,27 @@ impl DiskFeed {
     /// Hands the current block to the disk, full or not.
     pub(super) fn flush_block(&mut self) {
         if let Some(block) = self.current.take() {
-            self.send_order(DiskOrder::Block(block));
+            self.send_order(DiskCommand::Block(block));
         }
     }
 
     /// Ends the file and continues with another one.
     pub(super) fn next_file(&mut self, target: RecordTarget) {
         self.flush_block();
-        self.send_order(DiskOrder::Open(target));
+        self.send_order(DiskCommand::Open(target));
         self.position = 0;
     }
 
     /// Reports that the file is complete.
     pub(super) fn end_file(&mut self, part: FilePart) {
         self.flush_block();
-        self.send_order(DiskOrder::Ended(Box::new(part)));
+        self.send_order(DiskCommand::Ended(Box::new(part)));
     }
 
     /// Asks the disk's thread to check its files, unless it is busy.
     pub(super) fn request_file_check(&self) {
         // A full queue means that the thread is busy; the next call asks again.
-        drop(self.orders.try_send(DiskOrder::Look));
+        drop(self.orders.try_send(DiskCommand::Look));
     }
 
     fn begin_block(&mut self) -> bool {
@@ -144,7 +151,7 @@ impl DiskFeed {
         // the next always find room, even when the disk is behind.
         let Some(mut block) = self.held.pop_front() else { return false };
         // The limit is the next multiple of the block size, so the block after this one is aligned again.
-        block.limit = BLOCK - remainder_as_usize(self.position, BLOCK);
+        block.limit = CAPTURE_BLOCK_BYTES - remainder_as_usize(self.position, CAPTURE_BLOCK_BYTES);
         block.offset = self.position;
         block.len = 0;
         block.frames = 0;
@@ -153,7 +160,7 @@ impl DiskFeed {
         true
     }
 
-    fn send_order(&self, order: DiskOrder) {
+    fn send_order(&self, order: DiskCommand) {
         // Sending cannot fail: the disk's thread ends only after this sender is dropped.
         drop(self.orders.send(order));
     }
@@ -171,8 +178,8 @@ mod tests {
         for _ in 0..3 {
             free_in.send(DiskBlock::new()).unwrap();
         }
-        let mut feed = DiskFeed::new(free, orders);
-        let sizes = [10, BLOCK / 2, BLOCK - 100, 5000];
+        let mut feed = DiskBlockQueue::new(free, orders);
+        let sizes = [10, CAPTURE_BLOCK_BYTES / 2, CAPTURE_BLOCK_BYTES - 100, 5000];
         for (n, size) in sizes.into_iter().enumerate() {
             assert!(feed.reserve_bytes(size), "{n}");
             feed.put_bytes(&vec![u8::try_from(n).unwrap(); size]);
@@ -184,9 +191,13 @@ mod tests {
         feed.flush_block();
         let mut all = Vec::new();
         for order in written.try_iter() {
-            let DiskOrder::Block(block) = order else { panic!("{order:?}") };
+            let DiskCommand::Block(block) = order else { panic!("{order:?}") };
             assert_eq!(block.offset, all.len() as u64);
-            assert!(block.offset == 0 || block.offset == 10 || block.offset.is_multiple_of(BLOCK as u64));
+            assert!(
+                block.offset == 0
+                    || block.offset == 10
+                    || block.offset.is_multiple_of(CAPTURE_BLOCK_BYTES as u64)
+            );
             all.extend_from_slice(&block.memory.bytes()[..block.len]);
         }
         let wanted: Vec<u8> =
@@ -199,16 +210,16 @@ mod tests {
     fn record_across_short_block_needs_two_free_blocks() {
         let (free_in, free) = unbounded();
         let (orders, _written) = unbounded();
-        let mut feed = DiskFeed::new(free, orders);
+        let mut feed = DiskBlockQueue::new(free, orders);
         free_in.send(DiskBlock::new()).unwrap();
-        assert!(feed.reserve_bytes(BLOCK - 10));
-        feed.put_bytes(&vec![1; BLOCK - 10]);
+        assert!(feed.reserve_bytes(CAPTURE_BLOCK_BYTES - 10));
+        feed.put_bytes(&vec![1; CAPTURE_BLOCK_BYTES - 10]);
         feed.flush_block();
         free_in.send(DiskBlock::new()).unwrap();
         assert!(feed.reserve_bytes(10) && !feed.reserve_bytes(11), "the next block has 10 bytes");
         free_in.send(DiskBlock::new()).unwrap();
         assert!(feed.reserve_bytes(5000));
         feed.put_bytes(&[2; 5000]);
-        assert_eq!(feed.position(), BLOCK as u64 - 10 + 5000);
+        assert_eq!(feed.position(), CAPTURE_BLOCK_BYTES as u64 - 10 + 5000);
     }
 }

@@ -6,7 +6,7 @@ use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
 
 /// Interval between two checks of the files by the file keeper.
-const LOOK: Nanos = Nanos::from_secs(5);
+const FILE_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
 
 /// Frames lost since the recording began, by the stage that lost them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,7 +53,7 @@ impl KeptFrames {
 
     /// Returns whether the files are due for a check; if so, restarts the interval.
     pub(super) fn is_check_due(&mut self, now: MonoTime) -> bool {
-        let is_due = now.since(self.looked) >= LOOK;
+        let is_due = now.since(self.looked) >= FILE_CHECK_INTERVAL;
         if is_due {
             self.looked = now;
         }

@@ -1,8 +1,10 @@
 //! A running recording: frames in, files out, every frame in one account.
 
-use super::super::encode::{self, CaptureHeader, CaptureTotals, FIXED, FrameEnvelope, FrameRecord};
+use super::super::encode::{
+    self, CaptureHeader, CaptureTotals, FrameEnvelope, FrameRecord, MAX_FILE_OVERHEAD_BYTES,
+};
 use super::disk::{DiskOptions, DiskOutcome, DiskQueue, DiskTally, DiskThread, RecordTarget};
-use super::feed::{BLOCK, DiskBlock, DiskFeed};
+use super::feed::{CAPTURE_BLOCK_BYTES, DiskBlock, DiskBlockQueue};
 use super::file_keeper::RecordedFileKeeper;
 use super::kept::{KeptFrames, LostFrames};
 use super::spec::{RecordSpec, numbered_target};
@@ -19,19 +21,19 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// Time after which a partly filled block is written if no frame arrives.
-const FLUSH_AFTER: Nanos = Nanos::from_secs(1);
+const BLOCK_FLUSH_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Longest frame that is recorded; longer ones are cut.
-const LONGEST: usize = BLOCK / 4;
+const MAX_RECORDED_FRAME_BYTES: usize = CAPTURE_BLOCK_BYTES / 4;
 /// Bytes of an FCS.
-const FCS: usize = 4;
+const FCS_BYTES: usize = 4;
 /// Texts in a file header are cut to this length.
-const LONGEST_TEXT: usize = 8192;
+const MAX_HEADER_TEXT_BYTES: usize = 8192;
 
 #[derive(Debug)]
 pub struct DirectionRecorder {
     spec: RecordSpec,
     offset: RealtimeOffset,
-    feed: DiskFeed,
+    feed: DiskBlockQueue,
     tally: Arc<DiskTally>,
     thread: Option<JoinHandle<DiskOutcome>>,
     encoded: Vec<u8>,
@@ -63,7 +65,7 @@ pub struct DroppedFrames {
 /// The part of a frame that is recorded.
 struct KeptBytes<'a> {
     bytes: &'a [u8],
-    fcs: [u8; FCS],
+    fcs: [u8; FCS_BYTES],
     /// Recorded bytes of the FCS.
     fcs_len: usize,
 }
@@ -124,7 +126,7 @@ impl DirectionRecorder {
         now: MonoTime,
     ) -> Result<Self, Error> {
         // A rotation sets three blocks aside while a fourth is being filled.
-        let blocks = (spec.queue / BLOCK).max(4);
+        let blocks = (spec.queue / CAPTURE_BLOCK_BYTES).max(4);
         let (free_in, free) = bounded(blocks);
         // Never full: between the orders that end one file and open the next are at least the blocks with its
         // end and its header.
@@ -146,10 +148,10 @@ impl DirectionRecorder {
         let mut recorder = Self {
             spec,
             offset,
-            feed: DiskFeed::new(free, orders),
+            feed: DiskBlockQueue::new(free, orders),
             tally,
             thread: Some(thread),
-            encoded: Vec::with_capacity(FIXED),
+            encoded: Vec::with_capacity(MAX_FILE_OVERHEAD_BYTES),
             head: 0,
             files: number,
             begun: now,
@@ -177,7 +179,7 @@ impl DirectionRecorder {
         self.passed += 1;
         let kept = self.cut_to_snap_length(frame);
         // The kernel strips the FCS, but the length on the wire includes it.
-        let extra = if self.spec.fcs { FCS } else { 0 };
+        let extra = if self.spec.fcs { FCS_BYTES } else { 0 };
         let record = FrameRecord {
             at_ns: frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)),
             kept: kept.bytes.len() + kept.fcs_len,
@@ -211,7 +213,7 @@ impl DirectionRecorder {
         self.feed.complete_record(1);
         self.is_empty = false;
         if let Some(shelved) = &mut self.kept {
-            shelved.on_written(frame.full_len + FCS, record.at_ns);
+            shelved.on_written(frame.full_len + FCS_BYTES, record.at_ns);
         }
     }
 
@@ -227,23 +229,26 @@ impl DirectionRecorder {
 
     fn cut_to_snap_length<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
         // Limited also without a snap length: a record must be shorter than a block (`reserve_bytes`).
-        let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
+        let most = self
+            .spec
+            .snap_len
+            .map_or(MAX_RECORDED_FRAME_BYTES, |snap| (snap as usize).min(MAX_RECORDED_FRAME_BYTES));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
         // The FCS of a frame that was cut cannot be computed.
         let is_whole = bytes.len() == frame.full_len;
         // The snap length counts the FCS as part of the frame, so a cut may fall inside it.
-        match (most - bytes.len()).min(FCS) {
+        match (most - bytes.len()).min(FCS_BYTES) {
             fcs_len @ 1.. if self.spec.fcs && is_whole => {
                 KeptBytes { bytes, fcs: checksum::fcs(bytes), fcs_len }
             }
-            _ => KeptBytes { bytes, fcs: [0; FCS], fcs_len: 0 },
+            _ => KeptBytes { bytes, fcs: [0; FCS_BYTES], fcs_len: 0 },
         }
     }
 
     /// Returns whether this record, or one before it, exceeds the size limit.
     fn exceeds_size_limit(&mut self, length: usize) -> bool {
-        // The statistics that end the file count too; `FIXED` is a bound for them.
-        let end = self.feed.position() + (length + FIXED) as u64;
+        // The statistics that end the file count too; `MAX_FILE_OVERHEAD_BYTES` is a bound for them.
+        let end = self.feed.position() + (length + MAX_FILE_OVERHEAD_BYTES) as u64;
         // Once spent, always spent: a shorter frame must not follow a longer one that was refused.
         self.is_spent |= self.spec.budget.is_some_and(|most| end > most);
         self.is_spent
@@ -251,8 +256,8 @@ impl DirectionRecorder {
 
     /// Writes a partly filled block when no frames arrive: to the disk after a while, to standard output at once.
     pub fn flush_when_idle(&mut self, now: MonoTime) {
-        let is_due =
-            self.spec.target == RecordTarget::StandardOutput || now.since(self.flushed) >= FLUSH_AFTER;
+        let is_due = self.spec.target == RecordTarget::StandardOutput
+            || now.since(self.flushed) >= BLOCK_FLUSH_TIMEOUT;
         if is_due && self.feed.is_waiting() {
             self.feed.flush_block();
             self.flushed = now;
@@ -311,7 +316,7 @@ impl DirectionRecorder {
         self.feed.flush_block();
         self.report_file(now);
         // Replacing the feed drops the only sender of orders, which ends the loop of the disk's thread.
-        self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
+        self.feed = DiskBlockQueue::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
 
@@ -322,7 +327,7 @@ impl DirectionRecorder {
     /// Returns whether a record of this length and time belongs into another file. A file has at least one record.
     fn is_file_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
-        let end = self.feed.position() + (length + FIXED) as u64;
+        let end = self.feed.position() + (length + MAX_FILE_OVERHEAD_BYTES) as u64;
         let elapsed = at.since(self.begun);
         !self.is_empty
             && (rotation.bytes.is_some_and(|most| end > most)
@@ -404,5 +409,5 @@ impl Drop for DirectionRecorder {
 }
 
 fn cut_text(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+    &text[..text.floor_char_boundary(MAX_HEADER_TEXT_BYTES)]
 }

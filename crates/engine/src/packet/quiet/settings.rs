@@ -1,6 +1,6 @@
 //! Compares a quiet interface with the settings it was left with, for a port that stays open between runs.
 
-use super::{InterfaceChange, LOUD, QuietInterface};
+use super::{FRAME_CHANGING_OFFLOADS, InterfaceChange, QuietInterface};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 use packetrig_sys::kernel;
 use packetrig_sys::netns::NetNs;
@@ -21,7 +21,9 @@ impl QuietSettings {
         ipv6_key: &str,
     ) -> Result<Self, packetrig_sys::Error> {
         let ethtool = EthtoolCalls::open_in(netns)?;
-        let on = LOUD.into_iter().filter(|loud| ethtool.is_offload_on(name, *loud).unwrap_or(false));
+        let on = FRAME_CHANGING_OFFLOADS
+            .into_iter()
+            .filter(|loud| ethtool.is_offload_on(name, *loud).unwrap_or(false));
         // An unreadable setting compares equal only to an unreadable one.
         Ok(Self { on: on.collect(), ipv6_off: kernel::read_setting(netns, ipv6_key).ok() })
     }

@@ -33,14 +33,14 @@ fn the_choice_over_the_cases() {
     let lone = || PortAbilities { processors: 1, ..able() };
     let live_send_obstacle = || PortNeeds { live_send_obstacle: Some("9000 B".into()), ..needs(FAST) };
     let tagged = || PortNeeds { tagged: true, ..needs(FAST) };
-    let unpaced = || needs(FASTEST);
+    let unpaced = || needs(UNLIMITED_FRAME_RATE);
     let other_driver = || PortAbilities { driver: "ice".into(), ..able() };
     let (p, a, x) = (BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp);
     let cases = [
         ("nothing to do", PortNeeds::default(), able(), [p, x]),
         ("slow", needs(SLOW), able(), [p, x]),
-        ("comfortable", needs(COMFORTABLE), able(), [p, x]),
-        ("more than comfortable", needs(COMFORTABLE + 1), able(), [x, x]),
+        ("comfortable", needs(COMFORTABLE_FRAME_RATE), able(), [p, x]),
+        ("more than comfortable", needs(COMFORTABLE_FRAME_RATE + 1), able(), [x, x]),
         ("as fast as it goes", unpaced(), able(), [x, x]),
         ("fast, no rights for BPF", needs(FAST), no_bpf(), [p, p]),
         ("fast, generic XDP only", needs(FAST), generic(), [p, p]),

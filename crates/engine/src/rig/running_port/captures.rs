@@ -10,7 +10,7 @@ use packetrig_wire::filter::FrameFilter;
 use std::path::PathBuf;
 
 /// Size limit of a capture, bytes.
-const CAPTURE_BUDGET: u64 = 1 << 30;
+const MAX_CAPTURE_BYTES: u64 = 1 << 30;
 
 /// A capture of the plan, or the one that `capture_all` adds.
 struct WantedCapture {
@@ -78,7 +78,7 @@ impl RunningPort {
                 comment: format!("received on port {}", port.name),
                 snap_len: wanted.snap_len,
                 filter: wanted.filter,
-                budget: CAPTURE_BUDGET,
+                budget: MAX_CAPTURE_BYTES,
                 overwrite: wanted.overwrite,
             })?;
             // A steered run starts captures on request.

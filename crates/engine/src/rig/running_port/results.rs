@@ -1,8 +1,8 @@
 //! Counts of a port: samples while it works, and its final results.
 
-use super::{HalfState, RunningPort};
+use super::{PortHalfState, RunningPort};
 use crate::Error;
-use crate::port::{RingRest, WorkerClock};
+use crate::port::{RingDrain, WorkerClock};
 use crate::rig::account::{PortPart, ReceiverResult, SenderResult};
 use crate::stream::{NextStep, ReceivedFrames, SendingRecord, StreamControl, StreamRx, StreamTx};
 use crate::worker::{EndedWorker, PortWorker};
@@ -12,11 +12,11 @@ use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 
 /// Time limit for a stopped sender to empty its ring; longer than a back end's own timeout.
-const EMPTYING: Nanos = Nanos::from_millis(3_000);
+const RING_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 /// Time limit for emptying a receive ring while frames keep coming.
-const LAST_LOOK: Nanos = Nanos::from_millis(200);
+const RECEIVE_RING_DRAIN_TIMEOUT: Nanos = Nanos::from_millis(200);
 /// Time limit for the kernel to hand over a partly filled block, which takes 2 ms unless a processor stalls.
-const LAST_BLOCK: Nanos = Nanos::from_millis(2_000);
+const LAST_BLOCK_TIMEOUT: Nanos = Nanos::from_millis(2_000);
 
 impl RunningPort {
     /// Adds the last counts of this port's sender; detects a worker that panicked. Returns the time of the counts,
@@ -83,12 +83,12 @@ impl RunningPort {
             tx.apply_control(StreamControl::Stop);
             let emptied = drain_sender(&mut *tx, clock);
             self.record_final_error(PortPart::Sender, emptied, clock.now());
-            self.tx = HalfState::Ended(tx);
+            self.tx = PortHalfState::Ended(tx);
         }
         let (tx, has_sent) = match &mut self.tx {
-            HalfState::Ended(tx) => (tx, true),
-            HalfState::Unused(tx) => (tx, false),
-            HalfState::Working(_) | HalfState::Lost => {
+            PortHalfState::Ended(tx) => (tx, true),
+            PortHalfState::Unused(tx) => (tx, false),
+            PortHalfState::Working(_) | PortHalfState::Lost => {
                 return Err(Error::Bug("a sender was finished twice"));
             }
         };
@@ -106,7 +106,7 @@ impl RunningPort {
     /// Tells the receiver to end, without waiting; [`Self::finish_receiver`] waits and counts the
     /// frames that arrived since.
     pub(in crate::rig) fn begin_finish_receiver(&self) {
-        if let HalfState::Working(worker) = &self.rx {
+        if let PortHalfState::Working(worker) = &self.rx {
             worker.request_quit();
         }
     }
@@ -126,10 +126,10 @@ impl RunningPort {
             self.record_fault(PortPart::Receiver, fault);
             let emptied = drain_receiver(&mut *rx, clock);
             self.record_final_error(PortPart::Receiver, emptied, clock.now());
-            self.rx = HalfState::Ended(rx);
+            self.rx = PortHalfState::Ended(rx);
         }
         match &mut self.rx {
-            HalfState::Ended(rx) => {
+            PortHalfState::Ended(rx) => {
                 // Before `finish_receiving`, which takes the state that adds its own counts.
                 let read = rx.port_counters();
                 let clock_bound = rx.clock_bound();
@@ -139,11 +139,13 @@ impl RunningPort {
                 self.record_final_error(PortPart::Receiver, read.map(drop), clock.now());
                 Ok(ReceiverResult { frames, counters, clock_bound })
             }
-            HalfState::Unused(rx) => {
+            PortHalfState::Unused(rx) => {
                 let frames = ReceivedFrames::default();
                 Ok(ReceiverResult { frames, counters: None, clock_bound: rx.clock_bound() })
             }
-            HalfState::Working(_) | HalfState::Lost => Err(Error::Bug("a receiver was finished twice")),
+            PortHalfState::Working(_) | PortHalfState::Lost => {
+                Err(Error::Bug("a receiver was finished twice"))
+            }
         }
     }
 }
@@ -151,7 +153,7 @@ impl RunningPort {
 /// Empties a sender's ring. On this thread, because the worker has ended; frames in the ring must leave or be counted
 /// as refused before the counters are read.
 fn drain_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
-    let give_up = clock.now() + EMPTYING;
+    let give_up = clock.now() + RING_DRAIN_TIMEOUT;
     while tx.send_due(clock.now())? != NextStep::Done && clock.now() < give_up {}
     Ok(())
 }
@@ -161,12 +163,14 @@ fn drain_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Er
 /// let the ring run dry.
 fn drain_receiver(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
-    let mut rest = RingRest::default();
+    let mut rest = RingDrain::default();
     loop {
-        let is_idle = rx.take_arrivals(clock.now())? != NextStep::Busy;
+        let is_idle = rx.receive_arrivals(clock.now())? != NextStep::Busy;
         let now = clock.now();
         let is_read = rest.is_read(rx.ring_progress()?);
-        if (is_read && (is_idle || now >= began + LAST_LOOK)) || now >= began + LAST_BLOCK {
+        if (is_read && (is_idle || now >= began + RECEIVE_RING_DRAIN_TIMEOUT))
+            || now >= began + LAST_BLOCK_TIMEOUT
+        {
             return Ok(());
         }
         if is_idle {
@@ -198,7 +202,7 @@ mod tests {
 
         fn apply_control(&mut self, _: StreamControl) {}
 
-        fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        fn receive_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
             self.progress.arrived += u64::from(self.keeps_coming);
             if now < self.handed_over || self.progress.is_read() {
                 return Ok(NextStep::IdleUntil(now));
@@ -221,7 +225,7 @@ mod tests {
             Vec::new()
         }
 
-        fn latency_so_far(&self) -> DelaySummary {
+        fn current_latency(&self) -> DelaySummary {
             DelaySummary::default()
         }
 
@@ -260,6 +264,6 @@ mod tests {
     fn receiver_ends_despite_constant_frames_or_missing_block() {
         let (read, took) = emptied(Nanos::ZERO, true);
         assert!(read >= 10 && took <= Nanos::from_millis(210), "{read} {took}");
-        assert_eq!(emptied(Nanos::from_secs(3600), false), (0, LAST_BLOCK));
+        assert_eq!(emptied(Nanos::from_secs(3600), false), (0, LAST_BLOCK_TIMEOUT));
     }
 }

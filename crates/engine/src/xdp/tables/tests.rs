@@ -66,7 +66,8 @@ fn flows() -> Vec<(&'static str, &'static str)> {
 fn xdp_program_renders_template_byte_for_byte() {
     let streams = streams(&flows());
     let compiled = compile_tables(&streams).unwrap();
-    let options = LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::PACE };
+    let options =
+        LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::LIVE_FRAME_PACE };
     let mut live = match LiveTx::open_on_interface(1, &compiled.tables, options) {
         Ok(live) => live,
         Err(error) if error.is_permission() => return println!("skipped: {error}"),

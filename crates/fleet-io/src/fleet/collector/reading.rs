@@ -20,17 +20,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Own runs that are read: the current one, and earlier ones whose results may come late.
-const OWN_RUNS: usize = 4;
+const MAX_OWN_RUNS_READ: usize = 4;
 /// Late runs that are read at a time.
-const LATE_RUNS: usize = 8;
+const MAX_LATE_RUNS_READ: usize = 8;
 /// Runs that are looked up at a time; the others have their turn at the next look.
-const LOOKED_UP: usize = 256;
+const MAX_RUNS_LOOKED_UP: usize = 256;
 /// A late run is read this long while others wait for its place.
-const LATE_TURN: Nanos = Nanos::from_secs(30);
+const LATE_RUN_READ_TIME: Nanos = Nanos::from_secs(30);
 /// Interval at which the collector looks for results without a reader.
-const LOOK_FOR_LATE: Nanos = Nanos::from_secs(5);
+const LATE_RUN_CHECK_INTERVAL: Nanos = Nanos::from_secs(5);
 /// Interval while a command waits until nothing is left, and while the fabric's store is nearly full.
-const LOOK_OFTEN: Nanos = Nanos::from_millis(500);
+const FREQUENT_CHECK_INTERVAL: Nanos = Nanos::from_millis(500);
 
 /// Sources that show which runs of other controllers may be read here.
 pub(in super::super) struct OtherRuns<R> {
@@ -87,7 +87,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     /// Begins to read wanted runs that are not read yet; a failure is tried again with the next call.
     pub(super) fn read_wanted_runs(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
-        while self.wanted.len() > OWN_RUNS {
+        while self.wanted.len() > MAX_OWN_RUNS_READ {
             // A run that is in the list again is still wanted.
             let oldest = self.wanted.pop_front().filter(|run| !self.wanted.contains(run));
             if let Some(oldest) = oldest.filter(|run| self.read.remove(run)) {
@@ -103,12 +103,13 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // A list that fails now is made at the next look.
-            best_effort(self.look_for_late_runs(store));
+            best_effort(self.find_late_runs(store));
             // A command that waits for the last results looks often; so does every
             // controller while the shared store is nearly full.
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
-            self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
-        } else if self.late.len() < LATE_RUNS
+            self.look_at =
+                Some(now() + if is_urgent { FREQUENT_CHECK_INTERVAL } else { LATE_RUN_CHECK_INTERVAL });
+        } else if self.late.len() < MAX_LATE_RUNS_READ
             && let Some(run) = self.candidates.pop_front()
             && self.open_run(&run).unwrap_or(false)
         {
@@ -117,10 +118,10 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Finds the runs with waiting results, and decides which late runs are to be read.
-    fn look_for_late_runs(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
+    fn find_late_runs(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
         let waiting = self.incoming.waiting_runs()?;
         let unread = self.unread_runs(&waiting);
-        let late = self.look_up_runs(&unread, store);
+        let late = self.read_late_runs(&unread, store);
         // Drained: nothing waits that is read here, nothing that may be read here, and this look has covered everything.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
         self.is_drained.store(reads_none && late.candidates.is_empty() && !late.has_more, Ordering::Release);
@@ -156,13 +157,13 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         unread
     }
 
-    /// Looks up at most [`LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
-    fn look_up_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
+    /// Looks up at most [`MAX_RUNS_LOOKED_UP`] of the unread runs, beginning after the last one of the previous look.
+    fn read_late_runs(&mut self, unread: &BTreeSet<RunId>, store: &dyn ResultStore) -> LateRuns {
         // A round robin: after 256 runs the next look goes on behind them, so that none is passed over for ever.
         let last = self.looked_up.take();
         let (before, after): (Vec<&RunId>, Vec<&RunId>) =
             unread.iter().partition(|run| last.as_ref().is_some_and(|last| *run <= last));
-        let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(LOOKED_UP).collect();
+        let in_turn: Vec<&RunId> = after.into_iter().chain(before).take(MAX_RUNS_LOOKED_UP).collect();
         self.looked_up = in_turn.last().map(|run| (*run).clone());
         let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
         // Results of a run in this catalogue belong here, whatever its record says.
@@ -186,7 +187,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     fn leave_finished_late_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) {
         let others_wait = !self.candidates.is_empty();
         let finished = self.late.iter().filter(|(run, since)| {
-            !waiting.contains_key(*run) || others_wait && now() >= **since + LATE_TURN
+            !waiting.contains_key(*run) || others_wait && now() >= **since + LATE_RUN_READ_TIME
         });
         let finished: Vec<RunId> = finished.map(|(run, _)| run.clone()).collect();
         for run in finished {

@@ -114,7 +114,7 @@ impl ResultInlet for FailingInlet {
     fn confirm_segment(&mut self, (): ()) -> Result<(), fabric::Error> {
         Ok(())
     }
-    fn take_troubles(&mut self) -> Vec<fabric::Error> {
+    fn take_problems(&mut self) -> Vec<fabric::Error> {
         vec![fabric::Error::NotPermitted("the results of r".into())]
     }
 }

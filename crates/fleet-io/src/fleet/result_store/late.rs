@@ -36,7 +36,7 @@ impl ResultStoreState {
     }
 
     /// Writes a report again with all nodes that it lacks and that have come.
-    pub(super) fn complete_all(&self, run: &RunId) -> Result<Vec<String>, Error> {
+    pub(super) fn complete_all_parts(&self, run: &RunId) -> Result<Vec<String>, Error> {
         let written = self.catalogue.open_run(run)?;
         // Written by another version of packetrig.
         let Some(open) = written.and_then(|written| OpenRun::from_bytes(&written).ok()) else {
@@ -53,7 +53,7 @@ impl ResultStoreState {
     fn complete_report(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {
-            if self.catalogue.is_part_whole(run, key.attempt, &key.node)? {
+            if self.catalogue.is_part_complete(run, key.attempt, &key.node)? {
                 whole.push(*key);
             }
         }

@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::RunUser;
-use crate::fleet::{HeldNodes, Leftover, WaitChoice};
+use crate::fleet::{HeldNodes, HeldNodesDecision, LeftoverRun};
 use packetrig_fleet::controller::{RunRecord, StartPolicy};
 use packetrig_fleet::fabric::{Error as FabricError, RecordStore, StoredRecord};
 use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::lead::{
-    ClaimProgress, LeadClaim, TakenLead, WantedNodes, give_back_leads, read_unreleased_leads,
+    ClaimProgress, LeadClaim, OwnLead, WantedNodes, read_unreleased_leads, return_leads,
 };
 use packetrig_fleet::local::{LocalEndpoint, LocalIncoming, LocalOutgoing, LocalRecords};
 use packetrig_fleet::term::{ControllerTerm, TermRecord, TermState, TermWatch};
@@ -24,7 +24,7 @@ pub(super) fn start_nodes(fabric: &LocalFabric, place: &Path, is_endless: bool) 
 
 /// Nodes with senders that stop soon without a controller. They keep the run for longer than any test takes.
 fn start_nodes_with_short_leases(fabric: &LocalFabric, place: &Path) -> [TestNode; 2] {
-    let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::FLEET };
+    let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::FLEET_TERMS };
     NODES.map(|node| {
         let half = HalfPlane { node: node.into(), endless: true, ..HalfPlane::default() };
         let request = NodeRequest { terms, ..NodeRequest::default() };
@@ -41,7 +41,7 @@ fn user() -> RunUser<'static> {
 }
 
 /// Another controller of this host has this node.
-fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
+fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<OwnLead> {
     // It stays to the end of the test.
     Box::leak(Box::new(presences().announce_controller(controller)));
     let me = Identity { controller: controller.into(), ..charge("nobody", MemoryShelf::default()).identity };
@@ -81,7 +81,7 @@ fn busy_node_names_leader_until_released() {
     let refused = two.lead_run_nodes(&plan, &RunId("r2".into()), &mut |held| {
         asked += 1;
         assert_eq!(held.len(), 2);
-        WaitChoice::GoWithout
+        HeldNodesDecision::GoWithout
     });
     let Err(error @ Error::NodesTaken(_)) = refused else { panic!("{refused:?}") };
     let text = error.to_string();
@@ -94,7 +94,7 @@ fn busy_node_names_leader_until_released() {
     let mut first = Some(one);
     let led = two.lead_run_nodes(&plan, &RunId("r2".into()), &mut |_| {
         drop(first.take());
-        WaitChoice::Wait
+        HeldNodesDecision::Wait
     });
     assert!(led.unwrap().is_empty(), "nothing was left");
     assert_eq!(two.epoch(), 2);
@@ -125,13 +125,13 @@ fn busy(fleet: &mut FleetExecutor<LocalFabric>) -> usize {
 
 fn take_over(
     two: &mut FleetExecutor<LocalFabric>,
-    while_blocked: impl FnMut(&HeldNodes) -> WaitChoice,
-) -> Vec<Leftover> {
+    while_blocked: impl FnMut(&HeldNodes) -> HeldNodesDecision,
+) -> Vec<LeftoverRun> {
     let mut while_blocked = while_blocked;
     two.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut while_blocked).unwrap()
 }
 
-fn release_whole(fabric: &LocalFabric, two: &mut FleetExecutor<LocalFabric>, leftovers: &[Leftover]) {
+fn release_whole(fabric: &LocalFabric, two: &mut FleetExecutor<LocalFabric>, leftovers: &[LeftoverRun]) {
     let [left] = leftovers else { panic!("{leftovers:?}") };
     assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
     assert!(two.release_nodes(left, user()).unwrap());
@@ -159,7 +159,7 @@ fn run_of_stale_remote_controller_is_ended() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes_with_short_leases(&fabric, place.path());
     // By then the leases of the dead one have ended.
-    let stale = LeaseTerms::FLEET.ttl + Nanos::from_secs(1);
+    let stale = LeaseTerms::FLEET_TERMS.ttl + Nanos::from_secs(1);
     let mut dead = charge("dead", MemoryShelf::default());
     dead.identity.place = ELSEWHERE.into();
     // It leaves its run before it would refresh anything.
@@ -176,7 +176,7 @@ fn run_of_stale_remote_controller_is_ended() {
         asked += 1;
         let is_unclear = held.values().all(|held| matches!(held.state, TermState::Unclear(_)));
         assert!(is_unclear && held.len() == 2, "{held:?}");
-        WaitChoice::Wait
+        HeldNodesDecision::Wait
     });
     assert!(asked > 0, "it was taken for dead at once");
     release_whole(&fabric, &mut two, &leftovers);
@@ -215,7 +215,7 @@ fn label_wait_takes_first_free_node() {
     labels.apply_changes(&["x".parse().unwrap()]).unwrap();
     for freed in NODES {
         let mut records = fabric.open_records().unwrap();
-        let mut held: BTreeMap<&str, Vec<TakenLead>> =
+        let mut held: BTreeMap<&str, Vec<OwnLead>> =
             NODES.map(|node| (node, hold_node(&mut records, &format!("{node}-by-{freed}"), node))).into();
         let mut charge = charge("two", MemoryShelf::default());
         charge.roster.labels = NODES.map(|node| (name(node), labels.clone())).into();
@@ -227,13 +227,13 @@ fn label_wait_takes_first_free_node() {
             looks += 1;
             assert!(looks < 40, "{freed} is free and nobody takes it");
             let leads = held.remove(freed).unwrap_or_default();
-            assert_eq!(give_back_leads(&mut records, leads), (Vec::new(), None));
-            WaitChoice::Wait
+            assert_eq!(return_leads(&mut records, leads), (Vec::new(), None));
+            HeldNodesDecision::Wait
         })
         .unwrap();
         drop(two);
         for leads in held.into_values() {
-            give_back_leads(&mut records, leads);
+            return_leads(&mut records, leads);
         }
     }
 }
@@ -253,15 +253,15 @@ fn quorum_start_can_wait_for_busy_nodes() {
         let led = two.led.as_ref().unwrap();
         led.settlement.absent.keys().cloned().collect::<Vec<_>>()
     };
-    two.lead_run_nodes(&plan, &run, &mut |_| WaitChoice::GoWithout).unwrap();
+    two.lead_run_nodes(&plan, &run, &mut |_| HeldNodesDecision::GoWithout).unwrap();
     assert_eq!(absent(&two), [name("south")]);
-    let ended = two.lead_run_nodes(&plan, &run, &mut |_| WaitChoice::GiveUp);
+    let ended = two.lead_run_nodes(&plan, &run, &mut |_| HeldNodesDecision::GiveUp);
     assert!(matches!(&ended, Err(Error::NodesTaken(taken)) if taken.len() == 1), "{ended:?}");
     assert_eq!(led(&mut records), [name("south")], "who gives up has none");
     two.lead_run_nodes(&plan, &run, &mut |held| {
         assert_eq!(held.keys().collect::<Vec<_>>(), [&name("south")]);
-        give_back_leads(&mut records, std::mem::take(&mut leads));
-        WaitChoice::Wait
+        return_leads(&mut records, std::mem::take(&mut leads));
+        HeldNodesDecision::Wait
     })
     .unwrap();
     assert_eq!(absent(&two), []);
@@ -292,7 +292,8 @@ fn ended_controller_refuses_new_runs() {
     let ran = run_on(&mut one, DOCUMENT, options(), (&stop, &mut note));
     assert!(matches!(ran, Err(Error::LeadershipLost)), "{ran:?}");
     assert!(events.is_empty(), "{events:?}");
-    let again = one.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
+    let again =
+        one.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| HeldNodesDecision::GiveUp);
     assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
     // No node got a message, and another controller has them.
     let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
@@ -368,7 +369,7 @@ fn failed_claim_releases_its_nodes() {
         // Another controller led them before.
         for node in NODES {
             let leads = hold_node(&mut records, node, node);
-            give_back_leads(&mut records, leads);
+            return_leads(&mut records, leads);
         }
         let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
         let mut one = FleetExecutor::become_controller(

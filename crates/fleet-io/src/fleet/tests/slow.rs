@@ -87,7 +87,7 @@ fn assert_completes_with_delay(delay: Nanos) {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = [("north", Nanos::ZERO), ("south", delay)].map(|(name, delay)| {
         let half = HalfPlane { node: name.into(), ..HalfPlane::default() };
-        let request = NodeRequest { delay, terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        let request = NodeRequest { delay, terms: LeaseTerms::FLEET_TERMS, ..NodeRequest::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
@@ -101,7 +101,7 @@ fn leases_continue_while_run_record_is_written() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
-        let request = NodeRequest { terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        let request = NodeRequest { terms: LeaseTerms::FLEET_TERMS, ..NodeRequest::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let is_kept = Arc::<AtomicBool>::default();
@@ -109,7 +109,7 @@ fn leases_continue_while_run_record_is_written() {
     let mut charge = charge("c", MemoryShelf::default());
     charge.note = Box::new(move |record| {
         if record.state == RunState::Running {
-            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET_TERMS.ttl.as_u64()));
             keeps.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -126,10 +126,10 @@ fn leases_renew_while_node_writes_samples() {
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
         let disk = || {
-            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET_TERMS.ttl.as_u64()));
             WRITTEN.store(true, Ordering::Relaxed);
         };
-        let request = NodeRequest { terms: LeaseTerms::FLEET, disk, ..NodeRequest::default() };
+        let request = NodeRequest { terms: LeaseTerms::FLEET_TERMS, disk, ..NodeRequest::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
@@ -143,7 +143,7 @@ fn leases_renew_while_reader_of_events_waits() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
-        let request = NodeRequest { terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+        let request = NodeRequest { terms: LeaseTerms::FLEET_TERMS, ..NodeRequest::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), request)
     });
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
@@ -152,7 +152,7 @@ fn leases_renew_while_reader_of_events_waits() {
     let mut events = Vec::new();
     let mut note = |event: &RunEvent| {
         if matches!(event.kind, RunEventKind::StateChanged(RunState::Running)) {
-            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET_TERMS.ttl.as_u64()));
             has_waited.store(true, Ordering::Relaxed);
         }
         events.push(event.kind.clone());
@@ -168,15 +168,18 @@ fn round_trip_ignores_answers_to_earlier_call() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _near = TestNode::start(&fabric, "north", place.path(), false, false);
     let half = HalfPlane { node: "south".into(), ..HalfPlane::default() };
-    let request =
-        NodeRequest { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..NodeRequest::default() };
+    let request = NodeRequest {
+        delay: Nanos::from_millis(300),
+        terms: LeaseTerms::FLEET_TERMS,
+        ..NodeRequest::default()
+    };
     let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), request);
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     for _ in 0..3 {
         // The answer to an abandoned call is still on its way when the next call is made.
         use packetrig_fleet::message::Nonce;
         fleet.endpoint.post_to_all_nodes(MessageBody::RollCall(Nonce(1))).unwrap();
-        fleet.call_roll().unwrap();
+        fleet.ask_all_nodes().unwrap();
         let far = fleet.round_trips.longest_round_trip([&NodeName("south".into())]);
         assert!(far >= Nanos::from_millis(300), "{far}");
     }

@@ -40,7 +40,7 @@ fn committed(names: &[&str]) -> ControllerMachine {
 
 /// A steered run whose nodes go on when another is lost.
 fn steady(names: &[&str]) -> ControllerMachine {
-    steered(names).with_policies(RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() })
+    steered(names).with_policies(RunPolicies { on_loss: LostNodePolicy::Continue, ..RunPolicies::default() })
 }
 
 fn outcomes(actions: &[ControllerAction]) -> Vec<(u64, bool)> {

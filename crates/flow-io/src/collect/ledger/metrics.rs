@@ -58,18 +58,18 @@ struct ExporterSeries<'a> {
 
 impl<'a> ExporterSeries<'a> {
     /// Maximum number of exporters with series of their own. A sender with many addresses chooses neither the number of series nor their names.
-    const MOST: usize = 256;
+    const MAX_EXPORTERS_WITH_SERIES: usize = 256;
 
     fn from_exporters(exporters: &'a [ExporterLedger]) -> Self {
         let mut own: Vec<_> = exporters.iter().collect();
         let mut rest = Vec::new();
-        if own.len() > Self::MOST {
+        if own.len() > Self::MAX_EXPORTERS_WITH_SERIES {
             // Connections cannot be forged, so they come first; then those that have sent most.
             own.sort_by_key(|one| {
                 let is_connected = one.is_here && one.exporter.source.transport != MessageTransport::Udp;
                 Reverse((is_connected, one.counts.messages))
             });
-            rest = own.split_off(Self::MOST);
+            rest = own.split_off(Self::MAX_EXPORTERS_WITH_SERIES);
         }
         let mut others = SessionCounts::default();
         for one in &rest {

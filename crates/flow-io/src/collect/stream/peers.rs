@@ -101,7 +101,7 @@ pub(super) fn make_room(
     }
     // Connections without records go first. One that delivers goes only to a network that has fewer of them.
     let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
-        .or_else(|| if has_share { peer_of_crowd(&held, address) } else { None });
+        .or_else(|| if has_share { peer_of_crowded_network(&held, address) } else { None });
     match victim {
         Some(peer) => peer.evict(),
         None => return Err(if has_share { PeerDenial::Full } else { PeerDenial::AddressFull }),
@@ -127,7 +127,7 @@ fn idle_peer<'a>(
 
 /// Finds a connection of a network that would still have more connections than the newcomer's, for the case that all deliver. So
 /// every network finds a place for one connection, and exporters of different networks do not push each other out.
-fn peer_of_crowd<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
+fn peer_of_crowded_network<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
     let own = connection_count(held, address) + 1;
     let candidates = held.iter().copied().filter(|peer| connection_count(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))

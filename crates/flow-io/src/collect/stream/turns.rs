@@ -9,25 +9,25 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 /// Longest time that one turn of reading may take.
-const TURN_NS: u64 = 200_000_000;
+const MAX_READING_TURN_NS: u64 = 200_000_000;
 
 /// Fails with [`ErrorKind::TimedOut`] when a turn is over, and with [`ErrorKind::WouldBlock`] when nothing arrived.
 #[derive(Debug)]
-pub(super) struct TurnStream {
+pub(super) struct TimeLimitedStream {
     peer: Arc<PeerState>,
     until_ns: Option<u64>,
 }
 
-impl TurnStream {
+impl TimeLimitedStream {
     pub(super) const fn new(peer: Arc<PeerState>) -> Self {
         Self { peer, until_ns: None }
     }
 }
 
-impl Read for TurnStream {
+impl Read for TimeLimitedStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let now_ns = clock::monotonic_ns();
-        if now_ns > *self.until_ns.get_or_insert(now_ns + TURN_NS) {
+        if now_ns > *self.until_ns.get_or_insert(now_ns + MAX_READING_TURN_NS) {
             self.until_ns = None;
             return Err(ErrorKind::TimedOut.into());
         }
@@ -40,7 +40,7 @@ impl Read for TurnStream {
     }
 }
 
-impl Write for TurnStream {
+impl Write for TimeLimitedStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         (&self.peer.stream).write(buffer)
     }

@@ -30,7 +30,7 @@ fn ledger(exporters: Vec<ExporterLedger>) -> CollectLedger {
         refused: RefusedMessages::default(),
         forgotten: ForgottenExporters::default(),
         memory: 0,
-        handed: HandedRecords::default(),
+        handed: HandedOverRecords::default(),
         groups: Vec::new(),
         relays: Vec::new(),
     }
@@ -88,7 +88,7 @@ fn numbers_that_exporters_report_saturate() {
     };
     let balance = ledger(vec![reporting(1), reporting(2)]).packet_balance().unwrap();
     assert_eq!(balance.arrived, u64::MAX);
-    let mut handed = HandedRecords::default();
+    let mut handed = HandedOverRecords::default();
     let mut record = record(1);
     (record.forward.packets, record.forward.bytes) = (u64::MAX, u64::MAX);
     (record.reverse.packets, record.reverse.bytes) = (1, 1);

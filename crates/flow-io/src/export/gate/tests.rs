@@ -2,7 +2,7 @@ use super::*;
 use crate::BackpressurePolicy;
 use crate::backpressure::OutputQueue;
 use crate::export::accounts::{BatchContent, TargetAccount};
-use crate::export::dispatch::HandedBatch;
+use crate::export::dispatch::BacklogBatch;
 use crate::export::outbox::{self, BATCH_BYTES, WorkerOutbox};
 use crate::group::GroupStatus;
 use crossbeam_channel::{Receiver, bounded};
@@ -20,7 +20,7 @@ struct GateRig {
     handle: GroupRoleHandle,
     dispatcher: Dispatcher,
     outbox: WorkerOutbox,
-    handed: Receiver<HandedBatch>,
+    handed: Receiver<BacklogBatch>,
     account: TargetAccount,
 }
 
@@ -65,7 +65,7 @@ impl GateRig {
 
     /// The target takes everything.
     fn send_all(&self) -> usize {
-        let batches: Vec<HandedBatch> = self.handed.try_iter().collect();
+        let batches: Vec<BacklogBatch> = self.handed.try_iter().collect();
         for handed in &batches {
             self.account.count_sent(handed.batch.carried_records(), 0, 0);
         }

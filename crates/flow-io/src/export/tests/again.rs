@@ -1,7 +1,7 @@
 //! Records that a collector had from a meter are sent again to the next collector.
 
 use super::super::accounts::BatchContent;
-use super::super::dispatch::HandedBatch;
+use super::super::dispatch::BacklogBatch;
 use super::*;
 use crate::batch::WorkerBatch;
 use crate::group::{GroupRoleHandle, GroupStatus};
@@ -28,8 +28,8 @@ fn await_record(connection: &mut TcpStream) {
 struct ActiveTarget {
     accounts: TargetAccounts,
     handle: GroupRoleHandle,
-    give: Sender<HandedBatch>,
-    last_offer: LastOffer,
+    give: Sender<BacklogBatch>,
+    last_offer: LastOfferTime,
     sender: JoinHandle<()>,
 }
 
@@ -39,7 +39,7 @@ impl ActiveTarget {
         let accounts = TargetAccounts::default();
         let account = accounts.add_target("target".into(), BatchContent::Records);
         let transport = open_transport(&options, &options.destinations[0]).unwrap();
-        let last_offer = LastOffer::not_yet_made();
+        let last_offer = LastOfferTime::no_offer_yet();
         let deadline = SendDeadline {
             last_offer: last_offer.clone(),
             linger: options.linger,
@@ -78,7 +78,7 @@ impl ActiveTarget {
         let carried = batch.carried_records();
         self.accounts.count_offered(BatchContent::Records, carried);
         self.accounts.hand_over(BatchContent::Records, carried, |_| Ok(()));
-        self.give.send(HandedBatch { at_ns: 1, batch }).unwrap();
+        self.give.send(BacklogBatch { at_ns: 1, batch }).unwrap();
     }
 
     /// Ends the sender; `meanwhile` runs while it sends what is left.

@@ -1,7 +1,7 @@
 //! A file of messages, one after the other (RFC 5655). At any time it is readable up to its last whole message.
 
 use super::super::Error;
-use super::UntakenMessage;
+use super::UnsentMessageReason;
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -20,13 +20,13 @@ impl FileSink {
     }
 
     /// Appends a message. A part that a full disk took is cut off again, so that messages after it can be read.
-    pub(super) fn append_message(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
+    pub(super) fn append_message(&mut self, message: &[u8]) -> Result<(), UnsentMessageReason> {
         let Err(error) = self.file.write_all(message) else {
             self.length += message.len() as u64;
             return Ok(());
         };
         // Fails for what cannot be cut, such as a device or pipe: there no reader looks for the next message either.
         drop(self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length))));
-        Err(UntakenMessage::Refused(error))
+        Err(UnsentMessageReason::Refused(error))
     }
 }

@@ -6,7 +6,7 @@
 use super::super::deadline::SendDeadline;
 use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
-use super::UntakenMessage;
+use super::UnsentMessageReason;
 use super::tls::CollectorEncryption;
 use packetrig_sys::{clock, tcp};
 use rustls::{ClientConnection, StreamOwned};
@@ -15,14 +15,14 @@ use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
-const CONNECT: Duration = Duration::from_secs(2);
-const HANDSHAKE_NS: u64 = 2_000_000_000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+const HANDSHAKE_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Time that a collector may take to object to the exporter's certificate.
-const ACCEPTANCE_NS: u64 = 500_000_000;
+const ACCEPTANCE_TIME_NS: u64 = 500_000_000;
 /// Writes and handshakes return at least this often, to check the deadline.
-const LOOK: Duration = Duration::from_millis(100);
-const FIRST_PAUSE_NS: u64 = 100_000_000;
-const LONGEST_PAUSE_NS: u64 = 1_000_000_000;
+const DEADLINE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const FIRST_RETRY_PAUSE_NS: u64 = 100_000_000;
+const MAX_RETRY_PAUSE_NS: u64 = 1_000_000_000;
 
 /// A TCP or TLS target, connected or not.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl CollectorStream {
         self.pause_ns = match self.connection {
             // A connection that broke after a success is tried again at once.
             Some(_) => 0,
-            None => (self.pause_ns * 2).clamp(FIRST_PAUSE_NS, LONGEST_PAUSE_NS),
+            None => (self.pause_ns * 2).clamp(FIRST_RETRY_PAUSE_NS, MAX_RETRY_PAUSE_NS),
         };
         // From the end of the attempt, which may have taken seconds itself.
         self.next_ns = clock::monotonic_ns() + self.pause_ns;
@@ -128,21 +128,21 @@ impl CollectorStream {
     }
 
     fn try_address(&self, address: &SocketAddr, end_ns: u64) -> io::Result<StreamConnection> {
-        let socket = TcpStream::connect_timeout(address, CONNECT)?;
+        let socket = TcpStream::connect_timeout(address, CONNECT_TIMEOUT)?;
         // Messages are whole when they are written; holding back the last segment would only delay them.
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(LOOK))?;
-        socket.set_read_timeout(Some(LOOK))?;
+        socket.set_write_timeout(Some(DEADLINE_CHECK_INTERVAL))?;
+        socket.set_read_timeout(Some(DEADLINE_CHECK_INTERVAL))?;
         let Some(encryption) = &self.encryption else {
             return Ok(StreamConnection::Plain(CountedSocket { socket, written: 0 }));
         };
         let client = ClientConnection::new(Arc::clone(&encryption.config), encryption.name.clone());
         let client = client.map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(client, CountedSocket { socket, written: 0 });
-        let limit_ns = end_ns.min(clock::monotonic_ns() + HANDSHAKE_NS);
+        let limit_ns = end_ns.min(clock::monotonic_ns() + HANDSHAKE_TIMEOUT_NS);
         while stream.conn.is_handshaking() {
             match stream.conn.complete_io(&mut stream.sock) {
-                // The socket has a read timeout of `LOOK`, so the limit is checked that often.
+                // The socket has a read timeout of `DEADLINE_CHECK_INTERVAL`, so the limit is checked that often.
                 Err(error) if is_pause(&error) && clock::monotonic_ns() < limit_ns => {}
                 // Counts of bytes are of no interest; an error of the handshake ends the attempt.
                 other => drop(other?),
@@ -160,9 +160,9 @@ impl CollectorStream {
         &mut self,
         message: &[u8],
         deadline: &SendDeadline,
-    ) -> Result<(), UntakenMessage> {
+    ) -> Result<(), UnsentMessageReason> {
         let sent = match &mut self.connection {
-            None => return Err(UntakenMessage::Gone(ErrorKind::NotConnected.into())),
+            None => return Err(UnsentMessageReason::Gone(ErrorKind::NotConnected.into())),
             Some(connection) => {
                 // A collector that has closed is noticed before the write: the
                 // kernel would still take the message.
@@ -173,7 +173,7 @@ impl CollectorStream {
         // where the next one begins.
         sent.map_err(|error| {
             self.connection = None;
-            UntakenMessage::Gone(error)
+            UnsentMessageReason::Gone(error)
         })
     }
 
@@ -216,7 +216,7 @@ impl StreamConnection {
     fn check_open(&mut self) -> io::Result<()> {
         // Non-blocking only for this read: a read timeout would delay each message.
         self.counted_socket().socket.set_nonblocking(true)?;
-        let received = self.read_some();
+        let received = self.read_available_bytes();
         self.counted_socket().socket.set_nonblocking(false)?;
         match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
@@ -227,7 +227,7 @@ impl StreamConnection {
         }
     }
 
-    fn read_some(&mut self) -> io::Result<usize> {
+    fn read_available_bytes(&mut self) -> io::Result<usize> {
         let mut discarded = [0; 1024];
         match self {
             Self::Plain(socket) => socket.read(&mut discarded),
@@ -242,7 +242,7 @@ impl StreamConnection {
             match self.writer().write(rest) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
-                    deadline.note_taken();
+                    deadline.record_accepted_send();
                     rest = &rest[written..];
                 }
                 Err(error) if is_pause(&error) && deadline.may_wait() => {}
@@ -282,7 +282,7 @@ fn await_acceptance(
     stream: &mut StreamOwned<ClientConnection, CountedSocket>,
     limit_ns: u64,
 ) -> io::Result<()> {
-    let limit_ns = limit_ns.min(clock::monotonic_ns() + ACCEPTANCE_NS);
+    let limit_ns = limit_ns.min(clock::monotonic_ns() + ACCEPTANCE_TIME_NS);
     while clock::monotonic_ns() < limit_ns {
         match stream.conn.read_tls(&mut stream.sock) {
             Ok(0) => return Err(ErrorKind::ConnectionAborted.into()),

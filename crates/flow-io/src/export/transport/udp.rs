@@ -4,7 +4,7 @@
 
 use super::super::Error;
 use super::super::target::HostPort;
-use super::UntakenMessage;
+use super::UnsentMessageReason;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 #[derive(Debug)]
@@ -38,8 +38,8 @@ impl UdpSender {
         self.v6
     }
 
-    pub(super) fn send_datagram(&self, message: &[u8]) -> Result<(), UntakenMessage> {
-        self.socket.send(message).map(|_| ()).map_err(UntakenMessage::Refused)
+    pub(super) fn send_datagram(&self, message: &[u8]) -> Result<(), UnsentMessageReason> {
+        self.socket.send(message).map(|_| ()).map_err(UnsentMessageReason::Refused)
     }
 
     /// Takes the ICMP error since the last message, such as that nothing listens there. `None` if there was none, or if

@@ -38,32 +38,32 @@ impl FilterParser<'_> {
     fn parse_field_name(&mut self) -> Result<FieldName, FilterError> {
         let token = self.peek();
         let found = (token.kind == TokenKind::Word).then(|| FieldName::find_field(token.text)).flatten();
-        let Some(field) = found else { return Err(self.not_a_field(token)) };
+        let Some(field) = found else { return Err(self.not_a_field_error(token)) };
         match field.place {
             FieldPlace::OtherFields => {}
             FieldPlace::Column(name) => return Err(self.has_column(token.text, name)),
             FieldPlace::NoRecord => {
                 let help = "it describes the exporter and not a flow, or has no content";
-                return Err(self.error_here(format!("no record has the field `{}`", token.text), help));
+                return Err(self.error_at_position(format!("no record has the field `{}`", token.text), help));
             }
         }
         self.next += 1;
         Ok(field)
     }
 
-    fn not_a_field(&self, token: FilterToken<'_>) -> FilterError {
+    fn not_a_field_error(&self, token: FilterToken<'_>) -> FilterError {
         // Some columns have no element at IANA.
         if let Some(column) = find_column(token.text) {
             return self.has_column(token.text, column.name);
         }
         let help = "write its IANA name, or enterprise/number as in `otherFields`: `field 9/8232`";
         let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
-        self.error_here(format!("`{word}` is not the name of a field"), help)
+        self.error_at_position(format!("`{word}` is not the name of a field"), help)
     }
 
     /// Fields with a column are never in `otherFields`, so a condition on them there would never hold.
     fn has_column(&self, word: &str, column: &str) -> FilterError {
-        self.error_here(
+        self.error_at_position(
             format!("`{word}` has a column of its own"),
             format!("write `{column}` without `field`"),
         )
@@ -77,7 +77,7 @@ impl FilterParser<'_> {
             self.next += 1;
             let open = self.peek();
             if open.kind != TokenKind::OpenList {
-                return Err(self.error_here(
+                return Err(self.error_at_position(
                     "a list begins with `[`",
                     format!("possible: {}", subject.example_values()),
                 ));
@@ -92,7 +92,7 @@ impl FilterParser<'_> {
             }
             if texts.is_empty() {
                 let help = format!("possible: {}", subject.example_values());
-                return Err(self.error_here("the list is empty", help));
+                return Err(self.error_at_position("the list is empty", help));
             }
             self.next += 1;
         } else {
@@ -107,7 +107,7 @@ impl FilterParser<'_> {
     fn parse_text(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
         let token = self.peek();
         if !matches!(token.kind, TokenKind::Word | TokenKind::Quoted) {
-            return Err(self.not_a_value(subject));
+            return Err(self.not_a_value_error(subject));
         }
         self.next += 1;
         // Texts are compared in lower case.

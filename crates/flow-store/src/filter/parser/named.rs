@@ -9,9 +9,9 @@ use crate::filter::ranges::{RangeSet, ValueRange};
 use crate::names::{AddressTable, AutonomousSystem, NameKind, country_code};
 use std::collections::BTreeMap;
 
-const EXPORTER: &str = "exporterIPv6Address";
+const EXPORTER_COLUMN: &str = "exporterIPv6Address";
 /// Maximum number of names that a message lists.
-const NAMES_SHOWN: usize = 8;
+const MAX_LISTED_NAMES: usize = 8;
 
 /// Texts that a condition asks for, in lower case and sorted.
 pub(super) struct WantedTexts {
@@ -34,7 +34,7 @@ impl FilterParser<'_> {
         kind: NameKind,
     ) -> Result<FilterExpression, FilterError> {
         if !self.names.has_kind(kind) {
-            let what = format!("`{}` needs {}", subject.phrase, kind.wanted_file());
+            let what = format!("`{}` needs {}", subject.phrase, kind.requested_file_name());
             return Err(self.error_before(subject, what, "name it by `--names FILE`"));
         }
         if kind == NameKind::AsNumber {
@@ -54,7 +54,7 @@ impl FilterParser<'_> {
         let names = self.names;
         let found = match kind {
             NameKind::Country => {
-                self.refuse_strange_countries(first, &wanted)?;
+                self.refuse_unknown_countries(first, &wanted)?;
                 return Ok(addresses_named(subject, &names.countries, &wanted, |code| code));
             }
             NameKind::AsName | NameKind::AsNumber => {
@@ -82,7 +82,7 @@ impl FilterParser<'_> {
         self.error_at(self.tokens[self.next.saturating_sub(words)], what, help)
     }
 
-    fn refuse_strange_countries(&self, first: usize, wanted: &WantedTexts) -> Result<(), FilterError> {
+    fn refuse_unknown_countries(&self, first: usize, wanted: &WantedTexts) -> Result<(), FilterError> {
         match wanted.texts.iter().find(|text| country_code(text).is_none()) {
             Some(text) => {
                 let what = format!("`{text}` is not a country");
@@ -104,8 +104,8 @@ impl FilterParser<'_> {
         let mut shown: Vec<_> = known.map(|name| format!("`{name}`")).collect();
         shown.sort_unstable();
         shown.dedup();
-        let more = if shown.len() > NAMES_SHOWN { ", …" } else { "" };
-        shown.truncate(NAMES_SHOWN);
+        let more = if shown.len() > MAX_LISTED_NAMES { ", …" } else { "" };
+        shown.truncate(MAX_LISTED_NAMES);
         let help = format!("the files have {}{more}", shown.join(", "));
         Err(self.error_at(self.tokens[first], format!("no file has the name `{unknown}`"), help))
     }
@@ -126,7 +126,7 @@ impl FilterParser<'_> {
                 let own = others.iter().filter_map(|(one, _)| *one).map(address_range).collect();
                 parts.push(FilterExpression::All(vec![
                     subject.expression_of_test(&ValueTest::Values(RangeSet::new(vec![range]))),
-                    column_in(EXPORTER, own).to_negated(),
+                    column_in(EXPORTER_COLUMN, own).to_negated(),
                 ]));
             }
         }
@@ -140,7 +140,7 @@ impl FilterParser<'_> {
         }
         for (ranges, exporters) in alike {
             let interface = subject.expression_of_test(&ValueTest::Values(RangeSet::new(ranges)));
-            parts.push(FilterExpression::All(vec![column_in(EXPORTER, exporters), interface]));
+            parts.push(FilterExpression::All(vec![column_in(EXPORTER_COLUMN, exporters), interface]));
         }
         FilterExpression::Any(parts)
     }
@@ -152,14 +152,14 @@ impl FilterParser<'_> {
             ports.entry(*protocol).or_default().push(ValueRange::from_value((*port).into()));
         }
         let parts = ports.into_iter().map(|(protocol, ranges)| {
-            let either = PORTS.map(|column| column_in(column, ranges.clone())).to_vec();
+            let either = PORT_COLUMNS.map(|column| column_in(column, ranges.clone())).to_vec();
             FilterExpression::All(vec![protocol_is(&[protocol.into()]), FilterExpression::Any(either)])
         });
         FilterExpression::Any(parts.collect())
     }
 }
 
-const PORTS: [&str; 2] = ["sourceTransportPort", "destinationTransportPort"];
+const PORT_COLUMNS: [&str; 2] = ["sourceTransportPort", "destinationTransportPort"];
 
 fn address_range(address: [u8; 16]) -> ValueRange {
     ValueRange::from_value(u128::from_be_bytes(address))

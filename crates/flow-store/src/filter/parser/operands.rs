@@ -46,7 +46,7 @@ impl FilterParser<'_> {
         }
         if has_order && !subject.has_order() {
             let what = format!("`{}` has no order; compare it with `=` or `!=`", subject.phrase);
-            return Err(self.error_here(what, format!("possible: {}", subject.example_values())));
+            return Err(self.error_at_position(what, format!("possible: {}", subject.example_values())));
         }
         self.next += 1;
         Ok(token.kind)
@@ -55,16 +55,17 @@ impl FilterParser<'_> {
     fn parse_list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
         // nfdump's `port in nat pblock`.
-        let absent = self.peek_words(2).map(|words| format!("in {words}"));
+        let absent = self.peek_phrase(2).map(|words| format!("in {words}"));
         if let Some(phrase) = absent
             && let Some(why) = reason_of_absence(&phrase)
         {
-            return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), why));
+            return Err(self.error_at_position(format!("nfdump's `{phrase}` is not supported"), why));
         }
         if open.kind != TokenKind::OpenList {
-            return Err(
-                self.error_here("a list begins with `[`", format!("possible: {}", subject.example_values()))
-            );
+            return Err(self.error_at_position(
+                "a list begins with `[`",
+                format!("possible: {}", subject.example_values()),
+            ));
         }
         self.next += 1;
         let mut ranges = Vec::new();
@@ -77,9 +78,8 @@ impl FilterParser<'_> {
             }
         }
         if ranges.is_empty() {
-            return Err(
-                self.error_here("the list is empty", format!("possible: {}", subject.example_values()))
-            );
+            return Err(self
+                .error_at_position("the list is empty", format!("possible: {}", subject.example_values())));
         }
         self.next += 1;
         Ok(RangeSet::new(ranges))
@@ -88,10 +88,10 @@ impl FilterParser<'_> {
     fn parse_value(&mut self, subject: &FilterSubject) -> Result<ValueRange, FilterError> {
         let token = self.peek();
         let found = (token.kind == TokenKind::Word).then(|| subject.parse_value(token.text)).flatten();
-        let Some(found) = found else { return Err(self.not_a_value(subject)) };
+        let Some(found) = found else { return Err(self.not_a_value_error(subject)) };
         if let Some(largest) = subject.largest_value().filter(|largest| found.greatest > *largest) {
             let what = format!("`{}` is too large for `{}`", token.text, subject.phrase);
-            return Err(self.error_here(what, format!("the largest value is {largest}")));
+            return Err(self.error_at_position(what, format!("the largest value is {largest}")));
         }
         self.next += 1;
         // Only the terms `net`, `src net` and so on take nfdump's form with a mask behind the address.
@@ -101,7 +101,7 @@ impl FilterParser<'_> {
         Ok(found)
     }
 
-    pub(super) fn not_a_value(&self, subject: &FilterSubject) -> FilterError {
+    pub(super) fn not_a_value_error(&self, subject: &FilterSubject) -> FilterError {
         let token = self.peek();
         let what = if token.kind == TokenKind::End {
             // The message names the comparison too, if there is one.
@@ -112,7 +112,7 @@ impl FilterParser<'_> {
         } else {
             format!("`{}` is not a value for `{}`", token.text, subject.phrase)
         };
-        self.error_here(what, format!("possible: {}", subject.example_values()))
+        self.error_at_position(what, format!("possible: {}", subject.example_values()))
     }
 
     /// Reads the mask of nfdump's form `net 10.0.0.0 255.0.0.0`, if there is one.
@@ -126,7 +126,7 @@ impl FilterParser<'_> {
         // All zeros must be at the end.
         if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
             let help = "a netmask has all ones before the zeros: 255.255.0.0; for IPv6 write 2001:2::/48";
-            return Err(self.error_here("this is not a valid netmask", help));
+            return Err(self.error_at_position("this is not a valid netmask", help));
         }
         self.next += 1;
         let prefix: Option<AddressPrefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
@@ -162,11 +162,11 @@ impl FilterParser<'_> {
         tcp_flags::flag_mask(token.text)
     }
 
-    pub(super) fn parse_word(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
+    pub(super) fn parse_named_value(&mut self, subject: &FilterSubject) -> Result<ValueTest, FilterError> {
         let comparison = self.parse_comparison(subject)?;
         let token = self.peek();
         if token.kind != TokenKind::Word {
-            return Err(self.not_a_value(subject));
+            return Err(self.not_a_value_error(subject));
         }
         self.next += 1;
         let word = token.text.to_ascii_lowercase();

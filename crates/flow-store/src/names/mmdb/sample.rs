@@ -100,7 +100,7 @@ impl SampleDatabase {
         }
         bytes.extend([0; 16]);
         bytes.extend(&self.values);
-        bytes.extend(super::MARKER);
+        bytes.extend(super::METADATA_MARKER);
         bytes.push(0xe3);
         for (name, number) in [
             ("node_count", u32::try_from(count).unwrap()),

@@ -32,7 +32,7 @@ fn tree_with_a_loop_is_refused() {
     // One node whose right side is itself.
     let mut bytes = vec![0, 0, 1, 0, 0, 0];
     bytes.extend([0; 16]);
-    bytes.extend(MARKER);
+    bytes.extend(METADATA_MARKER);
     bytes.push(0xe3);
     for (name, number) in [("node_count", 1_u8), ("record_size", 24), ("ip_version", 4)] {
         bytes.push(0x40 | u8::try_from(name.len()).unwrap());

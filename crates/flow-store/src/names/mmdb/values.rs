@@ -39,20 +39,20 @@ pub(super) struct ValueReader<'a> {
 }
 
 /// The beginning of a value: its kind, its size and where its bytes are.
-struct ValueHead {
+struct ValueHeader {
     kind: u8,
     size: usize,
     at: usize,
 }
 
 // Numbers of kinds in the format.
-const POINTER: u8 = 1;
-const TEXT: u8 = 2;
-const MAP: u8 = 7;
-const ARRAY: u8 = 11;
-const BOOLEAN: u8 = 14;
+const POINTER_TYPE: u8 = 1;
+const TEXT_TYPE: u8 = 2;
+const MAP_TYPE: u8 = 7;
+const ARRAY_TYPE: u8 = 11;
+const BOOLEAN_TYPE: u8 = 14;
 /// Kinds of unsigned numbers: 16, 32, 64 and 128 bits.
-const UNSIGNED: [u8; 4] = [5, 6, 9, 10];
+const UNSIGNED_TYPES: [u8; 4] = [5, 6, 9, 10];
 
 impl<'a> ValueReader<'a> {
     /// Reads at most so many parts of values.
@@ -77,15 +77,15 @@ impl<'a> ValueReader<'a> {
         let depth = depth.checked_sub(1)?;
         let head = self.read_head(at)?;
         match head.kind {
-            POINTER => {
+            POINTER_TYPE => {
                 let (target, behind) = self.read_pointer(head.at, head.size)?;
                 // A pointer to a pointer is not allowed, so this cannot go in circles.
-                let is_pointer = self.read_head(target)?.kind == POINTER;
+                let is_pointer = self.read_head(target)?.kind == POINTER_TYPE;
                 let (value, _) = (!is_pointer).then(|| self.read_part(target, depth)).flatten()?;
                 Some((value, behind))
             }
-            MAP => self.read_map(&head, depth),
-            ARRAY => {
+            MAP_TYPE => self.read_map(&head, depth),
+            ARRAY_TYPE => {
                 let mut at = head.at;
                 for _ in 0..head.size {
                     at = self.read_part(at, depth)?.1;
@@ -93,7 +93,7 @@ impl<'a> ValueReader<'a> {
                 Some((MmdbValue::Other, at))
             }
             // Its size is its value.
-            BOOLEAN => Some((MmdbValue::Other, head.at)),
+            BOOLEAN_TYPE => Some((MmdbValue::Other, head.at)),
             kind => {
                 let bytes = self.section.get(head.at..head.at.checked_add(head.size)?)?;
                 // Bytes count, too: many pointers may lead to one long text, which is checked and copied each time.
@@ -103,7 +103,7 @@ impl<'a> ValueReader<'a> {
         }
     }
 
-    fn read_map(&mut self, head: &ValueHead, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
+    fn read_map(&mut self, head: &ValueHeader, depth: usize) -> Option<(MmdbValue<'a>, usize)> {
         let mut members = Vec::new();
         let mut at = head.at;
         for _ in 0..head.size {
@@ -115,13 +115,13 @@ impl<'a> ValueReader<'a> {
         Some((MmdbValue::Members(members), at))
     }
 
-    fn read_head(&self, at: usize) -> Option<ValueHead> {
+    fn read_head(&self, at: usize) -> Option<ValueHeader> {
         let control = *self.section.get(at)?;
         let mut at = at + 1;
         let mut kind = control >> 5;
         let small = usize::from(control & 0x1f);
-        if kind == POINTER {
-            return Some(ValueHead { kind, size: small, at });
+        if kind == POINTER_TYPE {
+            return Some(ValueHeader { kind, size: small, at });
         }
         if kind == 0 {
             kind = self.section.get(at)?.checked_add(7)?;
@@ -134,7 +134,7 @@ impl<'a> ValueReader<'a> {
             31 => (65_821, 3),
             small => (small, 0),
         };
-        Some(ValueHead { kind, size: least + self.read_big_endian(at, bytes)?, at: at + bytes })
+        Some(ValueHeader { kind, size: least + self.read_big_endian(at, bytes)?, at: at + bytes })
     }
 
     /// Target of a pointer, and the place behind it. Its first five bits say how long it is, and begin it.
@@ -157,10 +157,10 @@ impl<'a> ValueReader<'a> {
 }
 
 fn scalar_value(kind: u8, bytes: &[u8]) -> Option<MmdbValue<'_>> {
-    if kind == TEXT {
+    if kind == TEXT_TYPE {
         return std::str::from_utf8(bytes).ok().map(MmdbValue::Text);
     }
-    if UNSIGNED.contains(&kind) && bytes.len() <= 8 {
+    if UNSIGNED_TYPES.contains(&kind) && bytes.len() <= 8 {
         return Some(MmdbValue::Number(bytes.iter().fold(0, |number, &byte| number << 8 | u64::from(byte))));
     }
     Some(MmdbValue::Other)

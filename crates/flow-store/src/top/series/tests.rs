@@ -5,7 +5,7 @@ use crate::scan::flow_files;
 use crate::top::TopOrder;
 use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 
-fn series(by: &str, most: usize, step: u64) -> Result<TopSeries, NoSeries> {
+fn series(by: &str, most: usize, step: u64) -> Result<TopSeries, NoSeriesReason> {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     sink.write_records(&records(100), RecordMaker::default()).unwrap();

@@ -7,25 +7,25 @@
 use std::collections::BTreeMap;
 
 /// Packets from which the offset of two clocks is computed, as their median.
-const SAMPLES: usize = 15;
+const OFFSET_SAMPLES: usize = 15;
 /// Fewest packets for a known offset.
-const LEAST: usize = 5;
+const MIN_OFFSET_SAMPLES: usize = 5;
 /// A meter is alive if it sent something within this time.
-const HEARD_NS: u64 = 15_000_000_000;
+const METER_ALIVE_TIME_NS: u64 = 15_000_000_000;
 /// Meters that have a clock: senders choose their numbers.
-const METERS: usize = super::counts::METERS;
+const MAX_METERS_WITH_CLOCK: usize = super::counts::MAX_METERS_PER_GROUP;
 
 /// The clocks of one group. Times of the first meter are the common time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MeterClocks {
     reference: Option<u32>,
     ahead: BTreeMap<u32, ClockSamples>,
-    sight: BTreeMap<u32, MeterSight>,
+    sight: BTreeMap<u32, MeterCoverageTime>,
 }
 
 /// Time from which on a meter has seen everything.
 #[derive(Clone, Copy, Debug, Default)]
-struct MeterSight {
+struct MeterCoverageTime {
     /// Time at which it began to follow a flow that was already running.
     strange_since: u64,
     /// Time since which it has followed all flows, once it has reported a flow of which other meters know landmarks.
@@ -36,7 +36,7 @@ struct MeterSight {
 
 #[derive(Clone, Debug, Default)]
 struct ClockSamples {
-    last: [i64; SAMPLES],
+    last: [i64; OFFSET_SAMPLES],
     count: usize,
     /// Median of the samples, once there are enough. Kept, because a record asks for it dozens of times: sorting the samples each time took
     /// half of the time of a collector.
@@ -59,8 +59,8 @@ impl MeterClocks {
     }
 
     /// Records that a meter follows a flow since a time, and whether the flow was already running then.
-    pub(super) fn note_meter(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
-        if self.sight.len() == METERS && !self.sight.contains_key(&meter) {
+    pub(super) fn record_meter_life(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
+        if self.sight.len() == MAX_METERS_WITH_CLOCK && !self.sight.contains_key(&meter) {
             return;
         }
         let sight = self.sight.entry(meter).or_default();
@@ -75,7 +75,7 @@ impl MeterClocks {
     }
 
     /// Returns whether another meter reported recently and had seen everything by `at_ns`: it will report the same packets.
-    pub(super) fn has_other_witness(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
+    pub(super) fn has_other_live_meter(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
         let at_ns = self.to_common_time(meter, at_ns);
         self.sight.iter().any(|(other, sight)| {
             let had_seen = sight
@@ -83,7 +83,7 @@ impl MeterClocks {
                 .is_some_and(|whole_since| self.to_common_time(*other, whole_since) <= at_ns);
             // The collector's own clock decides whether a meter is alive,
             // because the meters' clocks may be set.
-            *other != meter && had_seen && sight.heard_at + HEARD_NS > now_ns
+            *other != meter && had_seen && sight.heard_at + METER_ALIVE_TIME_NS > now_ns
         })
     }
 
@@ -97,7 +97,7 @@ impl MeterClocks {
         if meter == reference {
             return self.learn_offset((other, other_ns), (meter, at_ns));
         }
-        let has_room = self.ahead.len() < METERS || self.ahead.contains_key(&meter);
+        let has_room = self.ahead.len() < MAX_METERS_WITH_CLOCK || self.ahead.contains_key(&meter);
         // A sample against a meter of unknown offset would tie this clock to nothing.
         let Some(other_ahead) = self.ahead_of_common(other).filter(|_| has_room) else { return };
         let apart = at_ns.wrapping_sub(other_ns).cast_signed();
@@ -108,13 +108,13 @@ impl MeterClocks {
 impl ClockSamples {
     fn add_sample(&mut self, sample: i64) {
         // Only the latest samples count, so the median follows a clock that drifts or is set.
-        self.last[self.count % SAMPLES] = sample;
+        self.last[self.count % OFFSET_SAMPLES] = sample;
         self.count += 1;
         // The median is used, so that a few late packets do not move the offset.
         let mut sorted = self.last;
-        let sorted = &mut sorted[..self.count.min(SAMPLES)];
+        let sorted = &mut sorted[..self.count.min(OFFSET_SAMPLES)];
         sorted.sort_unstable();
-        self.median = sorted.get(sorted.len() / 2).copied().filter(|_| self.count >= LEAST);
+        self.median = sorted.get(sorted.len() / 2).copied().filter(|_| self.count >= MIN_OFFSET_SAMPLES);
     }
 }
 

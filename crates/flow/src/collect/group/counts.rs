@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Meters of a group that have an account: senders choose their numbers.
-pub(super) const METERS: usize = 64;
+pub(super) const MAX_METERS_PER_GROUP: usize = 64;
 /// Changes of the active meter that are remembered.
-pub(super) const SWITCHES: usize = 64;
+pub(super) const MAX_REMEMBERED_SWITCHES: usize = 64;
 
 /// Outcome of the records of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +72,7 @@ pub struct MeterPart {
 impl GroupCounts {
     /// The account of a meter, if there is one or room for it.
     fn meter_part(&mut self, meter: u32) -> Option<&mut MeterPart> {
-        let has_room = self.meters.len() < METERS || self.meters.contains_key(&meter);
+        let has_room = self.meters.len() < MAX_METERS_PER_GROUP || self.meters.contains_key(&meter);
         has_room.then(|| self.meters.entry(meter).or_default())
     }
 
@@ -89,7 +89,7 @@ impl GroupCounts {
         // Term 0 is a standby's report, which changes nothing about the active meter.
         } else if term > 0 {
             // `switch_count` keeps the number of all changes, also of those that leave the list.
-            if self.switches.len() == SWITCHES {
+            if self.switches.len() == MAX_REMEMBERED_SWITCHES {
                 self.switches.pop_front();
             }
             self.switch_count += 1;

@@ -2,32 +2,32 @@
 
 use super::clocks::MeterClocks;
 use super::side::{RecordClaim, SideReport};
-use super::times::KnownTimes;
+use super::times::SharedTimeIntervals;
 use crate::history::{CountTotals, Landmark, LandmarkKind};
 
 /// Landmarks of known position, the latest.
-const LANDMARKS: usize = 5;
+const MAX_LANDMARKS: usize = 5;
 /// Meters and their starts whose first packet has a known position.
-const ORIGINS: usize = 3;
+const MAX_ORIGINS: usize = 3;
 /// Intervals that are kept apart. If there are more, the hole between the first two counts as stored.
-const SPANS: usize = 4;
+const MAX_INTERVALS: usize = 4;
 
 /// Largest offset of two meters' clocks before it is measured. A packet that is alone for twice as long is recognised without
 /// that offset.
-const APART_NS: u64 = 1_500_000_000;
+const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Largest difference of one packet's times at two meters whose clocks are synchronised as usual.
-pub(super) const JITTER_NS: u64 = 20_000_000;
+pub(super) const MAX_PACKET_JITTER_NS: u64 = 20_000_000;
 /// Time for which a landmark counts as alone if the two meters chose it for different reasons: one meter knows a silence next
 /// to it, and the other does not.
 const OTHER_KIND_US: u32 = 80_000;
 /// The same bound if the offset of the clocks is unknown.
 const UNKNOWN_CLOCK_US: u32 = 40_000;
 /// Packets closer together than this cannot be distinguished by their times.
-const CLOSE_US: u32 = 2_000;
+const INDISTINGUISHABLE_PACKETS_US: u32 = 2_000;
 
 /// Interval from one position to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct PositionInterval {
     pub(super) from: CountTotals,
     pub(super) to: CountTotals,
 }
@@ -74,9 +74,9 @@ pub(super) struct PlacedEnd {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Line {
     /// Stored intervals, disjoint and in order.
-    stored: Vec<Span>,
+    stored: Vec<PositionInterval>,
     /// Times of the stored packets, in common time.
-    pub(super) times: KnownTimes,
+    pub(super) times: SharedTimeIntervals,
     landmarks: Vec<KnownLandmark>,
     origins: Vec<KnownOrigin>,
 }
@@ -91,8 +91,9 @@ enum LandmarkMatch {
 }
 
 impl Line {
-    pub(super) const HEAP_BYTES: usize =
-        LANDMARKS * size_of::<KnownLandmark>() + ORIGINS * size_of::<KnownOrigin>() + size_of::<Span>();
+    pub(super) const HEAP_BYTES: usize = MAX_LANDMARKS * size_of::<KnownLandmark>()
+        + MAX_ORIGINS * size_of::<KnownOrigin>()
+        + size_of::<PositionInterval>();
 
     /// Finds the position on this line at which a record ends.
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
@@ -118,7 +119,7 @@ impl Line {
         let since_ns = clocks.to_common_time(report.meter, report.since_ns);
         let mut origins = self.origins.iter().filter(|origin| origin.is_beginning);
         let same = origins.find(|origin| {
-            clocks.to_common_time(origin.meter, origin.since_ns).abs_diff(since_ns) <= JITTER_NS
+            clocks.to_common_time(origin.meter, origin.since_ns).abs_diff(since_ns) <= MAX_PACKET_JITTER_NS
         });
         same.filter(|_| report.is_beginning()).map(|origin| origin.end_after(report.direction.followed))
     }
@@ -149,7 +150,7 @@ impl Line {
         claim: RecordClaim,
         clocks: &MeterClocks,
     ) -> CountTotals {
-        let new = self.store_span(Span { from: end.less(claim.totals), to: end });
+        let new = self.store_span(PositionInterval { from: end.less(claim.totals), to: end });
         // A record without packets may have a claim, too. A line without times would be forgotten first.
         if claim.totals.packets > 0 {
             for [from_ns, to_ns] in report.possible_packet_times(claim.since_ns, clocks) {
@@ -168,12 +169,12 @@ impl Line {
 
     /// Returns whether a part of an interval is not stored yet.
     pub(super) fn lacks_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
-        self.clone().store_span(Span { from: report_end.less(claim), to: report_end }).packets > 0
+        self.clone().store_span(PositionInterval { from: report_end.less(claim), to: report_end }).packets > 0
     }
 
-    fn store_span(&mut self, span: Span) -> CountTotals {
+    fn store_span(&mut self, span: PositionInterval) -> CountTotals {
         let (mut new, mut from, mut joined) = (CountTotals::default(), span.from, span);
-        let mut apart = Vec::with_capacity(SPANS);
+        let mut apart = Vec::with_capacity(MAX_INTERVALS);
         for old in std::mem::take(&mut self.stored) {
             if span.from.is_beyond(old.to) || old.from.is_beyond(span.to) {
                 apart.push(old);
@@ -181,14 +182,16 @@ impl Line {
             }
             new = new.plus(old.from.excess_over(from));
             from = from.max_by_packets(old.to);
-            joined =
-                Span { from: joined.from.min_by_packets(old.from), to: joined.to.max_by_packets(old.to) };
+            joined = PositionInterval {
+                from: joined.from.min_by_packets(old.from),
+                to: joined.to.max_by_packets(old.to),
+            };
         }
         new = new.plus(span.to.excess_over(from));
         // The spans stay in order, because the loop above counts the holes from left to right.
         let at = apart.iter().position(|old| old.from.is_beyond(joined.from)).unwrap_or(apart.len());
         apart.insert(at, joined);
-        if apart.len() > SPANS {
+        if apart.len() > MAX_INTERVALS {
             // Packets of the hole are then missing from the store, but none is ever stored twice.
             let first = apart.remove(0);
             apart[0].from = first.from;
@@ -201,7 +204,7 @@ impl Line {
     /// report too small a position.
     pub(super) fn note_packets(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
         for seen in report.landmarks().filter(|seen| !seen.since.is_beyond(end.since)) {
-            self.note_landmark(report.meter, seen, end.position.less(seen.since), clocks);
+            self.record_landmark(report.meter, seen, end.position.less(seen.since), clocks);
         }
         let position = end.position.less(report.direction.followed);
         for origin in self.origins.iter_mut().filter(|origin| origin.is_of(report)) {
@@ -210,7 +213,7 @@ impl Line {
         // A position beyond the known one shows that the meter lost packets
         // since; its later reports count from here.
         if self.origin_of(report).is_none_or(|origin| position.is_beyond(origin.position)) {
-            if self.origins.len() == ORIGINS {
+            if self.origins.len() == MAX_ORIGINS {
                 self.origins.remove(0);
             }
             let SideReport { meter, since_ns, last_ns, .. } = *report;
@@ -222,7 +225,7 @@ impl Line {
         }
     }
 
-    fn note_landmark(
+    fn record_landmark(
         &mut self,
         meter: u32,
         seen: &Landmark,
@@ -249,7 +252,7 @@ impl Line {
                 KnownLandmark::from_landmark(seen, meter, position),
             );
             // Landmarks are in the order of their positions, so the first one is the oldest.
-            if self.landmarks.len() > LANDMARKS {
+            if self.landmarks.len() > MAX_LANDMARKS {
                 self.landmarks.remove(0);
             }
         }
@@ -257,8 +260,8 @@ impl Line {
 
     /// Takes over another line whose positions are smaller by a distance.
     pub(super) fn join_line(&mut self, other: Self, distance: CountTotals) {
-        for Span { from, to } in other.stored {
-            self.store_span(Span { from: from.plus(distance), to: to.plus(distance) });
+        for PositionInterval { from, to } in other.stored {
+            self.store_span(PositionInterval { from: from.plus(distance), to: to.plus(distance) });
         }
         let landmarks = other.landmarks.into_iter();
         self.landmarks.extend(
@@ -266,12 +269,12 @@ impl Line {
         );
         // Positions may be below zero, so they are compared as signed numbers.
         self.landmarks.sort_by_key(|known| known.position.packets.cast_signed());
-        self.landmarks.drain(..self.landmarks.len().saturating_sub(LANDMARKS));
+        self.landmarks.drain(..self.landmarks.len().saturating_sub(MAX_LANDMARKS));
         let origins = other.origins.into_iter();
         self.origins
             .extend(origins.map(|origin| KnownOrigin { position: origin.position.plus(distance), ..origin }));
         self.origins.sort_by_key(|origin| origin.last_ns);
-        self.origins.drain(..self.origins.len().saturating_sub(ORIGINS));
+        self.origins.drain(..self.origins.len().saturating_sub(MAX_ORIGINS));
         self.times.add_all(other.times);
     }
 
@@ -323,13 +326,13 @@ impl KnownLandmark {
             _ => return None,
         };
         let alone_ns = u64::from(alone_us) * 1000;
-        if alone_ns >= 2 * APART_NS {
-            return (apart_ns < APART_NS).then_some(LandmarkMatch::ByContent);
+        if alone_ns >= 2 * MAX_CLOCK_DIFFERENCE_NS {
+            return (apart_ns < MAX_CLOCK_DIFFERENCE_NS).then_some(LandmarkMatch::ByContent);
         }
         let has_clocks = meter == self.meter || clocks.knows_clock(meter) && clocks.knows_clock(self.meter);
         // Clocks without a known offset are expected to be as close as clocks usually are.
-        let least_us = if has_clocks { CLOSE_US } else { UNKNOWN_CLOCK_US };
-        let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(JITTER_NS);
+        let least_us = if has_clocks { INDISTINGUISHABLE_PACKETS_US } else { UNKNOWN_CLOCK_US };
+        let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(MAX_PACKET_JITTER_NS);
         is_near.then_some(LandmarkMatch::ByTime)
     }
 }

@@ -1,19 +1,19 @@
 //! Known intervals of one direction of a flow of a group.
 
 use super::clocks::MeterClocks;
-use super::line::{JITTER_NS, Line, PlacedEnd};
-use super::times::{KnownTimes, TimeSpan};
+use super::line::{Line, MAX_PACKET_JITTER_NS, PlacedEnd};
+use super::times::{SharedTimeIntervals, TimeSpan};
 use crate::history::{CountTotals, DirectionHistory, Landmark};
 
 /// Lines that are kept of one direction, the latest. A new one begins after a silence.
-const LINES: usize = 8;
+const MAX_LINES_PER_DIRECTION: usize = 8;
 /// Records that wait until their position is known.
-const WAITING: usize = 2;
+const MAX_WAITING_RECORDS: usize = 2;
 
 /// Largest difference of one packet's times at two meters if the offset of their clocks is unknown.
-const APART_NS: u64 = 1_500_000_000;
+const MAX_CLOCK_DIFFERENCE_NS: u64 = 1_500_000_000;
 /// Shortest silence before a flow that begins after a silence.
-const SILENCE_NS: u64 = 400_000_000;
+const MIN_SILENCE_NS: u64 = 400_000_000;
 
 /// Statement of a record about one direction.
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +47,7 @@ pub(super) struct RecordClaim {
 
 /// Outcome of one record.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct SideNews {
+pub(super) struct PlacedRecordOutcome {
     /// New totals, of the record and of those that had waited for it.
     pub(super) new: CountTotals,
     /// Packets of the record if its position is not known.
@@ -73,10 +73,10 @@ struct WaitingReport {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownSide {
+pub(super) struct FlowSideState {
     lines: Vec<Line>,
     /// Times of lines that were forgotten. Packets of these times count as stored.
-    forgotten: KnownTimes,
+    forgotten: SharedTimeIntervals,
     waiting: Vec<WaitingReport>,
 }
 
@@ -103,7 +103,7 @@ impl SideReport {
     }
 
     /// Returns the packets of the record itself.
-    const fn own_claim(&self) -> RecordClaim {
+    const fn claim_of_record(&self) -> RecordClaim {
         RecordClaim { totals: self.own, since_ns: self.first_ns }
     }
 
@@ -116,7 +116,7 @@ impl SideReport {
         landmarks
             .chain([followed])
             .filter(|claim| claim.since_ns > self.known_from_ns)
-            .fold(self.own_claim(), RecordClaim::max_by_totals)
+            .fold(self.claim_of_record(), RecordClaim::max_by_totals)
     }
 }
 
@@ -126,7 +126,7 @@ impl RecordClaim {
     }
 }
 
-impl KnownSide {
+impl FlowSideState {
     pub(super) const HEAP_BYTES: usize = size_of::<Line>() + Line::HEAP_BYTES;
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -134,14 +134,18 @@ impl KnownSide {
     }
 
     /// Adds a record and returns its new part.
-    pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
-        let mut news = SideNews::default();
+    pub(super) fn add_report(
+        &mut self,
+        report: &SideReport,
+        clocks: &mut MeterClocks,
+    ) -> PlacedRecordOutcome {
+        let mut news = PlacedRecordOutcome::default();
         let mut found = self.find_line(report, clocks);
         if found.is_none() {
-            self.place_last_witnesses(report.now_ns, clocks, &mut news);
+            self.place_last_reports(report.now_ns, clocks, &mut news);
             found = self.find_line(report, clocks);
         }
-        let Some(placed) = self.place_found(report, found, clocks) else {
+        let Some(placed) = self.place_at_found_line(report, found, clocks) else {
             news.unplaced = report.own.packets;
             self.keep_waiting(report);
             return news;
@@ -162,23 +166,23 @@ impl KnownSide {
             unplaced += if is_included { waiting.unplaced } else { 0 };
             !is_included
         });
-        if self.waiting.len() == WAITING {
+        if self.waiting.len() == MAX_WAITING_RECORDS {
             self.waiting.remove(0);
         }
         self.waiting.push(WaitingReport { report: *report, unplaced });
     }
 
     /// Places waiting records for which no other meter is alive that will report the same packets.
-    fn place_last_witnesses(&mut self, now_ns: u64, clocks: &mut MeterClocks, news: &mut SideNews) {
+    fn place_last_reports(&mut self, now_ns: u64, clocks: &mut MeterClocks, news: &mut PlacedRecordOutcome) {
         self.place_waiting(clocks, news, |waiting, clocks| {
-            clocks.has_other_witness(waiting.meter, waiting.first_ns, now_ns)
+            clocks.has_other_live_meter(waiting.meter, waiting.first_ns, now_ns)
         });
     }
 
     fn place_waiting(
         &mut self,
         clocks: &mut MeterClocks,
-        news: &mut SideNews,
+        news: &mut PlacedRecordOutcome,
         has_others: impl Fn(&SideReport, &MeterClocks) -> bool,
     ) {
         for waiting in std::mem::take(&mut self.waiting) {
@@ -195,11 +199,11 @@ impl KnownSide {
 
     fn place_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<PlacedReport> {
         let found = self.find_line(report, clocks);
-        self.place_found(report, found, clocks)
+        self.place_at_found_line(report, found, clocks)
     }
 
     /// Places a report with the line on which it was found.
-    fn place_found(
+    fn place_at_found_line(
         &mut self,
         report: &SideReport,
         found: Option<(usize, PlacedEnd)>,
@@ -220,7 +224,7 @@ impl KnownSide {
         };
         let mut line = found.map(|at| self.lines.remove(at)).unwrap_or_default();
         // The record's own line is out of `lines` from here on: only other lines may dispute its claim.
-        let among = self.take_lines_within(report, clocks);
+        let among = self.remove_lines_within(report, clocks);
         let claim = self.undisputed_claim(report, clocks);
         line.note_packets(report, end, clocks);
         let placed = match claim {
@@ -242,15 +246,15 @@ impl KnownSide {
 
     /// Removes the lines whose packets are certainly among those that a record vouches for, if nothing else disputes its claim.
     /// Returns their packets, which are stored.
-    fn take_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
-        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
+    fn remove_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
+        let margin_ns = if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let spans = report.possible_packet_times(report.largest_claim().since_ns, clocks);
         // Two different spans mean that the clock was set back. Then nothing is certainly within.
         let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
         let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
         let is_disputed = others
             .chain([&self.forgotten])
-            .any(|times| spans.iter().any(|span| times.come_near(*span, margin_ns)));
+            .any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)));
         if is_disputed {
             return CountTotals::default();
         }
@@ -282,13 +286,14 @@ impl KnownSide {
     fn may_begin_line(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let latest_ns = self.lines.iter().map(|line| line.times.latest_ns()).max().unwrap_or(0);
         let [first_ns, _] = report.common_times(clocks);
-        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { APART_NS };
+        let margin_ns =
+            if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MAX_CLOCK_DIFFERENCE_NS };
         let is_later = first_ns > latest_ns.saturating_add(margin_ns);
         let is_behind = if report.is_strange {
-            !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
+            !report.has_others && (is_later || self.continues_own_line(report, latest_ns, clocks))
         } else {
             // No offset is known at first. A flow that began this late cannot be the one that is known.
-            let begins_late = report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
+            let begins_late = report.since_ns.saturating_add(MIN_SILENCE_NS) > latest_ns;
             is_later || !clocks.knows_clock(report.meter) && begins_late
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
@@ -301,33 +306,35 @@ impl KnownSide {
     /// flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that was killed
     /// may receive an earlier life of a flow after later ones.
     fn is_apart(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
-        let margin_ns = if clocks.knows_clock(report.meter) { SILENCE_NS } else { APART_NS };
+        let margin_ns =
+            if clocks.knows_clock(report.meter) { MIN_SILENCE_NS } else { MAX_CLOCK_DIFFERENCE_NS };
         let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
         let [_, last_ns] = report.common_times(clocks);
         // A clock that was set back while the meter followed the flow says nothing about what lies apart.
         let is_steady = report.since_ns <= report.first_ns && since_ns <= last_ns;
         !report.is_strange
             && is_steady
-            && !self.times().any(|times| times.come_near([since_ns, last_ns], margin_ns))
+            && !self.times().any(|times| times.has_time_near([since_ns, last_ns], margin_ns))
     }
 
     /// Returns the times of all lines, and of those that were forgotten.
-    fn times(&self) -> impl Iterator<Item = &KnownTimes> {
+    fn times(&self) -> impl Iterator<Item = &SharedTimeIntervals> {
         self.lines.iter().map(|line| &line.times).chain([&self.forgotten])
     }
 
     /// Forgets the oldest line if there are too many, but not the one that was just used: after a clock was set back, that may be the
     /// oldest by its times.
     fn forget_oldest_line(&mut self) {
-        if self.lines.len() > LINES {
-            let oldest = (0..LINES).min_by_key(|at| self.lines[*at].times.latest_ns()).unwrap_or(0);
+        if self.lines.len() > MAX_LINES_PER_DIRECTION {
+            let oldest =
+                (0..MAX_LINES_PER_DIRECTION).min_by_key(|at| self.lines[*at].times.latest_ns()).unwrap_or(0);
             // No line knows the packets of that time any more, so they must not be stored again.
             self.forgotten.add_all(self.lines.remove(oldest).times);
         }
     }
 
     /// Returns whether the latest known packets are of the same meter, which reports no packet twice.
-    fn follows_its_own(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
+    fn continues_own_line(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
         let last_ns = self.lines.iter().filter_map(|line| line.last_of(report.meter)).max();
         last_ns.is_some_and(|last_ns| {
             last_ns < report.first_ns && latest_ns <= clocks.to_common_time(report.meter, last_ns)
@@ -336,10 +343,10 @@ impl KnownSide {
 
     /// Returns the part of a record that may be stored: the part that no other line may have. `None`: nothing.
     fn undisputed_claim(&self, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
-        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
+        let margin_ns = if clocks.knows_clock(report.meter) { MAX_PACKET_JITTER_NS } else { MIN_SILENCE_NS };
         let is_disputed = |since_ns: u64| {
             let spans = report.possible_packet_times(since_ns, clocks);
-            self.times().any(|times| spans.iter().any(|span| times.come_near(*span, margin_ns)))
+            self.times().any(|times| spans.iter().any(|span| times.has_time_near(*span, margin_ns)))
         };
         let claim = report.largest_claim();
         if !is_disputed(claim.since_ns) {
@@ -347,6 +354,6 @@ impl KnownSide {
         }
         // The wide claim reaches back to earlier packets. Without it, the
         // record still has packets of its own.
-        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.own_claim())
+        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.claim_of_record())
     }
 }

@@ -1,7 +1,7 @@
 //! Two meters that see the same packets by clocks of their own; one of them sends at a time. Whatever is sent twice or not by
 //! the one that should have: in the end every packet is there once.
 
-use super::counts::{METERS, SWITCHES};
+use super::counts::{MAX_METERS_PER_GROUP, MAX_REMEMBERED_SWITCHES};
 use super::*;
 use crate::FlowHalf;
 use crate::history::{DirectionHistory, Landmark, LandmarkKind};
@@ -37,7 +37,7 @@ impl Meter {
             active: Nanos::from_secs(7),
             idle: Nanos::from_secs(3),
             grace: Nanos::from_secs(1),
-            group: Some(GroupMark { group: 9, meter, lane: 0 }),
+            group: Some(RecordOriginMark { group: 9, meter, lane: 0 }),
             ..TableOptions::default()
         };
         let mut table = FlowTable::new(&options);
@@ -181,7 +181,7 @@ fn record(meter: u32, began_ns: u64, own: u64, followed: u64) -> FlowRecord {
     let mut direction = DirectionHistory { followed: counts(followed), ..DirectionHistory::default() };
     direction.landmarks[0] = first;
     let history = FlowHistory {
-        mark: GroupMark { group: 5, meter, lane: 0 },
+        mark: RecordOriginMark { group: 5, meter, lane: 0 },
         since_ns: began_ns,
         forward: direction,
         ..FlowHistory::default()
@@ -405,13 +405,13 @@ fn memory_is_bounded_whatever_senders_say() {
     let mut grouped = GroupedFlows::new(GroupOptions::within_memory(memory), BEGIN - SECOND);
     for number in 0..20_000 {
         let mut of_any = FlowRecord { flow_id: number, ..record(1, BEGIN, 7, 7) };
-        let mark = GroupMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
+        let mark = RecordOriginMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
         of_any.history.as_mut().unwrap().mark = mark;
         grouped.filter_new(of_any, 1);
         assert!(grouped.memory_bytes() <= memory, "{}", grouped.memory_bytes());
     }
-    assert_eq!(grouped.groups().count(), GROUPS);
-    assert!(grouped.groups().all(|(_, counts)| counts.meters.len() <= METERS));
+    assert_eq!(grouped.groups().count(), MAX_GROUPS);
+    assert!(grouped.groups().all(|(_, counts)| counts.meters.len() <= MAX_METERS_PER_GROUP));
     assert!(grouped.memory_bytes() > memory / 16, "{}", grouped.memory_bytes());
 }
 
@@ -445,6 +445,6 @@ fn active_meter_switch_is_noted_once_with_duplicates() {
         grouped.note_membership(&GroupMembership { group: n, meter: u32::try_from(n).unwrap(), ..active });
     }
     let all: usize = grouped.groups.values().map(|counts| counts.switches.len() + counts.meters.len()).sum();
-    assert!(all <= GROUPS * (SWITCHES + METERS), "{all}");
-    assert_eq!(grouped.groups[&7].switches.len(), SWITCHES);
+    assert!(all <= MAX_GROUPS * (MAX_REMEMBERED_SWITCHES + MAX_METERS_PER_GROUP), "{all}");
+    assert_eq!(grouped.groups[&7].switches.len(), MAX_REMEMBERED_SWITCHES);
 }

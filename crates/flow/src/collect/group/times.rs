@@ -1,9 +1,9 @@
 //! Times for which packets are known.
 
 /// Intervals that are kept apart: a clock that is set leaves one on each side, and one may be set again.
-const SPANS: usize = 4;
+const MAX_INTERVALS: usize = 4;
 /// Longest silence inside of one interval.
-const HOLE_NS: u64 = 1_500_000_000;
+const MAX_SILENCE_IN_INTERVAL_NS: u64 = 1_500_000_000;
 
 /// From one time to another.
 pub(super) type TimeSpan = [u64; 2];
@@ -11,12 +11,12 @@ pub(super) type TimeSpan = [u64; 2];
 /// Intervals of common time. After a clock was set, the time between the last packet before and the first one behind is none in which
 /// packets are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct KnownTimes {
+pub(super) struct SharedTimeIntervals {
     /// In order. An interval that ends at 0 is none.
-    spans: [TimeSpan; SPANS],
+    spans: [TimeSpan; MAX_INTERVALS],
 }
 
-impl KnownTimes {
+impl SharedTimeIntervals {
     fn spans(&self) -> impl Iterator<Item = TimeSpan> {
         self.spans.into_iter().filter(|span| span[1] > 0)
     }
@@ -32,7 +32,7 @@ impl KnownTimes {
     }
 
     /// Returns whether an interval comes closer than a margin.
-    pub(super) fn come_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
+    pub(super) fn has_time_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
         // An end of `u64::MAX` is an open one, see `SideReport::possible_packet_times`.
         self.spans().any(|span| from_ns <= span[1] + margin_ns && span[0] <= to_ns.saturating_add(margin_ns))
     }
@@ -44,28 +44,30 @@ impl KnownTimes {
 
     /// Adds an interval. If there are too many, the two that are nearest to each other become one.
     pub(super) fn add_span(&mut self, span: TimeSpan) {
-        let mut all = [span; SPANS + 1];
-        all[..SPANS].copy_from_slice(&self.spans);
+        let mut all = [span; MAX_INTERVALS + 1];
+        all[..MAX_INTERVALS].copy_from_slice(&self.spans);
         all.sort_unstable();
-        let mut kept = [TimeSpan::default(); SPANS + 1];
+        let mut kept = [TimeSpan::default(); MAX_INTERVALS + 1];
         let mut count = 0;
         // In order of their starts, so that one pass joins neighbours. Unused spans are zero and come first.
         for span in all.into_iter().filter(|span| span[1] > 0) {
             match kept[..count].last_mut() {
-                Some(last) if span[0] <= last[1].saturating_add(HOLE_NS) => last[1] = last[1].max(span[1]),
+                Some(last) if span[0] <= last[1].saturating_add(MAX_SILENCE_IN_INTERVAL_NS) => {
+                    last[1] = last[1].max(span[1])
+                }
                 _ => {
                     kept[count] = span;
                     count += 1;
                 }
             }
         }
-        if count > SPANS {
+        if count > MAX_INTERVALS {
             // Spans that touch were joined above, so the next one always begins later.
-            let at = (0..SPANS).min_by_key(|at| kept[at + 1][0] - kept[*at][1]).unwrap_or(0);
+            let at = (0..MAX_INTERVALS).min_by_key(|at| kept[at + 1][0] - kept[*at][1]).unwrap_or(0);
             kept[at][1] = kept[at + 1][1];
             kept[at + 1..].rotate_left(1);
         }
-        self.spans.copy_from_slice(&kept[..SPANS]);
+        self.spans.copy_from_slice(&kept[..MAX_INTERVALS]);
     }
 
     pub(super) fn add_all(&mut self, other: Self) {
@@ -79,23 +81,23 @@ mod tests {
 
     const MINUTE: u64 = 60_000_000_000;
 
-    fn times_at(minutes: impl IntoIterator<Item = u64>) -> KnownTimes {
-        let mut times = KnownTimes::default();
+    fn times_at(minutes: impl IntoIterator<Item = u64>) -> SharedTimeIntervals {
+        let mut times = SharedTimeIntervals::default();
         minutes.into_iter().for_each(|minute| times.add_span([minute * MINUTE, minute * MINUTE + 5]));
         times
     }
 
     #[test]
     fn times_far_apart_leave_a_hole() {
-        assert!(!KnownTimes::default().come_near([0, u64::MAX], 0));
+        assert!(!SharedTimeIntervals::default().has_time_near([0, u64::MAX], 0));
         let mut times = times_at([100, 40]);
-        times.add_span([100 * MINUTE + HOLE_NS, 101 * MINUTE]);
+        times.add_span([100 * MINUTE + MAX_SILENCE_IN_INTERVAL_NS, 101 * MINUTE]);
         assert_eq!(times.latest_ns(), 101 * MINUTE);
         assert!(
             times.contains(100 * MINUTE + 7) && !times.contains(99 * MINUTE) && times.contains(40 * MINUTE)
         );
-        assert!(!times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE / 2));
-        assert!(times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE));
+        assert!(!times.has_time_near([41 * MINUTE, 99 * MINUTE], MINUTE / 2));
+        assert!(times.has_time_near([41 * MINUTE, 99 * MINUTE], MINUTE));
         assert!(
             times.is_within([39 * MINUTE, 102 * MINUTE], 0)
                 && !times.is_within([41 * MINUTE, 102 * MINUTE], 0)

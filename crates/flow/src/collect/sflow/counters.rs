@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Interfaces of one agent that are kept.
-const INTERFACES: usize = 1024;
+const MAX_INTERFACES_PER_AGENT: usize = 1024;
 /// The part of a counter sample with the counters of every interface, and its length.
-const GENERIC: u32 = 1;
+const GENERIC_COUNTERS_FORMAT: u32 = 1;
 
 /// Counters of one interface since it began, as in the MIB of RFC 2863; all wrap at their own width.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,7 +113,7 @@ impl InterfaceTable {
         self.0.values().copied().collect()
     }
 
-    pub(super) fn give_up_one(&mut self) -> bool {
+    pub(super) fn evict_oldest_interface(&mut self) -> bool {
         self.0.pop_last().is_some()
     }
 
@@ -124,7 +124,7 @@ impl InterfaceTable {
             let kind = reader.read_u32()?;
             let length = usize::try_from(reader.read_u32()?).ok()?;
             let part = reader.read_bytes(length)?;
-            if kind == GENERIC {
+            if kind == GENERIC_COUNTERS_FORMAT {
                 let counters = InterfaceCounters::read_part(part, at_ns)?;
                 noted.is_known = true;
                 noted.has_no_room |= !self.keep_counters(counters);
@@ -135,7 +135,7 @@ impl InterfaceTable {
 
     /// Keeps the counters, and returns whether there was room.
     fn keep_counters(&mut self, counters: InterfaceCounters) -> bool {
-        let has_room = self.0.len() < INTERFACES || self.0.contains_key(&counters.index);
+        let has_room = self.0.len() < MAX_INTERFACES_PER_AGENT || self.0.contains_key(&counters.index);
         if has_room {
             self.0.insert(counters.index, counters);
         }

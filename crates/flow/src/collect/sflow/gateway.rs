@@ -2,13 +2,13 @@
 
 use super::super::reader::ByteReader;
 use super::{known_address, read_address};
-use crate::account::ENTERPRISE;
+use crate::account::ENTERPRISE_NUMBER;
 use crate::export::section::own;
 use crate::foreign::ForeignFields;
 
 /// Maximum number of systems of a path that are kept; longer paths end with `…`.
 const MAX_PATH: usize = 32;
-const IANA: u32 = 0;
+const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the neighbours.
 const NEXT_ADJACENT_AS: u16 = 128;
 const PREVIOUS_ADJACENT_AS: u16 = 129;
@@ -29,16 +29,16 @@ pub(super) fn read_gateway(part: &[u8], routes: &mut ForeignFields) -> Option<()
     let neighbours = [(NEXT_ADJACENT_AS, path.first), (PREVIOUS_ADJACENT_AS, Some(source_peer))];
     for (element, system) in neighbours {
         if let Some(system) = system.filter(|system| *system != 0) {
-            routes.others.add_field(IANA, element, &system.to_be_bytes());
+            routes.others.add_field(IANA_ENTERPRISE, element, &system.to_be_bytes());
         }
     }
     if !path.text.is_empty() {
-        routes.others.add_field(ENTERPRISE, own::AS_PATH, path.text.as_bytes());
+        routes.others.add_field(ENTERPRISE_NUMBER, own::AS_PATH, path.text.as_bytes());
     }
     let communities = usize::try_from(reader.read_u32()?).ok()?;
     let _communities = reader.read_bytes(communities.checked_mul(4)?)?;
     let preference = reader.read_u32()?;
-    routes.others.add_field(ENTERPRISE, own::LOCAL_PREFERENCE, &preference.to_be_bytes());
+    routes.others.add_field(ENTERPRISE_NUMBER, own::LOCAL_PREFERENCE, &preference.to_be_bytes());
     Some(())
 }
 

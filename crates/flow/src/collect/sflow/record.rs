@@ -19,18 +19,18 @@ mod part {
     pub(super) const ETHERNET: u32 = 2;
     pub(super) const IPV4: u32 = 3;
     pub(super) const IPV6: u32 = 4;
-    pub(super) const SWITCH: u32 = 1001;
-    pub(super) const ROUTER: u32 = 1002;
-    pub(super) const GATEWAY: u32 = 1003;
-    pub(super) const NAT: u32 = 1007;
+    pub(super) const EXTENDED_SWITCH: u32 = 1001;
+    pub(super) const EXTENDED_ROUTER: u32 = 1002;
+    pub(super) const EXTENDED_GATEWAY: u32 = 1003;
+    pub(super) const EXTENDED_NAT: u32 = 1007;
     pub(super) const NAT_PORT: u32 = 1020;
 }
 
 /// Depth of tunnels that are entered, as by default in our meter.
-const DEPTH: u8 = 2;
+const MAX_TUNNEL_DEPTH: u8 = 2;
 /// Bytes of the frame check sequence, which an agent counts and our meter does not.
 const FCS: usize = 4;
-const IANA: u32 = 0;
+const IANA_ENTERPRISE: u32 = 0;
 /// Elements of IANA for the lengths of both ends' prefixes: IPv4, IPv6.
 const SOURCE_PREFIX: [u16; 2] = [9, 29];
 const DESTINATION_PREFIX: [u16; 2] = [13, 30];
@@ -38,7 +38,7 @@ const DESTINATION_PREFIX: [u16; 2] = [13, 30];
 const FORWARDING_STATUS: u16 = 89;
 
 /// Record of a sample, and whether the sample was read to its end.
-pub(super) struct ReadSample {
+pub(super) struct DecodedSample {
     /// `None` without an IP packet.
     pub(super) record: Option<FlowRecord>,
     /// False if a part was cut off; the parts before it are in the record.
@@ -62,7 +62,7 @@ pub(super) fn read_record(
     head: &FlowSampleHead,
     reader: &mut ByteReader<'_>,
     moment: &MessageTime,
-) -> ReadSample {
+) -> DecodedSample {
     let mut parts = SampleParts::default();
     let mut is_whole = true;
     for _ in 0..head.parts {
@@ -71,7 +71,7 @@ pub(super) fn read_record(
             break;
         }
     }
-    ReadSample { record: parts.into_record(head, moment), is_whole }
+    DecodedSample { record: parts.into_record(head, moment), is_whole }
 }
 
 impl SampleParts {
@@ -88,18 +88,18 @@ impl SampleParts {
             part::ETHERNET => self.ethernet = Some(read_ethernet(&mut part)?),
             part::IPV4 => self.stated = Some(read_stated(&mut part, 4)?),
             part::IPV6 => self.stated = Some(read_stated(&mut part, 16)?),
-            part::SWITCH => {
+            part::EXTENDED_SWITCH => {
                 self.source_vlan = read_vlan(&mut part)?;
                 // The priority is that of 802.1p, for which records have no column.
                 let _priority = part.read_u32()?;
                 self.routes.post_vlan = read_vlan(&mut part)?;
             }
-            part::ROUTER => {
+            part::EXTENDED_ROUTER => {
                 self.routes.next_hop = known_address(read_address(&mut part)?);
                 self.prefixes = Some([part.read_u32()?, part.read_u32()?]);
             }
-            part::GATEWAY => read_gateway(content, &mut self.routes)?,
-            part::NAT => {
+            part::EXTENDED_GATEWAY => read_gateway(content, &mut self.routes)?,
+            part::EXTENDED_NAT => {
                 self.routes.nat_source = known_address(read_address(&mut part)?);
                 self.routes.nat_destination = known_address(read_address(&mut part)?);
             }
@@ -130,7 +130,7 @@ impl SampleParts {
             _ => return Some(()),
         };
         // Fragments are not joined: the others were most likely not sampled.
-        let options = ParseOptions { depth: DEPTH, fragments: 0, ..ParseOptions::default() };
+        let options = ParseOptions { depth: MAX_TUNNEL_DEPTH, fragments: 0, ..ParseOptions::default() };
         let mut packet = PacketInfo::default();
         let parsed = FrameParser::new(options).parse_frame_as(link, header, length, 0, 0, &mut packet);
         // A packet that is no IP packet is no record here, and the sample still counts as read.
@@ -150,11 +150,11 @@ impl SampleParts {
             // A port without tags: only the agent knows the VLAN.
             packet.vlan = self.source_vlan;
         }
-        self.add_prefixes(packet.source[..12] == crate::packet::MAPPED);
+        self.add_prefixes(packet.source[..12] == crate::packet::IPV4_MAPPED_PREFIX);
         match head.output {
             SampleOutput::Interface(output) => self.routes.output = output,
             SampleOutput::Discarded(reason) => {
-                self.routes.others.add_field(IANA, FORWARDING_STATUS, &[dropped_status(reason)]);
+                self.routes.others.add_field(IANA_ENTERPRISE, FORWARDING_STATUS, &[dropped_status(reason)]);
             }
             SampleOutput::Several => {}
         }
@@ -195,7 +195,7 @@ impl SampleParts {
         let Some(lengths) = self.prefixes else { return };
         let version = usize::from(!is_ipv4);
         for (element, length) in [SOURCE_PREFIX, DESTINATION_PREFIX].into_iter().zip(lengths) {
-            self.routes.others.add_field(IANA, element[version], &[low_u8(length.into())]);
+            self.routes.others.add_field(IANA_ENTERPRISE, element[version], &[low_u8(length.into())]);
         }
     }
 }

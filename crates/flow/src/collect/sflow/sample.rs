@@ -72,7 +72,7 @@ pub(super) enum SampleOutput {
 }
 
 /// An interface that is not known, or the agent itself.
-const INTERNAL: u32 = 0x3fff_ffff;
+const INTERNAL_INTERFACE: u32 = 0x3fff_ffff;
 
 pub(super) fn read_flow_head(reader: &mut ByteReader<'_>, is_expanded: bool) -> Option<FlowSampleHead> {
     let number = reader.read_u32()?;
@@ -100,10 +100,10 @@ pub(super) fn read_flow_head(reader: &mut ByteReader<'_>, is_expanded: bool) -> 
 /// Reads the kind of an interface's number, and the number.
 fn read_interface(reader: &mut ByteReader<'_>, is_expanded: bool) -> Option<(u32, u32)> {
     let word = reader.read_u32()?;
-    Some(if is_expanded { (word, reader.read_u32()?) } else { (word >> 30, word & INTERNAL) })
+    Some(if is_expanded { (word, reader.read_u32()?) } else { (word >> 30, word & INTERNAL_INTERFACE) })
 }
 
 const fn known_interface(number: u32) -> u32 {
     // In the expanded form the number has all bits set.
-    if number == INTERNAL || number == u32::MAX { 0 } else { number }
+    if number == INTERNAL_INTERFACE || number == u32::MAX { 0 } else { number }
 }

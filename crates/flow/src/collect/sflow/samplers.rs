@@ -7,11 +7,11 @@ use super::sample::{FlowSampleHead, SampleSource};
 use std::collections::BTreeMap;
 
 /// Samplers of one agent that are remembered: more than a large switch has ports.
-const SAMPLERS: usize = 1024;
+const MAX_SAMPLERS_PER_AGENT: usize = 1024;
 /// Longest jump of a number that counts as a loss; a longer one is a new beginning.
-const JUMP: u32 = 1 << 24;
+const MAX_SEQUENCE_JUMP: u32 = 1 << 24;
 /// Farthest back that a late sample may be; a number further back is a new beginning, and erases no losses.
-const LATE: u32 = 1 << 12;
+const MAX_LATE_SAMPLES: u32 = 1 << 12;
 
 #[derive(Clone, Copy, Debug)]
 struct SamplerNumbers {
@@ -40,16 +40,16 @@ impl SamplerTable {
         let next = head.number.wrapping_add(1);
         let Some(numbers) = self.known.get_mut(&head.source) else {
             // Without room it is not followed; the datagrams are numbered as well.
-            if self.known.len() < SAMPLERS {
+            if self.known.len() < MAX_SAMPLERS_PER_AGENT {
                 self.known.insert(head.source, SamplerNumbers { next, drops: head.drops });
             }
             return 0;
         };
         let ahead = head.number.wrapping_sub(numbers.next);
         let behind = numbers.next.wrapping_sub(head.number);
-        if ahead < JUMP {
+        if ahead < MAX_SEQUENCE_JUMP {
             self.lost += u64::from(ahead);
-        } else if behind <= LATE {
+        } else if behind <= MAX_LATE_SAMPLES {
             // Late: most likely it was counted as lost. Its drops are older than those that are known.
             self.lost = self.lost.saturating_sub(1);
             return 0;
@@ -58,7 +58,7 @@ impl SamplerTable {
         let grown = head.drops.wrapping_sub(numbers.drops);
         numbers.drops = head.drops;
         // A sampler that began anew counts from zero.
-        if grown < JUMP { grown.into() } else { 0 }
+        if grown < MAX_SEQUENCE_JUMP { grown.into() } else { 0 }
     }
 
     /// Forgets all samplers; their losses stay counted.

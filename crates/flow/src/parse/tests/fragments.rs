@@ -7,7 +7,7 @@ const SECOND: u64 = 1_000_000_000;
 
 fn ports(parser: &mut FrameParser, frame: &[u8], at_ns: u64) -> (u8, u16, u16) {
     let packet = parsed_by(parser, frame, frame.len(), at_ns).unwrap();
-    assert!(packet.flags & flags::FRAGMENT != 0);
+    assert!(packet.flags & flags::FRAGMENT_FLAG != 0);
     (packet.protocol, packet.source_port, packet.destination_port)
 }
 
@@ -41,7 +41,7 @@ fn ipv6_fragment_inherits_protocol_of_first() {
     assert_eq!(ports(&mut parser, &eth(0x86dd, &later), 0), (6, 7, 8));
     let whole = v6(44, &fragment6(17, 0, false, &udp(5, 6, b"")));
     let whole = parsed_by(&mut parser, &eth(0x86dd, &whole), 70, 0).unwrap();
-    assert_eq!((whole.flags, whole.destination_port), (flags::IPV6, 6), "its own only fragment is none");
+    assert_eq!((whole.flags, whole.destination_port), (flags::IPV6_FLAG, 6), "its own only fragment is none");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn all_fields_of_an_ipv6_packet() {
         protocol: 17,
         ttl: 61,
         tos: 0xb8,
-        flags: flags::IPV6,
+        flags: flags::IPV6_FLAG,
         input: 3,
         source_mac: FROM,
         destination_mac: TO,
@@ -61,11 +61,11 @@ fn all_fields_of_an_ipv6_packet() {
 fn every_kind_leads_to_the_innermost_packet() {
     for (kind, frame) in every_kind() {
         let packet = parsed(&frame).unwrap_or_else(|why| panic!("{kind}: {why:?}"));
-        let is_six = packet.flags & flags::IPV6 != 0;
+        let is_six = packet.flags & flags::IPV6_FLAG != 0;
         let (source, destination) =
             if is_six { (LEFT6, RIGHT6) } else { (ipv4_mapped(LEFT), ipv4_mapped(RIGHT)) };
         assert_eq!((packet.source, packet.destination), (source, destination), "{kind}");
-        assert_eq!(packet.flags & flags::CUT, 0, "{kind}");
+        assert_eq!(packet.flags & flags::CUT_FLAG, 0, "{kind}");
     }
 }
 
@@ -171,7 +171,7 @@ fn cut_frames_count_whole_and_say_so() {
     {
         let packet = parsed_by(&mut parser, &frame[..len], 1054, 0).unwrap();
         assert_eq!((packet.bytes, packet.frame_bytes), (1040, 1054), "{len}");
-        assert_eq!(packet.flags & flags::CUT != 0, len < 1054, "{len}");
+        assert_eq!(packet.flags & flags::CUT_FLAG != 0, len < 1054, "{len}");
         assert_eq!((packet.source_port, packet.tcp_flags), (ports, tcp_flags), "{len}");
     }
     assert_eq!(parsed_by(&mut parser, &frame[..33], 1054, 0), Err(IgnoredReason::ShortIp));

@@ -28,7 +28,7 @@ fn judged(frame: &[u8]) -> PacketInfo {
             packet.bytes = u32::from(header.payload_length()) + 40;
             (packet.ttl, packet.protocol) = (header.hop_limit(), ip.payload().ip_number.0);
             packet.tos = header.traffic_class();
-            packet.flags = flags::IPV6;
+            packet.flags = flags::IPV6_FLAG;
         }
         NetSlice::Arp(_) => panic!("no IP"),
     }
@@ -55,11 +55,11 @@ fn assert_as_judged(frame: &[u8]) {
     let mut ours = deep(frame, 0);
     let frame_bytes = u32::try_from(frame.len()).unwrap();
     assert_eq!(ours.frame_bytes, frame_bytes);
-    if ours.flags & flags::FRAGMENT != 0 {
+    if ours.flags & flags::FRAGMENT_FLAG != 0 {
         // The judge reads no ports of fragments.
         (ours.source_port, ours.destination_port) = (0, 0);
     }
-    ours.flags &= flags::IPV6;
+    ours.flags &= flags::IPV6_FLAG;
     ours.content = 0;
     (ours.frame_bytes, ours.input, ours.source_mac, ours.destination_mac) = (0, 0, [0; 6], [0; 6]);
     assert_eq!(ours, judged(frame), "{frame:02x?}");
@@ -145,7 +145,7 @@ fn truncated_frame_keeps_its_flow_or_is_short() {
                         (p.source, p.destination, p.bytes, p.frame_bytes, p.vlan, p.mpls, p.ttl)
                     };
                     assert_eq!(told(&packet), told(&whole), "{kind} cut to {len}");
-                    assert!(packet.flags & flags::CUT != 0, "{kind} cut to {len}");
+                    assert!(packet.flags & flags::CUT_FLAG != 0, "{kind} cut to {len}");
                     assert!([0, whole.source_port].contains(&packet.source_port), "{kind} cut to {len}");
                 }
                 Err(IgnoredReason::ShortLink | IgnoredReason::ShortIp) => {}

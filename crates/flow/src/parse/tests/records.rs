@@ -38,7 +38,7 @@ fn a_record_of_either_version_is_a_packet() {
         PacketInfo { source: ipv4_mapped(LEFT), destination: ipv4_mapped(RIGHT), ..expected() }
     );
     assert!(unified::read_record(&record(6, &[[7; 16], [8; 16]].concat()), 1522, 9, 3, &mut packet));
-    let six = PacketInfo { source: [7; 16], destination: [8; 16], flags: flags::IPV6, ..expected() };
+    let six = PacketInfo { source: [7; 16], destination: [8; 16], flags: flags::IPV6_FLAG, ..expected() };
     assert_eq!(packet, six);
 }
 
@@ -56,5 +56,5 @@ fn other_bytes_are_no_record() {
             );
         }
     }
-    assert_eq!(unified::LENGTHS, [40, 64]);
+    assert_eq!(unified::RECORD_LENGTHS, [40, 64]);
 }

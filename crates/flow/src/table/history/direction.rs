@@ -5,7 +5,7 @@ use crate::packet::PacketInfo;
 use packetrig_units::clamp_to_u32;
 
 /// Landmarks of a direction that are kept: a record names them and its last packet.
-pub(super) const LANDMARKS: usize = history::LANDMARKS - 1;
+pub(super) const MAX_KEPT_LANDMARKS: usize = history::MAX_RECORD_LANDMARKS - 1;
 
 /// A landmark, before the totals behind it are known.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,15 +21,15 @@ pub(super) struct SeenLandmark {
 const FIRST: u32 = 1 << 31;
 
 /// Time for which the only packet of a direction counts as alone: the content of other packets is unknown.
-const SINGLE_US: u32 = 80_000;
+const LONE_PACKET_TIME_US: u32 = 80_000;
 
 /// A pause between packets that are alike marks a landmark if it is at least this long, and this many times as long as the
 /// earlier ones.
-const PAUSE_US: u32 = 20_000;
+const DISTINGUISHING_PAUSE_US: u32 = 20_000;
 const LONGER: u32 = 4;
 
 /// A packet is like others if one of this many packets before it carries the same content.
-const RECENT: usize = 4;
+const MAX_RECENT_PACKETS: usize = 4;
 
 /// One direction; the fields that each packet needs come first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,13 +37,13 @@ pub(super) struct SeenDirection {
     /// The end of the part for which the latest landmark is chosen.
     pub(super) until_ns: u64,
     /// Content of the last packets, the latest first.
-    pub(super) recent: [u32; RECENT],
+    pub(super) recent: [u32; MAX_RECENT_PACKETS],
     /// Time of the last packet.
     pub(super) last_ns: u64,
     /// True if packets shortly after each other carried the same content.
     has_alike: bool,
     /// Landmarks, the latest first.
-    pub(super) landmarks: [SeenLandmark; LANDMARKS],
+    pub(super) landmarks: [SeenLandmark; MAX_KEPT_LANDMARKS],
     /// Totals reported since the meter follows the flow. Sums wrap, see [`CountTotals::plus`].
     pub(super) reported: CountTotals,
 }
@@ -58,10 +58,11 @@ impl SeenDirection {
 
     /// Takes a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much longer
     /// pause before a packet distinguishes it.
-    pub(super) fn note_alike(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
+    pub(super) fn record_similar_packet(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
         self.has_alike |= self.recent.contains(&packet.content);
         let pause_us = microseconds_between(self.last_ns, packet.at_ns);
-        let least_us = (LONGER.saturating_mul(self.landmarks[0].alone_us & !FIRST)).max(PAUSE_US);
+        let least_us =
+            (LONGER.saturating_mul(self.landmarks[0].alone_us & !FIRST)).max(DISTINGUISHING_PAUSE_US);
         if pause_us >= least_us && self.recent.contains(&packet.content) {
             let seen = self.reported.plus(part());
             let Self { landmarks: [latest, ..], .. } = self;
@@ -74,7 +75,7 @@ impl SeenDirection {
             return;
         }
         let alike = self.landmarks_like(packet).filter(|landmark| !landmark.is_first());
-        alike.for_each(|landmark| landmark.comes_near(packet.at_ns));
+        alike.for_each(|landmark| landmark.extend_if_near(packet.at_ns));
     }
 
     /// The landmarks with the content of this packet.
@@ -96,15 +97,15 @@ impl SeenDirection {
         // The silence before a packet distinguishes it from packets without one.
         for other in self.landmarks_like(packet) {
             if is_first || !other.is_first() {
-                other.comes_near(packet.at_ns);
+                other.extend_if_near(packet.at_ns);
             }
             if other.is_first() || !is_first {
-                landmark.comes_near(other.at_ns);
+                landmark.extend_if_near(other.at_ns);
             }
         }
         if !is_first && self.recent.contains(&packet.content) {
             // One of the last packets carries the same content, so the nearest such packet is at most as far as the last one.
-            landmark.comes_near(self.last_ns);
+            landmark.extend_if_near(self.last_ns);
         }
         landmark
     }
@@ -133,16 +134,16 @@ impl SeenDirection {
                 since: self.reported.less(seen.seen),
             },
         };
-        let mut landmarks = [Landmark::default(); history::LANDMARKS];
+        let mut landmarks = [Landmark::default(); history::MAX_RECORD_LANDMARKS];
         // The first place is for the packet before a silence, see `DirectionHistory::add_last`.
         for (to, mut seen) in landmarks[1..].iter_mut().zip(self.landmarks) {
             if since_ns > 0 && !seen.is_first() {
                 // A packet from before `since_ns`, which the meter has not seen, may carry the same content.
                 if self.has_alike {
-                    seen.comes_near(since_ns);
+                    seen.extend_if_near(since_ns);
                 }
                 if self.reported.packets == 1 {
-                    seen.alone_us = seen.alone_us.min(SINGLE_US);
+                    seen.alone_us = seen.alone_us.min(LONE_PACKET_TIME_US);
                 }
             }
             *to = tell(seen);
@@ -157,7 +158,7 @@ impl SeenLandmark {
     }
 
     /// Records a packet that only its time distinguishes from this landmark.
-    pub(super) fn comes_near(&mut self, at_ns: u64) {
+    pub(super) fn extend_if_near(&mut self, at_ns: u64) {
         let apart_us = microseconds_between(self.at_ns, at_ns);
         self.alone_us = (self.alone_us & !FIRST).min(apart_us) | self.alone_us & FIRST;
     }

@@ -6,7 +6,7 @@ use crate::flags;
 fn merged(at_ns: u64, segments: u16) -> PacketInfo {
     let bytes = 100 * u32::from(segments);
     let frame_bytes = 114 * u32::from(segments);
-    let flags = flags::MERGED;
+    let flags = flags::MERGED_FLAG;
     PacketInfo { bytes, frame_bytes, flags, segments, segment_bytes: 100, ..packet(1, 2, at_ns) }
 }
 
@@ -35,7 +35,7 @@ fn untracked_merged_packets_count_each_segment() {
 
 #[test]
 fn unsplit_packet_marks_only_its_own_part() {
-    let unsplit = |at_ns| PacketInfo { flags: flags::UNSPLIT, ..packet(1, 2, at_ns) };
+    let unsplit = |at_ns| PacketInfo { flags: flags::UNSPLIT_FLAG, ..packet(1, 2, at_ns) };
     let mut packets: Vec<_> = (0..16).map(|n| packet(1, 2, n * 9 * SECOND)).collect();
     packets[2] = unsplit(18 * SECOND);
     let records = all(&small(), &packets);

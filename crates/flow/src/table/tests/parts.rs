@@ -1,10 +1,12 @@
 //! Reports of several meters of a group on the same flows.
 
 use super::*;
-use crate::history::{CountTotals, DirectionHistory, GroupMark, LANDMARKS, Landmark, LandmarkKind};
+use crate::history::{
+    CountTotals, DirectionHistory, Landmark, LandmarkKind, MAX_RECORD_LANDMARKS, RecordOriginMark,
+};
 
 fn of_group(meter: u32) -> FlowTable<()> {
-    let group = Some(GroupMark { group: 9, meter, lane: 0 });
+    let group = Some(RecordOriginMark { group: 9, meter, lane: 0 });
     FlowTable::new(&TableOptions { active: Nanos::from_secs(4), idle: Nanos::from_secs(2), group, ..small() })
 }
 
@@ -31,7 +33,7 @@ fn late_meter_records_the_same_landmarks() {
     let whole = directions(&metered(&mut first, &flow(0, 300)));
     let late = directions(&metered(&mut later, &flow(77, 300)));
     let [whole, late] = [whole, late].map(|all| all.last().copied().unwrap());
-    assert_eq!(landmarks(&whole).len(), LANDMARKS - 1);
+    assert_eq!(landmarks(&whole).len(), MAX_RECORD_LANDMARKS - 1);
     for (one, other) in landmarks(&whole).iter().zip(landmarks(&late)) {
         assert_eq!((one.content, one.at_ns, one.since), (other.content, other.at_ns, other.since));
     }

@@ -11,22 +11,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Slots of a ring.
-const SLOTS: usize = 1024;
+const EXIT_RING_SLOTS: usize = 1024;
 /// Attempts to empty a full ring before the frame is dropped.
-const CHANCES: u32 = 64;
+const MAX_FULL_RING_ATTEMPTS: u32 = 64;
 /// Number of polls of a ring that must become empty, and the time between two: in all longer than the stall timeout.
-const DRAINS: u32 = 1500;
-const DRAIN_NS: u64 = 1_000_000;
+const MAX_DRAIN_POLLS: u32 = 1500;
+const DRAIN_POLL_INTERVAL_NS: u64 = 1_000_000;
 
 /// Reason why a frame did not get into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
+pub(super) enum RingRefusal {
     Full,
     TooLong,
 }
 
 /// The last known MTU of an interface.
-pub(super) struct SeenMtu {
+pub(super) struct LastKnownMtu {
     /// MTUs of all interfaces of the tap.
     pub(super) all: Arc<[AtomicU32]>,
     pub(super) interface: usize,
@@ -46,7 +46,7 @@ pub(super) struct ExitCounts {
 pub(super) struct LaneExit {
     ring: TxRing,
     stall_watch: StallWatch,
-    mtu: SeenMtu,
+    mtu: LastKnownMtu,
     /// Frames that were dropped because the interface was down or gone.
     down: u64,
     departures: Option<DepartureLog>,
@@ -61,8 +61,8 @@ struct DepartureLog {
 }
 
 impl LaneExit {
-    pub(super) fn open_ring(held: &TapHold, longest: u32, mtu: SeenMtu) -> Result<Self, Error> {
-        let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
+    pub(super) fn open_ring(held: &TapHold, longest: u32, mtu: LastKnownMtu) -> Result<Self, Error> {
+        let options = TxOptions { slots: EXIT_RING_SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring =
             TxRing::open_on_interface(&held.netns, held.link.index, &held.location.to_string(), options)?;
         Ok(Self { ring, stall_watch: StallWatch::default(), mtu, down: 0, departures: None })
@@ -101,12 +101,12 @@ impl LaneExit {
 
     /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times before dropping the
     /// frame.
-    pub(super) fn put_due_frame(
+    pub(super) fn write_due_frame(
         &mut self,
         due_ns: u64,
         write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<(), NotTaken> {
-        let is_in_slot = self.fill_slot(CHANCES, write)?;
+    ) -> Result<(), RingRefusal> {
+        let is_in_slot = self.fill_slot(MAX_FULL_RING_ATTEMPTS, write)?;
         if let Some(departures) = self.departures.as_mut().filter(|_| is_in_slot) {
             departures.due_ns.push_back(due_ns);
         }
@@ -114,10 +114,10 @@ impl LaneExit {
     }
 
     /// Puts a copy into the ring if it has a free slot.
-    pub(super) fn put_copy(
+    pub(super) fn write_frame_copy(
         &mut self,
         write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), RingRefusal> {
         self.fill_slot(0, write).map(drop)
     }
 
@@ -127,18 +127,18 @@ impl LaneExit {
         &mut self,
         mut chances: u32,
         write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
-    ) -> Result<bool, NotTaken> {
+    ) -> Result<bool, RingRefusal> {
         while self.ring.next_slot().is_none() {
             if chances == 0 {
-                return Err(NotTaken::Full);
+                return Err(RingRefusal::Full);
             }
             chances -= 1;
             self.kick_ring();
         }
         // Compared afterwards: the ring refuses a frame that is longer than the interface can send.
         let pending = self.ring.pending_frames();
-        let slot = self.ring.next_slot().ok_or(NotTaken::Full)?;
-        let len = write(slot).ok_or(NotTaken::TooLong)?;
+        let slot = self.ring.next_slot().ok_or(RingRefusal::Full)?;
+        let len = write(slot).ok_or(RingRefusal::TooLong)?;
         self.ring.commit_frame(len);
         Ok(self.ring.pending_frames() > pending)
     }
@@ -165,12 +165,12 @@ impl LaneExit {
 
     /// Kicks until every frame is taken, refused or dropped, or the far end has had enough time.
     pub(super) fn drain_ring(&mut self) {
-        for _ in 0..DRAINS {
+        for _ in 0..MAX_DRAIN_POLLS {
             self.kick_ring();
             if self.ring.pending_frames() == 0 {
                 break;
             }
-            clock::sleep_until_ns(clock::monotonic_ns() + DRAIN_NS);
+            clock::sleep_until_ns(clock::monotonic_ns() + DRAIN_POLL_INTERVAL_NS);
         }
     }
 

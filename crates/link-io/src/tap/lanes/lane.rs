@@ -1,13 +1,13 @@
 //! One direction: its receive ring, its exit and its mirrors.
 
 use super::super::copies::CopyShape;
-use super::exit::{LaneExit, NotTaken};
+use super::exit::{LaneExit, RingRefusal};
 use super::tally::{LaneTally, PublishedTally};
 use crate::Error;
 use packetrig_link::FrameTreatment;
 use packetrig_sys::clock::{self, RealtimeOffset};
 use packetrig_sys::link::Mac;
-use packetrig_sys::packet::{MergedFrame, RawFrame, RingRest, RxRing};
+use packetrig_sys::packet::{MergedFrame, RawFrame, RingDrain, RxRing};
 use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use packetrig_wire::bpf::FilterProgram;
 use packetrig_wire::foreign;
@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Number of frames taken before the kernel is asked to send.
-const BATCH: usize = 64;
+const MAX_FRAMES_PER_BATCH: usize = 64;
 /// Time to wait for frames before checking for a stop.
-const NAP_NS: u64 = 5_000_000;
+const FRAME_WAIT_NS: u64 = 5_000_000;
 /// A sleeping thread is woken this long before a frame is due, and spins the rest.
-const LEAD_NS: u64 = 60_000;
+const WAKE_UP_LEAD_NS: u64 = 60_000;
 /// Interval for asking the kernel about losses, even if frames keep coming.
-const LOOK_NS: u64 = 100_000_000;
+const LOSS_CHECK_INTERVAL_NS: u64 = 100_000_000;
 /// Time after a stop during which frames that keep coming are forwarded: the frames that arrived before the stop are through
 /// by then.
-const LAST_NS: u64 = 1_000_000_000;
+const END_DRAIN_TIMEOUT_NS: u64 = 1_000_000_000;
 /// Interval for comparing the clocks.
-const COMPARE_NS: u64 = 1_000_000_000;
+const CLOCK_COMPARISON_INTERVAL_NS: u64 = 1_000_000_000;
 
 pub(super) struct TapLane {
     pub(super) direction: u8,
@@ -54,25 +54,25 @@ impl TapLane {
         let mut compared_ns = clock::monotonic_ns();
         let mut looked_ns = compared_ns;
         let mut give_up_ns = None;
-        let mut rest = RingRest::default();
+        let mut rest = RingDrain::default();
         loop {
             // Read before the ring: frames that arrived before the stop are still forwarded.
             let is_over = stop.load(Ordering::Acquire);
             let taken = self.poll_once(offset);
             let now_ns = clock::monotonic_ns();
             // Under overload the ring never runs empty. That is when frames are lost, and a stop must work then, too.
-            if taken == 0 || now_ns >= looked_ns + LOOK_NS {
+            if taken == 0 || now_ns >= looked_ns + LOSS_CHECK_INTERVAL_NS {
                 self.count_lost()?;
                 looked_ns = now_ns;
             }
             if is_over {
-                let give_up_ns = *give_up_ns.get_or_insert(now_ns + LAST_NS);
+                let give_up_ns = *give_up_ns.get_or_insert(now_ns + END_DRAIN_TIMEOUT_NS);
                 // The kernel hands over a block that is not full only after its timeout.
                 if now_ns >= give_up_ns || rest.is_read(self.rx.read_progress()?) {
                     break;
                 }
             }
-            if now_ns >= compared_ns + COMPARE_NS {
+            if now_ns >= compared_ns + CLOCK_COMPARISON_INTERVAL_NS {
                 offset = clock::realtime_offset();
                 compared_ns = now_ns;
             }
@@ -89,7 +89,7 @@ impl TapLane {
         let Self { rx, out, tally, treatment, mirrors, filter, stations, completed, .. } = &mut *self;
         // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a mirror.
         let mut latest_ns = 0;
-        let taken = rx.receive_frames(BATCH, &mut |frame| {
+        let taken = rx.receive_frames(MAX_FRAMES_PER_BATCH, &mut |frame| {
             split_frame(frame, completed, &mut |frame| {
                 tally.received += 1;
                 tally.bytes += frame.full_len as u64;
@@ -115,7 +115,7 @@ impl TapLane {
         if let Some(treatment) = treatment {
             // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
             // held back until others overtake it could be released because this thread had no processor.
-            let now_ns = if taken == BATCH { latest_ns } else { clock::monotonic_ns() };
+            let now_ns = if taken == MAX_FRAMES_PER_BATCH { latest_ns } else { clock::monotonic_ns() };
             treatment.release_due(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
             (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
         }
@@ -159,11 +159,11 @@ impl TapLane {
         let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
         // Waking up takes tens of microseconds, which would add to every delay that an impairment ordered.
-        if until_due_ns <= LEAD_NS {
+        if until_due_ns <= WAKE_UP_LEAD_NS {
             clock::spin_hint();
             return Ok(());
         }
-        Ok(self.rx.wait_for_frames(NAP_NS.min(until_due_ns - LEAD_NS))?)
+        Ok(self.rx.wait_for_frames(FRAME_WAIT_NS.min(until_due_ns - WAKE_UP_LEAD_NS))?)
     }
 
     fn finish_lane(mut self) -> Result<(), Error> {
@@ -207,14 +207,14 @@ fn split_frame(frame: RawFrame<'_>, completed: &mut Vec<u8>, sink: &mut dyn FnMu
 }
 
 fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
-    let put = out.put_due_frame(due_ns, &mut |slot| {
+    let put = out.write_due_frame(due_ns, &mut |slot| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
     });
     match put {
         Ok(()) => {}
-        Err(NotTaken::Full) => tally.full += 1,
-        Err(NotTaken::TooLong) => tally.too_long += 1,
+        Err(RingRefusal::Full) => tally.full += 1,
+        Err(RingRefusal::TooLong) => tally.too_long += 1,
     }
 }
 
@@ -257,14 +257,14 @@ fn copy_to_mirrors(
     });
     for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
         let mut bytes = 0;
-        let put = exit.put_copy(&mut |slot| {
+        let put = exit.write_frame_copy(&mut |slot| {
             bytes = shape.write_copy(frame.bytes, trailer, slot)?;
             Some(bytes)
         });
         match put {
             Ok(()) => copies.bytes += bytes as u64,
-            Err(NotTaken::Full) => copies.full += 1,
-            Err(NotTaken::TooLong) => copies.too_long += 1,
+            Err(RingRefusal::Full) => copies.full += 1,
+            Err(RingRefusal::TooLong) => copies.too_long += 1,
         }
     }
 }

@@ -39,15 +39,15 @@ pub(super) struct LaneTally {
 }
 
 /// Number of published values before those of the mirrors, and for each mirror.
-const FIXED: usize = 13;
-const EACH: usize = 6;
+const FIXED_VALUES: usize = 13;
+const VALUES_PER_MIRROR: usize = 6;
 
 impl LaneTally {
     pub(super) fn new(mirrors: usize) -> Self {
         Self { copies: vec![MirrorCopies::default(); mirrors], ..Self::default() }
     }
 
-    fn fixed_numbers(&self) -> [u64; FIXED] {
+    fn fixed_numbers(&self) -> [u64; FIXED_VALUES] {
         [
             self.received,
             self.bytes,
@@ -76,7 +76,7 @@ pub(super) struct PublishedTally {
 
 impl PublishedTally {
     pub(super) fn new(mirrors: usize) -> Self {
-        let numbers = (0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect();
+        let numbers = (0..FIXED_VALUES + VALUES_PER_MIRROR * mirrors).map(|_| AtomicU64::new(0)).collect();
         Self { numbers, lost: AtomicU64::new(0), looked_ns: AtomicU64::new(0) }
     }
 
@@ -152,7 +152,7 @@ impl PublishedTally {
 
     fn mirror_account(&self, number: usize, location: &str) -> MirrorAccount {
         let [taken, bytes, refused, full, too_long, down] =
-            std::array::from_fn(|index| self.number_at(FIXED + number * EACH + index));
+            std::array::from_fn(|index| self.number_at(FIXED_VALUES + number * VALUES_PER_MIRROR + index));
         MirrorAccount {
             to: location.to_owned(),
             mirrored: Some(taken),

@@ -11,18 +11,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 /// The user that the packages make.
-const NAME: &str = "packetrig-nats";
+const NATS_USER_NAME: &str = "packetrig-nats";
 /// Numbers of users that exist only while their program runs: systemd takes those of `DynamicUser` from the same range, so nobody
 /// else gets one of them.
-const NUMBERS: RangeInclusive<u32> = 61_184..=65_519;
+const USER_ID_RANGE: RangeInclusive<u32> = 61_184..=65_519;
 /// Directory where systemd notes the numbers that it has given out.
-const GIVEN_OUT: &str = "/run/systemd/dynamic-uid";
+const DYNAMIC_UID_DIRECTORY: &str = "/run/systemd/dynamic-uid";
 /// Numbers that are tried.
-const TRIES: u32 = 100;
+const MAX_USER_ID_ATTEMPTS: u32 = 100;
 /// First port that needs no capability.
 const FIRST_FREE_PORT: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 
-const NEEDED: ProcessCapabilities =
+const NEEDED_CAPABILITIES: ProcessCapabilities =
     ProcessCapabilities::SWITCH_USER.union_with(ProcessCapabilities::GIVE_FILES);
 
 /// Checks that this process can give the server a user of its own. An error is the reason why not.
@@ -31,7 +31,7 @@ pub(super) fn check_rights(port: u16) -> Result<(), String> {
         return Err("only root can change users".to_owned());
     }
     let permitted = ProcessCapabilities::read_permitted().map_err(|error| error.to_string())?;
-    let missing = ProcessCapabilities::from_bits(NEEDED.bits() & !permitted.bits());
+    let missing = ProcessCapabilities::from_bits(NEEDED_CAPABILITIES.bits() & !permitted.bits());
     if !missing.is_empty() {
         return Err(format!("this process lacks {missing}"));
     }
@@ -45,15 +45,15 @@ pub(super) fn check_rights(port: u16) -> Result<(), String> {
 /// The user of the server in `directory`, which belongs to `owner` now: that of the packages, or a number that differs between
 /// directories. An error is the reason why there is none.
 pub(super) fn choose_user(directory: &Path, owner: u32) -> Result<ProcessUser, String> {
-    match ProcessUser::find_by_name(NAME) {
+    match ProcessUser::find_by_name(NATS_USER_NAME) {
         Err(UserError::Unknown(_)) => {}
         found => return found.map_err(|error| error.to_string()),
     }
     let directory = fs::canonicalize(directory).map_err(|error| error.to_string())?;
     let first = first_user_number(&directory);
     // The number of the last start comes first: then no file changes its owner.
-    let numbers = NUMBERS.contains(&owner).then_some(owner).into_iter();
-    let mut numbers = numbers.chain((0..TRIES).map(|step| nth_user_number(first, step)));
+    let numbers = USER_ID_RANGE.contains(&owner).then_some(owner).into_iter();
+    let mut numbers = numbers.chain((0..MAX_USER_ID_ATTEMPTS).map(|step| nth_user_number(first, step)));
     match numbers.find_map(|number| unused_user(number).transpose()) {
         Some(found) => found.map_err(|error| error.to_string()),
         None => Err(format!("no user number from {} on is free", nth_user_number(first, 0))),
@@ -66,8 +66,8 @@ fn first_user_number(directory: &Path) -> u32 {
 }
 
 fn nth_user_number(first: u32, step: u32) -> u32 {
-    let count = NUMBERS.end() - NUMBERS.start() + 1;
-    NUMBERS.start() + (first % count + step) % count
+    let count = USER_ID_RANGE.end() - USER_ID_RANGE.start() + 1;
+    USER_ID_RANGE.start() + (first % count + step) % count
 }
 
 /// Returns the user with this number if it is neither in the list of users nor given out by systemd.
@@ -75,7 +75,7 @@ fn unused_user(number: u32) -> Result<Option<ProcessUser>, UserError> {
     let user = ProcessUser::find_by_name(&number.to_string())?;
     // Only a user without a name is named after the number.
     let is_listed = user.name != number.to_string();
-    let is_given_out = Path::new(GIVEN_OUT).join(number.to_string()).exists();
+    let is_given_out = Path::new(DYNAMIC_UID_DIRECTORY).join(number.to_string()).exists();
     Ok(Some(user).filter(|_| !is_listed && !is_given_out))
 }
 
@@ -98,7 +98,8 @@ pub(super) fn reclaim_directory(directory: &Path) -> Result<HeldDirectory, Error
 }
 
 fn is_server_user(uid: u32) -> bool {
-    NUMBERS.contains(&uid) || ProcessUser::find_by_name(NAME).is_ok_and(|user| user.uid == uid)
+    USER_ID_RANGE.contains(&uid)
+        || ProcessUser::find_by_name(NATS_USER_NAME).is_ok_and(|user| user.uid == uid)
 }
 
 fn foreign_error(directory: &Path, owner: u32, user: &ProcessUser) -> io::Error {
@@ -119,7 +120,10 @@ mod tests {
             ["/root/a/broker", "/root/b/broker"].map(|path| first_user_number(Path::new(path)));
         assert_ne!(nth_user_number(one, 0), nth_user_number(other, 0));
         for first in [0, 4335, 4336, u32::MAX, one, other] {
-            assert!((0..TRIES).all(|step| NUMBERS.contains(&nth_user_number(first, step))), "{first}");
+            assert!(
+                (0..MAX_USER_ID_ATTEMPTS).all(|step| USER_ID_RANGE.contains(&nth_user_number(first, step))),
+                "{first}"
+            );
         }
         assert_eq!([nth_user_number(4335, 0), nth_user_number(4335, 1)], [65_519, 61_184]);
     }

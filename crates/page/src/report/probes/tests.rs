@@ -1,6 +1,6 @@
 use super::*;
 use packetrig_report::ClockRelationSource;
-use packetrig_stats::probe::{CapacityRange, MeasuredCapacity, ProbeLineEnd, ProbeTimes};
+use packetrig_stats::probe::{CapacityRange, MeasuredCapacity, ProbeLineEndReason, ProbeTimes};
 use packetrig_units::Nanos;
 
 fn times(p50_ns: i64) -> ProbeTimes {
@@ -18,7 +18,7 @@ fn times(p50_ns: i64) -> ProbeTimes {
 /// A report in which all probes were answered; only the counts are known.
 fn answered() -> ProbeFindings {
     ProbeFindings {
-        end: ProbeLineEnd::Done,
+        end: ProbeLineEndReason::Done,
         counts: ProbeCounts { planned: 10, sent: 10, answered: 10, ..ProbeCounts::default() },
         far_end_reported: true,
         lost_there: None,
@@ -178,7 +178,7 @@ fn a_cell_shows_what_the_method_measures() {
     );
     assert_eq!(cell("capacity", capacity(Some(4_990_000))), "4.99~Mbit/s 4.98~Mbit/s to 5~Mbit/s");
     assert_eq!(cell("capacity", capacity(None)), "?no rate");
-    let stopped = ProbeFindings { end: ProbeLineEnd::Stopped, ..lossy };
+    let stopped = ProbeFindings { end: ProbeLineEndReason::Stopped, ..lossy };
     assert_eq!(cell("stamp", stopped), "41~µs ± 4.1~µs ended early");
 }
 
@@ -197,7 +197,11 @@ fn capacity(bits_per_s: Option<u64>) -> ProbeFindings {
 fn unanswered_probe_lines_show_words_not_zeros() {
     let silent = |sent| ProbeFindings {
         counts: ProbeCounts { planned: 10, sent, lost: sent, ..ProbeCounts::default() },
-        end: if sent == 0 { ProbeLineEnd::Failed("no route".to_owned()) } else { ProbeLineEnd::Done },
+        end: if sent == 0 {
+            ProbeLineEndReason::Failed("no route".to_owned())
+        } else {
+            ProbeLineEndReason::Done
+        },
         ..answered()
     };
     let lines = vec![line("a", "b", Some(silent(10))), line("a", "c", Some(silent(0)))];

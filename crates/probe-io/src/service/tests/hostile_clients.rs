@@ -3,7 +3,7 @@
 use super::*;
 use crate::service::admission::{RefusedConnection, client_rights};
 use crate::service::connection::ClientRights;
-use packetrig_release::message::{ClientMessage, ErrorPlace, ProtocolErrorCode, ServiceMessage};
+use packetrig_release::message::{ClientMessage, ErrorPosition, ProtocolErrorCode, ServiceMessage};
 use packetrig_sys::caps::ThreadRights;
 
 #[test]
@@ -78,7 +78,7 @@ fn unknown_user_is_refused_by_service() {
         quota: ClientQuota { packets: 1, bytes: 1 },
         horizon: Nanos::from_secs(1),
         tolerance: Nanos::ZERO,
-        least_limits: TargetLimits::USUAL,
+        least_limits: TargetLimits::DEFAULT_LIMITS,
     };
     let own = ThreadRights::current().user;
     assert_eq!(client_rights(own, &options), Some(ClientRights { priority: 7, is_trusted: true }));
@@ -142,7 +142,7 @@ fn message_error_names_packet_and_field() {
         panic!("the message is refused")
     };
     assert_eq!((id, code), (9, ProtocolErrorCode::BrokenMessage));
-    assert_eq!(place, Some(ErrorPlace { packet: Some(2), byte: 198 }));
+    assert_eq!(place, Some(ErrorPosition { packet: Some(2), byte: 198 }));
     assert_eq!(text, "`kind` of packet 2 (byte 198 of the message) is missing or wrong");
 }
 

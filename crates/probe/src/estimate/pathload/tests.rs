@@ -4,7 +4,7 @@ use crate::estimate::sim::{CrossTraffic, QueuedLink, SimulatedPath};
 const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 100, pause: Nanos::from_millis(20) };
 const FLEETS: FleetShape = FleetShape { probes: 100, streams: 12, most: 25 };
 
-fn measured(links: Vec<QueuedLink>) -> Result<RateEstimate, NoAnswer> {
+fn measured(links: Vec<QueuedLink>) -> Result<RateEstimate, NoEstimateReason> {
     let mut method = PathloadEstimator::new(FLEETS, SHAPE);
     SimulatedPath::new(links).run_estimator(&mut method);
     method.estimate_rate()
@@ -73,12 +73,12 @@ fn jittery_sender_gives_no_rate_and_stops_soon() {
     let mut method = PathloadEstimator::new(FLEETS, SHAPE);
     let trains = path.run_estimator(&mut method);
     let answer = method.estimate_rate();
-    assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
+    assert!(matches!(answer, Err(NoEstimateReason::TooFew { .. })), "{answer:?}");
     assert!(trains < 100, "{trains}");
 }
 
 /// Asks the link how long a full queue takes.
-fn rate_of(link: &QueuedLink) -> Result<f64, NoAnswer> {
+fn rate_of(link: &QueuedLink) -> Result<f64, NoEstimateReason> {
     let mut method = super::super::TrainEstimator::new(5, SHAPE);
     SimulatedPath::new(vec![link.clone()]).run_estimator(&mut method);
     method.estimate_rate().map(|estimate| estimate.bits_per_s)

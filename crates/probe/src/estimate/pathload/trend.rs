@@ -19,9 +19,9 @@ pub(super) enum DelayTrend {
 
 /// Thresholds of the two tests, and how far around them nothing is said.
 // pathload's thresholds 0.55 and 0.4: above 1.1 times means increasing, below 0.9 times means not.
-const PCT: f64 = 0.55;
-const PDT: f64 = 0.4;
-const AROUND: f64 = 0.1;
+const PCT_THRESHOLD: f64 = 0.55;
+const PDT_THRESHOLD: f64 = 0.4;
+const THRESHOLD_MARGIN: f64 = 0.1;
 
 /// Returns the trend of the delays of a stream, which differ by up to `noise` at random.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
@@ -40,13 +40,13 @@ pub(super) fn stream_trend(delays: &[f64], noise: f64) -> DelayTrend {
     }
     // `last - first` is above the noise, so at least one step is not zero and the sum is positive.
     let net = (last - first) / moves;
-    combine_trends(compare_to_threshold(up, PCT), compare_to_threshold(net, PDT))
+    combine_trends(compare_to_threshold(up, PCT_THRESHOLD), compare_to_threshold(net, PDT_THRESHOLD))
 }
 
 fn compare_to_threshold(value: f64, threshold: f64) -> DelayTrend {
-    if value > threshold * (1.0 + AROUND) {
+    if value > threshold * (1.0 + THRESHOLD_MARGIN) {
         DelayTrend::Rising
-    } else if value < threshold * (1.0 - AROUND) {
+    } else if value < threshold * (1.0 - THRESHOLD_MARGIN) {
         DelayTrend::Level
     } else {
         DelayTrend::Unclear

@@ -1,7 +1,8 @@
 //! The beginning of each connection: the handshake, and requests that fill the server's send queue.
 
 use super::{
-    LONGEST, MS, MUTE, OneprobeMachine, OneprobeState, OneprobeStep, OpenConnection, TRIES, small_count,
+    FIRST_DATA_TIMEOUT_NS, MAX_CONNECT_ATTEMPTS, MAX_SEGMENT_BYTES, NANOS_PER_MS, OneprobeMachine,
+    OneprobeState, OneprobeStep, OpenConnection, small_count,
 };
 use super::{OneprobeFailure, OutgoingSegment, flags, initial_sequence};
 
@@ -40,11 +41,11 @@ impl OneprobeMachine {
 
     pub(super) fn retry_connect(&mut self, now: u64, at: u64, tries: u32) -> Option<OneprobeStep> {
         // 1, 2, 4, 8, 8 s: the initial timeout and the backoff of RFC 6298 (2.1, 5.5).
-        let again_at = at + ((1_000 * MS) << tries.saturating_sub(1).min(3));
+        let again_at = at + ((1_000 * NANOS_PER_MS) << tries.saturating_sub(1).min(3));
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
-        if tries < TRIES {
+        if tries < MAX_CONNECT_ATTEMPTS {
             return self.push_syn(now, tries);
         }
         self.fail_series(OneprobeFailure::Silent)
@@ -73,10 +74,10 @@ impl OneprobeMachine {
             self.queue_state_request();
             return None;
         }
-        if now >= since + MUTE {
+        if now >= since + FIRST_DATA_TIMEOUT_NS {
             return self.reopen_connection(now, false);
         }
-        let again_at = asked_at + 1_000 * MS;
+        let again_at = asked_at + 1_000 * NANOS_PER_MS;
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
@@ -88,7 +89,7 @@ impl OneprobeMachine {
     pub(super) fn queue_first_request(&mut self) {
         // Up to four whole requests in one segment: the server has more to send for longer. A longer one may not fit the path.
         let whole = self.request.length();
-        let length = (whole * (LONGEST / whole.max(1)).clamp(1, 4)).min(LONGEST);
+        let length = (whole * (MAX_SEGMENT_BYTES / whole.max(1)).clamp(1, 4)).min(MAX_SEGMENT_BYTES);
         let first = self.connection.first.wrapping_add(1);
         self.queue.push_back(self.data_segment(
             first,

@@ -5,7 +5,9 @@
 
 use super::super::OutgoingSegment;
 use super::{AmbiguityReason, ProbeVerdict};
-use super::{OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, REPEATS, is_after};
+use super::{
+    MIN_RETRANSMISSION_DELAY_NS, OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, is_after,
+};
 use crate::frame::flags;
 
 /// A segment of the server.
@@ -64,7 +66,7 @@ impl OneprobeMachine {
                     && !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished)
                 {
                     // 30 ms after a round trip without data, the answers to our last acknowledgement have arrived.
-                    let quiet_at = at + self.connection.round_trip.unwrap_or(0) + 30 * super::MS;
+                    let quiet_at = at + self.connection.round_trip.unwrap_or(0) + 30 * super::NANOS_PER_MS;
                     self.state = OneprobeState::FillingQueue { since, asked_at, quiet_at };
                 }
             }
@@ -150,7 +152,7 @@ impl OneprobeMachine {
     /// Answers the window probe of a server that may not send (RFC 9293, 3.8.6.1), at most once a second: each answer uses up budget.
     fn answer_window_probe(&mut self, segment: &IncomingSegment, at: u64) {
         let asks = segment.sequence == self.connection.expected.wrapping_sub(1);
-        if asks && at >= self.last_word + 1_000 * super::MS {
+        if asks && at >= self.last_word + 1_000 * super::NANOS_PER_MS {
             self.last_word = at;
             self.push_acknowledgement(0);
         }
@@ -185,7 +187,9 @@ impl OneprobeMachine {
         }
         if segment.length > 0 {
             // A first transmission can come later than this, but a retransmission cannot come earlier.
-            let early = probe.left.unwrap_or(at) + self.connection.round_trip.unwrap_or(0) + REPEATS;
+            let early = probe.left.unwrap_or(at)
+                + self.connection.round_trip.unwrap_or(0)
+                + MIN_RETRANSMISSION_DELAY_NS;
             let ours = segment.acknowledgement;
             probe.evidence.add_data_segment(segment.sequence, segment.length, ours, at, at < early);
         } else {

@@ -75,7 +75,7 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
         record(&catalogue, id, "", started);
     }
     assert!(catalogue.pin_result("pinned", 7).unwrap() && !catalogue.pin_result("pinned", 8).unwrap());
-    fs::write(place.path().join("runs/open").join(OPEN), "results may come").unwrap();
+    fs::write(place.path().join("runs/open").join(OPEN_RUN_FILE), "results may come").unwrap();
     let _owner = crate::kept::DirectoryOwner::take_ownership(&place.path().join("runs/locked")).unwrap();
     method(&catalogue, "stopped", "", 5, MethodState::Stopped);
     method(&catalogue, "complete", "", 5, MethodState::Complete);

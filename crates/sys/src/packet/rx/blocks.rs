@@ -5,32 +5,32 @@
 use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
-const VLAN_TAG: usize = 4;
+const VLAN_TAG_BYTES: usize = 4;
 /// Destination and source address: the tag comes behind them.
-const ADDRESSES: usize = 12;
+const MAC_ADDRESSES_BYTES: usize = 12;
 const TPID_8021Q: u16 = 0x8100;
 
 // Offsets in a block's header (struct tpacket_block_desc).
-pub(super) const BLOCK_STATUS: usize = 8;
-pub(super) const BLOCK_FRAMES: usize = 12;
-pub(super) const BLOCK_FIRST: usize = 16;
+pub(super) const BLOCK_STATUS_OFFSET: usize = 8;
+pub(super) const BLOCK_FRAMES_OFFSET: usize = 12;
+pub(super) const BLOCK_FIRST_OFFSET: usize = 16;
 // Offsets in a frame's header (struct tpacket3_hdr, then struct sockaddr_ll).
-pub(super) const NEXT: usize = 0;
-pub(super) const SECONDS: usize = 4;
-pub(super) const NANOSECONDS: usize = 8;
-pub(super) const KEPT: usize = 12;
-pub(super) const LENGTH: usize = 16;
-pub(super) const STATUS: usize = 20;
-pub(super) const TO_MAC: usize = 24;
-pub(super) const VLAN_TCI: usize = 32;
-pub(super) const VLAN_TPID: usize = 36;
-pub(super) const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
+pub(super) const NEXT_OFFSET: usize = 0;
+pub(super) const SECONDS_OFFSET: usize = 4;
+pub(super) const NANOSECONDS_OFFSET: usize = 8;
+pub(super) const CAPTURED_LENGTH_OFFSET: usize = 12;
+pub(super) const LENGTH_OFFSET: usize = 16;
+pub(super) const STATUS_OFFSET: usize = 20;
+pub(super) const MAC_OFFSET: usize = 24;
+pub(super) const VLAN_TCI_OFFSET: usize = 32;
+pub(super) const VLAN_TPID_OFFSET: usize = 36;
+pub(super) const DIRECTION_OFFSET: usize = size_of::<libc::tpacket3_hdr>() + 10;
 // Offsets in `struct virtio_net_hdr`, which stands in front of the frame if the ring was opened with it.
-pub(super) const VNET: usize = 10;
-const VNET_FLAGS: usize = 0;
-const VNET_GSO_TYPE: usize = 1;
-const VNET_GSO_SIZE: usize = 4;
-const VNET_CHECKSUM_START: usize = 6;
+pub(super) const VNET_HEADER_BYTES: usize = 10;
+const VNET_FLAGS_OFFSET: usize = 0;
+const VNET_GSO_TYPE_OFFSET: usize = 1;
+const VNET_GSO_SIZE_OFFSET: usize = 4;
+const VNET_CHECKSUM_START_OFFSET: usize = 6;
 /// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum offset is set.
 pub(super) const NEEDS_CHECKSUM: u8 = 1;
 /// `VIRTIO_NET_HDR_GSO_ECN`, a bit beside the type.
@@ -134,7 +134,7 @@ impl RxBlocks {
             }
             // Frames borrow from the block, so it goes back only after its last frame.
             if self.remaining == 0 {
-                self.give_back_block();
+                self.return_block_to_kernel();
             }
         }
         given
@@ -149,13 +149,13 @@ impl RxBlocks {
             return false;
         }
         let start = self.block * self.shape.block;
-        self.remaining = self.area.number(start + BLOCK_FRAMES);
-        self.frame = start + self.area.number(start + BLOCK_FIRST) as usize;
+        self.remaining = self.area.number(start + BLOCK_FRAMES_OFFSET);
+        self.frame = start + self.area.number(start + BLOCK_FIRST_OFFSET) as usize;
         self.held = true;
         true
     }
 
-    fn give_back_block(&mut self) {
+    fn return_block_to_kernel(&mut self) {
         // Release: all reading is done before the kernel writes again.
         self.area.word(self.status_offset()).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.held = false;
@@ -163,7 +163,7 @@ impl RxBlocks {
     }
 
     fn status_offset(&self) -> usize {
-        self.block * self.shape.block + BLOCK_STATUS
+        self.block * self.shape.block + BLOCK_STATUS_OFFSET
     }
 
     /// Steps over one frame; `None` if this machine sent it and sent frames are not wanted.
@@ -172,17 +172,17 @@ impl RxBlocks {
         self.remaining -= 1;
         // Counted also if the frame is not delivered, so that it compares with the kernel's count of arrivals.
         self.read += 1;
-        self.frame += self.area.number(at + NEXT) as usize;
-        let is_outgoing = self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING;
+        self.frame += self.area.number(at + NEXT_OFFSET) as usize;
+        let is_outgoing = self.area.bytes(at + DIRECTION_OFFSET, 1)[0] == libc::PACKET_OUTGOING;
         if is_outgoing && !self.outgoing {
             return None;
         }
-        let status = self.area.number(at + STATUS);
-        let seconds = u64::from(self.area.number(at + SECONDS));
-        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.number(at + NANOSECONDS));
-        let kept = self.area.number(at + KEPT) as usize;
-        let length = self.area.number(at + LENGTH) as usize;
-        let start = at + usize::from(self.area.short(at + TO_MAC));
+        let status = self.area.number(at + STATUS_OFFSET);
+        let seconds = u64::from(self.area.number(at + SECONDS_OFFSET));
+        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.number(at + NANOSECONDS_OFFSET));
+        let kept = self.area.number(at + CAPTURED_LENGTH_OFFSET) as usize;
+        let length = self.area.number(at + LENGTH_OFFSET) as usize;
+        let start = at + usize::from(self.area.short(at + MAC_OFFSET));
         let stamp = match status {
             s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => ArrivalStamp::Hardware,
             s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => ArrivalStamp::Software,
@@ -190,8 +190,8 @@ impl RxBlocks {
         };
         let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
         // A frame that was cut within its addresses has no place for the tag.
-        let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES;
-        let tag = if has_tag { VLAN_TAG } else { 0 };
+        let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= MAC_ADDRESSES_BYTES;
+        let tag = if has_tag { VLAN_TAG_BYTES } else { 0 };
         // Read before the tag is put back, which takes the place of this header's end.
         let merged = if self.has_vnet { self.read_merged(start, tag) } else { None };
         let bytes =
@@ -204,26 +204,27 @@ impl RxBlocks {
     /// Reads the `virtio_net_hdr` of the frame at `start`, in which a tag of `tag` bytes will be put back.
     fn read_merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
         // `tpacket_rcv` omits the header, and notes no bytes, for a frame that did not fit at all.
-        let header = self.area.bytes(start.checked_sub(VNET)?, VNET);
-        if header[VNET_GSO_TYPE] & !GSO_ECN == 0 {
+        let header = self.area.bytes(start.checked_sub(VNET_HEADER_BYTES)?, VNET_HEADER_BYTES);
+        if header[VNET_GSO_TYPE_OFFSET] & !GSO_ECN == 0 {
             return None;
         }
         let number = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
         // `hdr_len` is no length of headers: it is what the kernel holds in one piece (`virtio_net_hdr_from_skb`).
-        let has_start = header[VNET_FLAGS] & NEEDS_CHECKSUM != 0;
-        let transport_at = has_start.then(|| usize::from(number(VNET_CHECKSUM_START)) + tag);
-        Some(MergedFrame { segment_bytes: number(VNET_GSO_SIZE), transport_at })
+        let has_start = header[VNET_FLAGS_OFFSET] & NEEDS_CHECKSUM != 0;
+        let transport_at = has_start.then(|| usize::from(number(VNET_CHECKSUM_START_OFFSET)) + tag);
+        Some(MergedFrame { segment_bytes: number(VNET_GSO_SIZE_OFFSET), transport_at })
     }
 
     fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {
         let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let tpid = if has_tpid { self.area.short(at + VLAN_TPID) } else { TPID_8021Q };
-        let tci = self.area.number(at + VLAN_TCI) & 0xffff;
+        let tpid = if has_tpid { self.area.short(at + VLAN_TPID_OFFSET) } else { TPID_8021Q };
+        let tci = self.area.number(at + VLAN_TCI_OFFSET) & 0xffff;
         // PACKET_RESERVE keeps space in front of the frame (rx.rs): the addresses move down by four bytes, and the tag takes their place.
-        let bytes = self.area.bytes_mut(start - VLAN_TAG, kept + VLAN_TAG);
-        bytes.copy_within(VLAN_TAG..VLAN_TAG + ADDRESSES, 0);
-        bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());
-        bytes[ADDRESSES + 2..ADDRESSES + VLAN_TAG].copy_from_slice(&tci.to_be_bytes()[2..]);
+        let bytes = self.area.bytes_mut(start - VLAN_TAG_BYTES, kept + VLAN_TAG_BYTES);
+        bytes.copy_within(VLAN_TAG_BYTES..VLAN_TAG_BYTES + MAC_ADDRESSES_BYTES, 0);
+        bytes[MAC_ADDRESSES_BYTES..MAC_ADDRESSES_BYTES + 2].copy_from_slice(&tpid.to_be_bytes());
+        bytes[MAC_ADDRESSES_BYTES + 2..MAC_ADDRESSES_BYTES + VLAN_TAG_BYTES]
+            .copy_from_slice(&tci.to_be_bytes()[2..]);
         bytes
     }
 }

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
 /// `return 0`: no frame passes.
-const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
+const DROP_ALL_FILTER: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
 // Flags of linux/if_packet.h.
 const UNIQUE_ID: u32 = 0x2000;
@@ -36,7 +36,7 @@ impl RxRing {
         }
         // Until all have joined, a filter keeps every frame out: a ring that is bound and has not joined would take them all.
         let rings: Vec<Self> = (0..count)
-            .map(|_| Self::open_filtered(netns, index, name, options, &NOTHING))
+            .map(|_| Self::open_filtered(netns, index, name, options, &DROP_ALL_FILTER))
             .collect::<Result<_, _>>()?;
         let mut group = None;
         for ring in &rings {
@@ -53,7 +53,7 @@ impl RxRing {
     /// Lets no more frames into the ring; those in it stay. Frames that were put in and not read yet are seen after
     /// [`RxOptions::retire_ms`] at the latest.
     pub fn stop_intake(&mut self) -> Result<(), Error> {
-        self.narrow_to_filter(&NOTHING).map(|_| ())
+        self.narrow_to_filter(&DROP_ALL_FILTER).map(|_| ())
     }
 }
 

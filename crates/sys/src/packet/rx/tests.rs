@@ -1,5 +1,5 @@
 use super::blocks::*;
-use super::{RingProgress, RingRest, RxOptions, RxRing};
+use super::{RingDrain, RingProgress, RxOptions, RxRing};
 use crate::area::SharedArea;
 use crate::link::NamespaceLinks;
 use crate::netns::NetNs;
@@ -19,7 +19,7 @@ struct NotedFrame {
     status: u32,
     vlan: (u16, u16),
     direction: u8,
-    vnet: [u8; VNET],
+    vnet: [u8; VNET_HEADER_BYTES],
 }
 
 fn arrival(bytes: &[u8], ns: u64) -> NotedFrame {
@@ -32,7 +32,7 @@ fn arrival(bytes: &[u8], ns: u64) -> NotedFrame {
         status: libc::TP_STATUS_TS_SOFTWARE,
         vlan: (0, 0),
         direction,
-        vnet: [0; VNET],
+        vnet: [0; VNET_HEADER_BYTES],
     }
 }
 
@@ -46,27 +46,27 @@ fn hand_over(blocks: &mut RxBlocks, block: usize, arrivals: &[NotedFrame]) {
         let mut put = |offset: usize, bytes: &[u8]| {
             blocks.area.bytes_mut(at + offset, bytes.len()).copy_from_slice(bytes);
         };
-        put(NEXT, &u32::try_from(next).unwrap().to_ne_bytes());
-        put(SECONDS, &u32::try_from(arrival.ns / 1_000_000_000).unwrap().to_ne_bytes());
-        put(NANOSECONDS, &u32::try_from(arrival.ns % 1_000_000_000).unwrap().to_ne_bytes());
-        put(KEPT, &u32::try_from(arrival.bytes.len()).unwrap().to_ne_bytes());
-        put(LENGTH, &arrival.length.to_ne_bytes());
-        put(STATUS, &arrival.status.to_ne_bytes());
-        put(TO_MAC, &MAC.to_ne_bytes());
-        put(VLAN_TCI, &u32::from(arrival.vlan.1).to_ne_bytes());
-        put(VLAN_TPID, &arrival.vlan.0.to_ne_bytes());
-        put(DIRECTION, &[arrival.direction]);
-        put(usize::from(MAC) - VNET, &arrival.vnet);
+        put(NEXT_OFFSET, &u32::try_from(next).unwrap().to_ne_bytes());
+        put(SECONDS_OFFSET, &u32::try_from(arrival.ns / 1_000_000_000).unwrap().to_ne_bytes());
+        put(NANOSECONDS_OFFSET, &u32::try_from(arrival.ns % 1_000_000_000).unwrap().to_ne_bytes());
+        put(CAPTURED_LENGTH_OFFSET, &u32::try_from(arrival.bytes.len()).unwrap().to_ne_bytes());
+        put(LENGTH_OFFSET, &arrival.length.to_ne_bytes());
+        put(STATUS_OFFSET, &arrival.status.to_ne_bytes());
+        put(MAC_OFFSET, &MAC.to_ne_bytes());
+        put(VLAN_TCI_OFFSET, &u32::from(arrival.vlan.1).to_ne_bytes());
+        put(VLAN_TPID_OFFSET, &arrival.vlan.0.to_ne_bytes());
+        put(DIRECTION_OFFSET, &[arrival.direction]);
+        put(usize::from(MAC) - VNET_HEADER_BYTES, &arrival.vnet);
         put(usize::from(MAC), &arrival.bytes);
         at += next;
     }
     let count = u32::try_from(arrivals.len()).unwrap();
-    blocks.area.bytes_mut(start + BLOCK_FRAMES, 4).copy_from_slice(&count.to_ne_bytes());
+    blocks.area.bytes_mut(start + BLOCK_FRAMES_OFFSET, 4).copy_from_slice(&count.to_ne_bytes());
     blocks
         .area
-        .bytes_mut(start + BLOCK_FIRST, 4)
+        .bytes_mut(start + BLOCK_FIRST_OFFSET, 4)
         .copy_from_slice(&u32::try_from(first).unwrap().to_ne_bytes());
-    blocks.area.word(start + BLOCK_STATUS).store(libc::TP_STATUS_USER, Ordering::Release);
+    blocks.area.word(start + BLOCK_STATUS_OFFSET).store(libc::TP_STATUS_USER, Ordering::Release);
 }
 
 fn ring() -> RxBlocks {
@@ -74,7 +74,8 @@ fn ring() -> RxBlocks {
 }
 
 fn is_kernels(blocks: &RxBlocks, block: usize) -> bool {
-    blocks.area.word(block * SHAPE.block + BLOCK_STATUS).load(Ordering::Acquire) == libc::TP_STATUS_KERNEL
+    blocks.area.word(block * SHAPE.block + BLOCK_STATUS_OFFSET).load(Ordering::Acquire)
+        == libc::TP_STATUS_KERNEL
 }
 
 fn collect(blocks: &mut RxBlocks, most: usize) -> Vec<(Vec<u8>, u64)> {
@@ -90,27 +91,30 @@ fn offsets_are_those_of_the_kernels_structures() {
     use std::mem::offset_of;
     assert_eq!(
         offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status),
-        BLOCK_STATUS
+        BLOCK_STATUS_OFFSET
     );
     assert_eq!(
         offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, num_pkts),
-        BLOCK_FRAMES
+        BLOCK_FRAMES_OFFSET
     );
     assert_eq!(
         offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt),
-        BLOCK_FIRST
+        BLOCK_FIRST_OFFSET
     );
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_next_offset), NEXT);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_sec), SECONDS);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_nsec), NANOSECONDS);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_snaplen), KEPT);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_len), LENGTH);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_status), STATUS);
-    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_mac), TO_MAC);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_next_offset), NEXT_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_sec), SECONDS_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_nsec), NANOSECONDS_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_snaplen), CAPTURED_LENGTH_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_len), LENGTH_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_status), STATUS_OFFSET);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_mac), MAC_OFFSET);
     let variant = offset_of!(libc::tpacket3_hdr, hv1);
-    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci), VLAN_TCI);
-    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid), VLAN_TPID);
-    assert_eq!(size_of::<libc::tpacket3_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype), DIRECTION);
+    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci), VLAN_TCI_OFFSET);
+    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid), VLAN_TPID_OFFSET);
+    assert_eq!(
+        size_of::<libc::tpacket3_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype),
+        DIRECTION_OFFSET
+    );
 }
 
 #[test]
@@ -254,10 +258,10 @@ fn frames_in_unfinished_block_are_arrived_but_unread() {
 
 #[test]
 fn later_arrivals_do_not_delay_ring_drain() {
-    let mut rest = RingRest::default();
+    let mut rest = RingDrain::default();
     let at = |arrived, read| RingProgress { arrived, read };
     assert!(!rest.is_read(at(10, 7)));
     assert!(!rest.is_read(at(5_000, 9)));
     assert!(rest.is_read(at(9_000, 10)));
-    assert!(RingRest::default().is_read(at(0, 0)), "nothing had arrived");
+    assert!(RingDrain::default().is_read(at(0, 0)), "nothing had arrived");
 }

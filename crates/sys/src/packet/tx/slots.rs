@@ -6,23 +6,23 @@ use crate::area::SharedArea;
 use std::sync::atomic::Ordering;
 
 /// Offset of the `virtio_net_hdr` in a slot: the slot's header without the address that only receiving has.
-const TO_VNET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
-pub(super) const VNET: usize = 10;
-pub(super) const TO_FRAME: usize = TO_VNET + VNET;
+const VNET_HEADER_OFFSET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+pub(super) const VNET_HEADER_BYTES: usize = 10;
+pub(super) const FRAME_OFFSET: usize = VNET_HEADER_OFFSET + VNET_HEADER_BYTES;
 /// Offset in the slot of the length of `virtio_net_hdr` and frame together.
-pub(super) const AT_LENGTH: usize = 4;
+pub(super) const LENGTH_OFFSET: usize = 4;
 /// Offset in the slot of the field of `virtio_net_hdr` with the number of bytes to copy.
-pub(super) const AT_COPIED: usize = TO_VNET + 2;
+pub(super) const COPIED_LENGTH_OFFSET: usize = VNET_HEADER_OFFSET + 2;
 /// More than this is not copied: the kernel may not find so much memory in one piece.
 const MAX_COPIED: usize = 16_384;
 pub(super) const ETHERNET_HEADER: usize = 14;
-const VLAN_TAG: usize = 4;
+const VLAN_TAG_BYTES: usize = 4;
 /// Status bits that name the owner of a slot; above them are bits about time stamps.
-const OWNER: u32 = 7;
+const SLOT_OWNER_BITS: u32 = 7;
 /// Slots start on cache lines.
 const SLOT_ALIGNMENT: usize = 64;
 /// The kernel allocates slots in blocks of this many bytes, or the next power of two that holds one.
-const BLOCK: usize = 1 << 16;
+const RING_BLOCK_BYTES: usize = 1 << 16;
 
 /// Counts of the frames by their fate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub(super) struct TxRingShape {
 
 impl TxRingShape {
     pub(super) fn new(slots: usize, longest: usize) -> Self {
-        let slot = (TO_FRAME + longest).next_multiple_of(SLOT_ALIGNMENT);
+        let slot = (FRAME_OFFSET + longest).next_multiple_of(SLOT_ALIGNMENT);
         // Slots do not cross blocks, so a block has to hold at least one.
-        let block = slot.next_power_of_two().max(BLOCK);
+        let block = slot.next_power_of_two().max(RING_BLOCK_BYTES);
         let per_block = block / slot;
         Self { slot, block, per_block, slots: slots.max(2).next_multiple_of(per_block) }
     }
@@ -96,22 +96,25 @@ impl TxSlots {
         if self.filled == self.shape.slots {
             return None;
         }
-        let offset = self.shape.slot_offset(self.head) + TO_FRAME;
-        Some(self.area.bytes_mut(offset, self.shape.slot - TO_FRAME))
+        let offset = self.shape.slot_offset(self.head) + FRAME_OFFSET;
+        Some(self.area.bytes_mut(offset, self.shape.slot - FRAME_OFFSET))
     }
 
     pub(super) fn commit_frame(&mut self, len: usize) {
         // The caller's mistake would write over the next slot, which may be the kernel's.
-        assert!(self.filled < self.shape.slots && len <= self.shape.slot - TO_FRAME, "commit of {len} bytes");
+        assert!(
+            self.filled < self.shape.slots && len <= self.shape.slot - FRAME_OFFSET,
+            "commit of {len} bytes"
+        );
         let offset = self.shape.slot_offset(self.head);
-        if !self.is_sendable(offset + TO_FRAME, len) {
+        if !self.is_sendable(offset + FRAME_OFFSET, len) {
             self.counts.refused += 1;
             return;
         }
-        let length = u32::try_from(VNET + len).expect("a slot is far smaller than 4 GiB");
+        let length = u32::try_from(VNET_HEADER_BYTES + len).expect("a slot is far smaller than 4 GiB");
         let copied = u16::try_from(len.min(MAX_COPIED)).expect("the most that is copied fits");
-        self.area.bytes_mut(offset + AT_LENGTH, 4).copy_from_slice(&length.to_ne_bytes());
-        self.area.bytes_mut(offset + AT_COPIED, 2).copy_from_slice(&copied.to_ne_bytes());
+        self.area.bytes_mut(offset + LENGTH_OFFSET, 4).copy_from_slice(&length.to_ne_bytes());
+        self.area.bytes_mut(offset + COPIED_LENGTH_OFFSET, 2).copy_from_slice(&copied.to_ne_bytes());
         // Release: the kernel sees frame and length before it sees the request.
         self.area.word(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.head = self.slot_after(self.head);
@@ -121,7 +124,7 @@ impl TxSlots {
     /// The kernel's own rule for packet sockets: a VLAN tag does not count as part of the MTU.
     fn is_sendable(&self, frame: usize, len: usize) -> bool {
         let most = ETHERNET_HEADER + self.mtu;
-        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && self.is_tagged(frame)))
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG_BYTES && self.is_tagged(frame)))
     }
 
     fn is_tagged(&self, frame: usize) -> bool {
@@ -137,14 +140,14 @@ impl TxSlots {
                     self.tail = self.slot_after(self.tail);
                     self.filled -= 1;
                 }
-                libc::TP_STATUS_WRONG_FORMAT => self.expel_refused(),
+                libc::TP_STATUS_WRONG_FORMAT => self.remove_refused_frame(),
                 _ => break,
             }
         }
     }
 
     /// Removes the refused frame at the tail. The kernel waits at that very slot, so those behind it move up by one.
-    fn expel_refused(&mut self) {
+    fn remove_refused_frame(&mut self) {
         let mut slot = self.tail;
         for _ in 1..self.filled {
             let next = self.slot_after(slot);
@@ -181,9 +184,9 @@ impl TxSlots {
 
     fn copy_frame(&mut self, from: usize, to: usize) {
         // Without the status word at 0, which alone names the owner of the slot.
-        let from = self.shape.slot_offset(from) + AT_LENGTH;
-        let to = self.shape.slot_offset(to) + AT_LENGTH;
-        for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
+        let from = self.shape.slot_offset(from) + LENGTH_OFFSET;
+        let to = self.shape.slot_offset(to) + LENGTH_OFFSET;
+        for at in (0..self.shape.slot - LENGTH_OFFSET).step_by(4) {
             let part = self.area.number(from + at).to_ne_bytes();
             self.area.bytes_mut(to + at, 4).copy_from_slice(&part);
         }
@@ -209,7 +212,7 @@ impl TxSlots {
 
     pub(super) fn slot_owner(&self, slot: usize) -> u32 {
         // Acquire: what the kernel did to the slot is seen before the slot is used again.
-        self.area.word(self.shape.slot_offset(slot)).load(Ordering::Acquire) & OWNER
+        self.area.word(self.shape.slot_offset(slot)).load(Ordering::Acquire) & SLOT_OWNER_BITS
     }
 
     pub(super) fn slot_after(&self, slot: usize) -> usize {

@@ -22,13 +22,13 @@ impl RingKernel {
             if slots.slot_owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
                 return;
             }
-            let length = slots.area.number(offset + AT_LENGTH) as usize - VNET;
+            let length = slots.area.number(offset + LENGTH_OFFSET) as usize - VNET_HEADER_BYTES;
             assert_eq!(
-                usize::from(slots.area.short(offset + AT_COPIED)),
+                usize::from(slots.area.short(offset + COPIED_LENGTH_OFFSET)),
                 length,
                 "the whole frame is copied"
             );
-            let frame = slots.area.bytes(offset + TO_FRAME, length).to_vec();
+            let frame = slots.area.bytes(offset + FRAME_OFFSET, length).to_vec();
             if frame[0] == 0xff {
                 slots.area.word(offset).store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Release);
                 return;
@@ -86,7 +86,7 @@ fn slots_never_cross_blocks_or_each_other() {
             assert_eq!(start / shape.block, (end - 1) / shape.block, "slot {slot} crosses a block");
         }
         assert!(end <= shape.bytes());
-        assert!(shape.slot - TO_FRAME >= longest);
+        assert!(shape.slot - FRAME_OFFSET >= longest);
     }
 }
 

@@ -1,32 +1,40 @@
 //! The lists of system calls. All of them are here.
 
-use super::{CallRule, RIGHTS, SyscallList, ThreadClass};
+use super::{SET_ID_BITS, SyscallList, SyscallRule, ThreadClass};
 use crate::private_files;
 use libc::c_long;
 
 impl ThreadClass {
     pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
-        let mut allowed = allow_always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
-        let mut deadly = vec![DEADLY];
+        let mut allowed = allow_always(&[
+            FREQUENT_CALLS,
+            MEMORY_CALLS,
+            THREAD_CALLS,
+            FILE_CALLS,
+            SOCKET_CALLS,
+            SELF_INFORMATION_CALLS,
+            OLD_NAMES,
+        ]);
+        let mut deadly = vec![DEADLY_CALLS];
         if self == Self::ForeignServer {
             // In front of the stricter rules for the same calls.
-            allowed.extend(allow_always(&[FOREIGN_SERVER]));
+            allowed.extend(allow_always(&[NATS_SERVER_CALLS]));
         }
-        allowed.extend(BOUNDED);
+        allowed.extend(BOUNDED_CALLS);
         allowed.extend(OLD_BOUNDED);
         match self {
             Self::Parser => {
-                allowed.extend(PARSER_BOUNDED);
-                deadly.extend([DEADLY_IN_PARSERS, DEADLY_IN_PLAIN_PARSERS]);
+                allowed.extend(PARSER_BOUNDED_CALLS);
+                deadly.extend([DEADLY_PARSER_CALLS, DEADLY_PLAIN_PARSER_CALLS]);
             }
             Self::MapReader => {
-                allowed.extend(PARSER_BOUNDED);
-                allowed.push((libc::SYS_bpf, CallRule::ArgumentIn(0, MAP_COMMANDS)));
-                deadly.push(DEADLY_IN_PARSERS);
+                allowed.extend(PARSER_BOUNDED_CALLS);
+                allowed.push((libc::SYS_bpf, SyscallRule::ArgumentIn(0, BPF_MAP_COMMANDS)));
+                deadly.push(DEADLY_PARSER_CALLS);
             }
-            Self::Rig => allowed.extend(allow_always(&[RIG])),
+            Self::Rig => allowed.extend(allow_always(&[RIG_CALLS])),
             Self::ForeignServer => {
-                allowed.extend(PARSER_BOUNDED);
+                allowed.extend(PARSER_BOUNDED_CALLS);
                 deadly.clear();
             }
         }
@@ -37,7 +45,7 @@ impl ThreadClass {
 
 /// The name of a deadly call. Async-signal-safe.
 pub(in crate::sandbox) fn name_of_fatal_call(number: c_long) -> Option<&'static str> {
-    let mut all = DEADLY.iter().chain(DEADLY_IN_PARSERS).chain(DEADLY_IN_PLAIN_PARSERS);
+    let mut all = DEADLY_CALLS.iter().chain(DEADLY_PARSER_CALLS).chain(DEADLY_PLAIN_PARSER_CALLS);
     all.find(|call| call.number == number).and_then(|call| call.constant.strip_prefix("SYS_"))
 }
 
@@ -54,11 +62,11 @@ macro_rules! named_calls {
     };
 }
 
-fn allow_always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
-    lists.concat().into_iter().map(|call| (call, CallRule::Always)).collect()
+fn allow_always(lists: &[&[c_long]]) -> Vec<(c_long, SyscallRule)> {
+    lists.concat().into_iter().map(|call| (call, SyscallRule::Always)).collect()
 }
 
-const FREQUENT: &[c_long] = &[
+const FREQUENT_CALLS: &[c_long] = &[
     libc::SYS_recvfrom,
     libc::SYS_sendto,
     libc::SYS_ppoll,
@@ -75,7 +83,7 @@ const FREQUENT: &[c_long] = &[
     libc::SYS_clock_gettime,
 ];
 
-const MEMORY: &[c_long] = &[
+const MEMORY_CALLS: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
@@ -85,7 +93,7 @@ const MEMORY: &[c_long] = &[
     libc::SYS_membarrier,
 ];
 
-const THREADS: &[c_long] = &[
+const THREAD_CALLS: &[c_long] = &[
     libc::SYS_set_robust_list,
     libc::SYS_get_robust_list,
     libc::SYS_set_tid_address,
@@ -110,7 +118,7 @@ const THREADS: &[c_long] = &[
 ];
 
 /// Landlock decides which files.
-const FILES: &[c_long] = &[
+const FILE_CALLS: &[c_long] = &[
     libc::SYS_readv,
     libc::SYS_writev,
     libc::SYS_pread64,
@@ -149,7 +157,7 @@ const FILES: &[c_long] = &[
     libc::SYS_splice,
 ];
 
-const SOCKETS: &[c_long] = &[
+const SOCKET_CALLS: &[c_long] = &[
     libc::SYS_socketpair,
     libc::SYS_bind,
     libc::SYS_listen,
@@ -171,7 +179,7 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_signalfd4,
 ];
 
-const ABOUT_ITSELF: &[c_long] = &[
+const SELF_INFORMATION_CALLS: &[c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_uname,
     libc::SYS_sysinfo,
@@ -217,8 +225,8 @@ const OLD_NAMES: &[c_long] = &[38, 84];
 
 /// Protection of memory that can be written and executed.
 const WRITE_AND_EXECUTE: u32 = (libc::PROT_WRITE | libc::PROT_EXEC).cast_unsigned();
-const THREAD: u32 = libc::CLONE_THREAD.cast_unsigned();
-const NAMESPACES: u32 = (libc::CLONE_NEWUSER
+const CLONE_THREAD_FLAG: u32 = libc::CLONE_THREAD.cast_unsigned();
+const CLONE_NAMESPACE_FLAGS: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
     | libc::CLONE_NEWPID
@@ -227,37 +235,47 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP)
     .cast_unsigned();
 
-const BOUNDED: [(c_long, CallRule); 8] = [
+const BOUNDED_CALLS: [(c_long, SyscallRule); 8] = [
     // `openat2` has its mode in memory, where no filter can see it.
-    (libc::SYS_openat, CallRule::NoRightsInMode { flags: 2 }),
-    (libc::SYS_mkdirat, CallRule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
-    (libc::SYS_mmap, CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
+    (libc::SYS_openat, SyscallRule::NoRightsInMode { flags: 2 }),
+    (libc::SYS_mkdirat, SyscallRule::BitsAre { argument: 2, mask: SET_ID_BITS, bits: 0 }),
+    (
+        libc::SYS_mmap,
+        SyscallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
+    ),
     (
         libc::SYS_mprotect,
-        CallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
+        SyscallRule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE },
     ),
     // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
-    (libc::SYS_clone, CallRule::BitsAre { argument: 0, mask: THREAD | NAMESPACES, bits: THREAD }),
-    (libc::SYS_prctl, CallRule::ArgumentIn(0, PROCESS_OPTIONS)),
+    (
+        libc::SYS_clone,
+        SyscallRule::BitsAre {
+            argument: 0,
+            mask: CLONE_THREAD_FLAG | CLONE_NAMESPACE_FLAGS,
+            bits: CLONE_THREAD_FLAG,
+        },
+    ),
+    (libc::SYS_prctl, SyscallRule::ArgumentIn(0, PROCESS_OPTIONS)),
     // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
-    (libc::SYS_fchmod, CallRule::ArgumentIn(1, PRIVATE_MODES)),
+    (libc::SYS_fchmod, SyscallRule::ArgumentIn(1, PRIVATE_FILE_MODES)),
     // The reaction to a deadly call cannot be changed: see `trap`.
     (
         libc::SYS_rt_sigaction,
-        CallRule::BitsAreNot { argument: 0, mask: u32::MAX, bits: libc::SIGSYS.cast_unsigned() },
+        SyscallRule::BitsAreNot { argument: 0, mask: u32::MAX, bits: libc::SIGSYS.cast_unsigned() },
     ),
 ];
 
 /// The same calls by older names.
 #[cfg(target_arch = "x86_64")]
-const OLD_BOUNDED: [(c_long, CallRule); 2] = [
-    (libc::SYS_open, CallRule::NoRightsInMode { flags: 1 }),
-    (libc::SYS_mkdir, CallRule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
+const OLD_BOUNDED: [(c_long, SyscallRule); 2] = [
+    (libc::SYS_open, SyscallRule::NoRightsInMode { flags: 1 }),
+    (libc::SYS_mkdir, SyscallRule::BitsAre { argument: 1, mask: SET_ID_BITS, bits: 0 }),
 ];
 #[cfg(not(target_arch = "x86_64"))]
-const OLD_BOUNDED: [(c_long, CallRule); 0] = [];
+const OLD_BOUNDED: [(c_long, SyscallRule); 0] = [];
 
-const PRIVATE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
+const PRIVATE_FILE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
 
 const PROCESS_OPTIONS: &[u32] = &[
     libc::PR_SET_NAME.cast_unsigned(),
@@ -270,13 +288,13 @@ const PROCESS_OPTIONS: &[u32] = &[
     libc::PR_SET_VMA.cast_unsigned(),
 ];
 
-const PARSER_BOUNDED: [(c_long, CallRule); 2] = [
-    (libc::SYS_socket, CallRule::ArgumentIn(0, ORDINARY_FAMILIES)),
-    (libc::SYS_ioctl, CallRule::ArgumentIn(1, READING_REQUESTS)),
+const PARSER_BOUNDED_CALLS: [(c_long, SyscallRule); 2] = [
+    (libc::SYS_socket, SyscallRule::ArgumentIn(0, ORDINARY_SOCKET_FAMILIES)),
+    (libc::SYS_ioctl, SyscallRule::ArgumentIn(1, ALLOWED_IOCTL_REQUESTS)),
 ];
 
 /// Families without AF_UNIX: sockets with a path may lead to services that trust root.
-const ORDINARY_FAMILIES: &[u32] = &[
+const ORDINARY_SOCKET_FAMILIES: &[u32] = &[
     libc::AF_INET.cast_unsigned(),
     libc::AF_INET6.cast_unsigned(),
     // Names of interfaces and counters; changes take CAP_NET_ADMIN.
@@ -284,10 +302,10 @@ const ORDINARY_FAMILIES: &[u32] = &[
 ];
 
 /// Terminals, blocking, bytes that wait in sockets, names and numbers of interfaces. Typing into a terminal (TIOCSTI) is not among them.
-const READING_REQUESTS: &[u32] =
+const ALLOWED_IOCTL_REQUESTS: &[u32] =
     &[0x5401, 0x5411, 0x5413, 0x541b, 0x5421, 0x5450, 0x5451, 0x8910, 0x8933, 0x8946];
 
-const RIG: &[c_long] = &[
+const RIG_CALLS: &[c_long] = &[
     libc::SYS_socket,
     libc::SYS_ioctl,
     libc::SYS_bpf,
@@ -313,9 +331,9 @@ const RIG: &[c_long] = &[
 ];
 
 /// The runtime of Go handles every signal, SIGSYS too. Landlock decides which program may be started.
-const FOREIGN_SERVER: &[c_long] = &[libc::SYS_execve, libc::SYS_rt_sigaction];
+const NATS_SERVER_CALLS: &[c_long] = &[libc::SYS_execve, libc::SYS_rt_sigaction];
 
-const DEADLY: &[NamedCall] = &named_calls![
+const DEADLY_CALLS: &[NamedCall] = &named_calls![
     SYS_execve,
     SYS_execveat,
     SYS_ptrace,
@@ -364,10 +382,10 @@ const DEADLY: &[NamedCall] = &named_calls![
     SYS_setgroups,
 ];
 
-const DEADLY_IN_PARSERS: &[NamedCall] = &named_calls![SYS_setns, SYS_kill];
-/// Deadly for parsers that read no BPF maps. A map reader may make this call with [`MAP_COMMANDS`].
-const DEADLY_IN_PLAIN_PARSERS: &[NamedCall] = &named_calls![SYS_bpf];
+const DEADLY_PARSER_CALLS: &[NamedCall] = &named_calls![SYS_setns, SYS_kill];
+/// Deadly for parsers that read no BPF maps. A map reader may make this call with [`BPF_MAP_COMMANDS`].
+const DEADLY_PLAIN_PARSER_CALLS: &[NamedCall] = &named_calls![SYS_bpf];
 
 /// BPF_MAP_LOOKUP_ELEM, BPF_MAP_UPDATE_ELEM, BPF_MAP_DELETE_ELEM, BPF_MAP_GET_NEXT_KEY, BPF_LINK_UPDATE: each needs
 /// a descriptor that the process has already.
-const MAP_COMMANDS: &[u32] = &[1, 2, 3, 4, 29];
+const BPF_MAP_COMMANDS: &[u32] = &[1, 2, 3, 4, 29];

@@ -30,8 +30,8 @@ fn frames_of_several_cpus_are_merged_by_time() {
     let times = |frames: Vec<(u64, Vec<u8>)>| frames.iter().map(|(time, _)| *time).collect::<Vec<_>>();
     assert_eq!(times(given(&mut rings, 4, 1_000_000)), [10, 20, 30, 40]);
     // A record that is too young stays, in case the other processor is still writing an older one.
-    assert_eq!(times(given(&mut rings, 9, SETTLED_NS + 50)), [50]);
-    assert_eq!(times(given(&mut rings, 9, SETTLED_NS + 60)), [60]);
+    assert_eq!(times(given(&mut rings, 9, MIN_FRAME_AGE_NS + 50)), [50]);
+    assert_eq!(times(given(&mut rings, 9, MIN_FRAME_AGE_NS + 60)), [60]);
 }
 
 #[test]

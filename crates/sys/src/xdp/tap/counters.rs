@@ -3,7 +3,7 @@
 //!
 //! The layout is that of `bpf/tap.bpf.c`; numbers only grow.
 
-use super::{MIRRORS, TapOrders};
+use super::{MAX_MIRRORS, TapForwardingRules};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
 use crate::layout::tap::{failures, handed_book, inbound, outbound};
@@ -15,17 +15,17 @@ const VALUE_BYTES: usize = inbound::SIZE;
 const _: () = assert!(
     VALUE_BYTES == outbound::SIZE && VALUE_BYTES == handed_book::SIZE && VALUE_BYTES == failures::SIZE
 );
-const DIRECTIONS: u32 = 2;
-const EXITS: u32 = 10;
+const DIRECTION_COUNT: u32 = 2;
+const EXIT_COUNT: u32 = 10;
 /// Index of the first side's first exit.
-pub(super) const HANDED: u32 = DIRECTIONS + 16;
+pub(super) const FIRST_HANDED_INDEX: u32 = DIRECTION_COUNT + 16;
 /// Index of the first side's failed redirects.
-pub(super) const FAILURES: u32 = HANDED + DIRECTIONS * EXITS;
-const ALL: u32 = FAILURES + DIRECTIONS;
+pub(super) const FIRST_FAILURE_INDEX: u32 = FIRST_HANDED_INDEX + DIRECTION_COUNT * EXIT_COUNT;
+const COUNTER_COUNT: u32 = FIRST_FAILURE_INDEX + DIRECTION_COUNT;
 
 /// Index of the counters for copies of a direction to a mirror.
 pub(super) fn outbound_index(direction: usize, mirror: usize) -> u32 {
-    DIRECTIONS.saturating_add(clamp_to_u32(direction * MIRRORS + mirror))
+    DIRECTION_COUNT.saturating_add(clamp_to_u32(direction * MAX_MIRRORS + mirror))
 }
 
 /// Frames that arrived at a side.
@@ -62,7 +62,7 @@ pub struct OutboundCounts {
 
 /// Outcome of the frames that a driver was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HandedCounts {
+pub struct DriverHandoverCounts {
     pub sent: u64,
     /// Frames not taken, those included that a program of the exit had dropped.
     pub dropped: u64,
@@ -87,11 +87,11 @@ pub struct TapCounts(BpfMap);
 
 impl TapCounts {
     pub(super) fn create_map() -> Result<Self, Error> {
-        Ok(Self(BpfMap::create_zeroed("books", MapKind::Counters, VALUE_BYTES, ALL)?))
+        Ok(Self(BpfMap::create_zeroed("books", MapKind::Counters, VALUE_BYTES, COUNTER_COUNT)?))
     }
 
     pub(super) fn open_pinned(path: &Path) -> Result<Self, Error> {
-        Ok(Self(BpfMap::open_pinned(path, "books", VALUE_BYTES, ALL)?))
+        Ok(Self(BpfMap::open_pinned(path, "books", VALUE_BYTES, COUNTER_COUNT)?))
     }
 
     pub(super) fn pin_at(&self, path: &Path) -> Result<(), Error> {
@@ -121,31 +121,33 @@ impl TapCounts {
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to the other.
-    pub fn read_handed_over(&self, side: usize) -> Result<HandedCounts, Error> {
+    pub fn read_handed_over(&self, side: usize) -> Result<DriverHandoverCounts, Error> {
         self.read_handed(side, 1 - side.min(1))
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to a mirror.
-    pub fn read_handed_to_mirror(&self, side: usize, mirror: usize) -> Result<HandedCounts, Error> {
+    pub fn read_handed_to_mirror(&self, side: usize, mirror: usize) -> Result<DriverHandoverCounts, Error> {
         self.read_handed(side, 2 + mirror)
     }
 
-    fn read_handed(&self, side: usize, exit: usize) -> Result<HandedCounts, Error> {
-        let exit = clamp_to_u32(exit).min(EXITS - 1);
-        let [sent, dropped] = self.read_sums(HANDED + u32::from(side == 1) * EXITS + exit)?;
-        Ok(HandedCounts { sent, dropped })
+    fn read_handed(&self, side: usize, exit: usize) -> Result<DriverHandoverCounts, Error> {
+        let exit = clamp_to_u32(exit).min(EXIT_COUNT - 1);
+        let [sent, dropped] =
+            self.read_sums(FIRST_HANDED_INDEX + u32::from(side == 1) * EXIT_COUNT + exit)?;
+        Ok(DriverHandoverCounts { sent, dropped })
     }
 
     /// Reads the counts of redirects from a side that failed.
     pub fn read_failed(&self, side: usize) -> Result<FailedCounts, Error> {
-        let [down, too_long, memory, other, deaf] = self.read_sums(FAILURES + u32::from(side == 1))?;
+        let [down, too_long, memory, other, deaf] =
+            self.read_sums(FIRST_FAILURE_INDEX + u32::from(side == 1))?;
         Ok(FailedCounts { down, too_long, memory, deaf, other })
     }
 }
 
 /// Numbers of all interfaces, the sides first; zero for none.
-pub(super) fn interface_numbers(orders: &TapOrders) -> [u32; EXITS as usize] {
-    let mut places = [0; EXITS as usize];
+pub(super) fn interface_numbers(orders: &TapForwardingRules) -> [u32; EXIT_COUNT as usize] {
+    let mut places = [0; EXIT_COUNT as usize];
     let all = orders.sides.into_iter().chain(orders.mirrors.iter().map(|mirror| mirror.index));
     for (place, index) in places.iter_mut().zip(all) {
         *place = index;

@@ -40,8 +40,8 @@ impl TapBed {
         NamespaceLinks::open_in(&self.netns).unwrap().by_name(name).unwrap().index
     }
 
-    fn orders(&self) -> TapOrders {
-        TapOrders {
+    fn orders(&self) -> TapForwardingRules {
+        TapForwardingRules {
             sides: [self.index("a0"), self.index("b0")],
             native: true,
             mirrors: vec![MirrorTarget {
@@ -113,8 +113,8 @@ fn tap_forwards_frames_unchanged_and_readdresses_copies() {
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
     assert_eq!(counts.read_outbound(0, 0).unwrap().passed, 20);
     assert!(forwarding.watch_error().is_none(), "{:?}", forwarding.watch_error());
-    assert_eq!(counts.read_handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
-    assert_eq!(counts.read_handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_handed_over(0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_handed_to_mirror(0, 0).unwrap(), DriverHandoverCounts { sent: 20, dropped: 0 });
     assert_eq!(counts.read_inbound(1).unwrap().received, 0);
 }
 
@@ -122,7 +122,7 @@ fn tap_forwards_frames_unchanged_and_readdresses_copies() {
 fn tap_trailer_describes_copy_but_not_forwarded_frame() {
     let Some(bed) = TapBed::new() else { return };
     let (mut a, mut m) = (bed.listen("a"), bed.listen("m"));
-    let orders = TapOrders { trailer: true, snap: 100, ..bed.orders() };
+    let orders = TapForwardingRules { trailer: true, snap: 100, ..bed.orders() };
     let before = clock::wall_clock_ns();
     let _forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let sent: Vec<Vec<u8>> = (0..5).map(|n| frame(n, 60 + usize::from(n) * 100)).collect();
@@ -147,7 +147,7 @@ fn tap_trailer_describes_copy_but_not_forwarded_frame() {
 #[test]
 fn tap_rings_receive_arrived_frames() {
     let Some(bed) = TapBed::new() else { return };
-    let orders = TapOrders { capture: Some(9600), mirrors: Vec::new(), ..bed.orders() };
+    let orders = TapForwardingRules { capture: Some(9600), mirrors: Vec::new(), ..bed.orders() };
     let mut forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let mut rings = forwarding.take_rings().unwrap();
     let mut b = bed.listen("b");
@@ -162,7 +162,7 @@ fn tap_rings_receive_arrived_frames() {
 #[test]
 fn tap_counts_frames_to_down_or_removed_peer() {
     let Some(bed) = TapBed::new() else { return };
-    let orders = TapOrders { mirrors: Vec::new(), ..bed.orders() };
+    let orders = TapForwardingRules { mirrors: Vec::new(), ..bed.orders() };
     let forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let mut links = NamespaceLinks::open_in(&bed.netns).unwrap();
     links.set_up(bed.index("b0"), false).unwrap();

@@ -3,24 +3,24 @@
 //! If the tracepoints cannot be used, the reason is kept, and these counts are unknown.
 
 use super::counters::{self, TapCounts};
-use super::{TAP, TapOrders};
+use super::{TAP_PROGRAM, TapForwardingRules};
 use crate::Error;
 use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, KernelTypes, MapKind};
 use crate::netns::NetNs;
 use std::ffi::CStr;
 use std::path::Path;
 
-const HANDED: &CStr = c"xdp_devmap_xmit";
-const REFUSED: &CStr = c"xdp_redirect_err";
+const DEVMAP_XMIT_TRACEPOINT: &CStr = c"xdp_devmap_xmit";
+const REDIRECT_ERR_TRACEPOINT: &CStr = c"xdp_redirect_err";
 /// Size of `struct places`.
-const PLACES: usize = 64;
-const NAMES: [&str; 2] = ["handed", "refused"];
+const PLACES_BYTES: usize = 64;
+const TRACEPOINT_NAMES: [&str; 2] = ["handed", "refused"];
 
 #[derive(Debug)]
 pub(super) struct RedirectWatch(Result<[BpfAttachment; 2], Error>);
 
 impl RedirectWatch {
-    pub(super) fn begin_watch(netns: &NetNs, orders: &TapOrders, counts: &TapCounts) -> Self {
+    pub(super) fn begin_watch(netns: &NetNs, orders: &TapForwardingRules, counts: &TapCounts) -> Self {
         Self(attach_tracepoints(netns, orders, counts))
     }
 
@@ -30,19 +30,24 @@ impl RedirectWatch {
 
     pub(super) fn pin_in(&self, directory: &Path) -> Result<(), Error> {
         let attachments = self.0.iter().flatten();
-        attachments.zip(NAMES).try_for_each(|(attachment, name)| attachment.pin_at(&directory.join(name)))
+        attachments
+            .zip(TRACEPOINT_NAMES)
+            .try_for_each(|(attachment, name)| attachment.pin_at(&directory.join(name)))
     }
 }
 
 fn attach_tracepoints(
     netns: &NetNs,
-    orders: &TapOrders,
+    orders: &TapForwardingRules,
     counts: &TapCounts,
 ) -> Result<[BpfAttachment; 2], Error> {
-    let places = BpfMap::create_zeroed("places", MapKind::Array, PLACES, 1)?;
+    let places = BpfMap::create_zeroed("places", MapKind::Array, PLACES_BYTES, 1)?;
     places.set_value(0, &encode_places(netns, orders)?)?;
     let maps = [&places, counts.map()];
-    Ok([attach_program("handed", HANDED, &maps)?, attach_program("refused", REFUSED, &maps)?])
+    Ok([
+        attach_program("handed", DEVMAP_XMIT_TRACEPOINT, &maps)?,
+        attach_program("refused", REDIRECT_ERR_TRACEPOINT, &maps)?,
+    ])
 }
 
 fn attach_program(
@@ -50,12 +55,12 @@ fn attach_program(
     tracepoint: &CStr,
     maps: &[&BpfMap],
 ) -> Result<BpfAttachment, Error> {
-    let code = TAP.link_program(section, maps)?;
+    let code = TAP_PROGRAM.link_program(section, maps)?;
     BpfProgram::load_for(AttachPoint::Tracepoint, section, &code, false)?.attach_tracepoint(tracepoint)
 }
 
 /// `struct places`.
-fn encode_places(netns: &NetNs, orders: &TapOrders) -> Result<Vec<u8>, Error> {
+fn encode_places(netns: &NetNs, orders: &TapForwardingRules) -> Result<Vec<u8>, Error> {
     let types = KernelTypes::read_btf()?;
     let space = types.member_offset("net", "ns")? + types.member_offset("ns_common", "inum")?;
     // The kernel's numbers of namespaces have 32 bits.
@@ -68,6 +73,7 @@ fn encode_places(netns: &NetNs, orders: &TapOrders) -> Result<Vec<u8>, Error> {
         number,
     ];
     let places = counters::interface_numbers(orders);
-    let all = head.into_iter().chain(places).chain([counters::HANDED, counters::FAILURES]);
+    let all =
+        head.into_iter().chain(places).chain([counters::FIRST_HANDED_INDEX, counters::FIRST_FAILURE_INDEX]);
     Ok(all.flat_map(u32::to_ne_bytes).collect())
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a run belongs to the program from the moment it is pushed, and its slot to us again when it is popped.
 
-use super::RUNS;
+use super::MAX_WAITING_RUNS;
 use crate::area::SharedArea;
 use crate::convert::ring_index;
 use crate::layout::send::{control, run as slot};
@@ -57,10 +57,10 @@ impl RunQueue {
 
     /// Hands a run over; `false` if too many wait.
     pub(super) fn push_run(&mut self, run: &FrameRun) -> bool {
-        if self.pushed - self.read_progress().popped >= RUNS {
+        if self.pushed - self.read_progress().popped >= MAX_WAITING_RUNS {
             return false;
         }
-        let at = control::RUNS + slot::SIZE * ring_index(self.pushed, RUNS);
+        let at = control::RUNS + slot::SIZE * ring_index(self.pushed, MAX_WAITING_RUNS);
         let bytes = self.area.bytes_mut(at, slot::SIZE);
         let longs = [
             (slot::DUE, run.due_ns),

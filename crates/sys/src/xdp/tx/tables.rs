@@ -1,7 +1,7 @@
 //! Tables of headers, field changes, values and fills, from which `bpf/send.bpf.c` makes the frames that it sends
 //! (`BPF_F_TEST_XDP_LIVE_FRAMES`). Each table is copied to a BPF map of its own.
 
-use super::{CHECKS, FILL, IMAGE, OPS};
+use super::{MAX_CHECKSUMS, MAX_FILL_BYTES, MAX_IMAGE_BYTES, MAX_VARYING_FIELDS};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
 use crate::layout::send::{check, op, shape, value};
@@ -71,7 +71,7 @@ pub struct FrameShape {
     pub lane: u32,
     /// Frame length without FCS.
     pub len: u32,
-    /// The beginning of the frame, with all varying bits zero; at most [`IMAGE`] bytes.
+    /// The beginning of the frame, with all varying bits zero; at most [`MAX_IMAGE_BYTES`] bytes.
     pub image: Vec<u8>,
     /// The fill, and how much of it goes where.
     pub fill: u32,
@@ -101,7 +101,7 @@ pub struct FrameTables {
     pub ops: Vec<FieldChange>,
     /// Values of the fields that take theirs from a list, one list after the other. `ops` refers to them by index.
     pub values: Vec<u128>,
-    /// Fills, by index; at most [`FILL`] bytes each.
+    /// Fills, by index; at most [`MAX_FILL_BYTES`] bytes each.
     pub fills: Vec<Vec<u8>>,
     pub lanes: u32,
 }
@@ -118,16 +118,16 @@ impl FrameTables {
     pub(super) fn create_maps(&self) -> Result<TableMaps, Error> {
         Ok(TableMaps {
             shapes: create_table("shapes", shape::SIZE, &self.shapes, shape_bytes)?,
-            ops: create_table("ops", op::SIZE, &self.ops, op_bytes)?,
+            ops: create_table("ops", op::SIZE, &self.ops, field_change_bytes)?,
             values: create_table("values", value::SIZE, &self.values, |value| wide_bytes(*value).to_vec())?,
-            fills: create_table("fills", FILL, &self.fills, |fill| fill_bytes(fill))?,
+            fills: create_table("fills", MAX_FILL_BYTES, &self.fills, |fill| fill_bytes(fill))?,
         })
     }
 }
 
 fn fill_bytes(fill: &[u8]) -> Vec<u8> {
     let mut bytes = fill.to_vec();
-    bytes.resize(FILL, 0);
+    bytes.resize(MAX_FILL_BYTES, 0);
     bytes
 }
 
@@ -155,9 +155,9 @@ fn wide_bytes(value: u128) -> [u8; 16] {
 }
 
 /// A structure of the program: all zeros but for the fields that are set.
-struct Encoded(Vec<u8>);
+struct EncodedBpfStruct(Vec<u8>);
 
-impl Encoded {
+impl EncodedBpfStruct {
     fn new(size: usize) -> Self {
         Self(vec![0; size])
     }
@@ -174,8 +174,12 @@ impl Encoded {
 }
 
 fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
-    assert!(shape.image.len() <= IMAGE && shape.checks.len() <= CHECKS && shape.ops.1 as usize <= OPS);
-    let mut encoded = Encoded::new(shape::SIZE);
+    assert!(
+        shape.image.len() <= MAX_IMAGE_BYTES
+            && shape.checks.len() <= MAX_CHECKSUMS
+            && shape.ops.1 as usize <= MAX_VARYING_FIELDS
+    );
+    let mut encoded = EncodedBpfStruct::new(shape::SIZE);
     encoded.put_words([
         (shape::LANE, shape.lane),
         (shape::LEN, shape.len),
@@ -199,7 +203,7 @@ fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
 }
 
 fn check_bytes(check: &ShapeChecksum) -> Vec<u8> {
-    let mut encoded = Encoded::new(check::SIZE);
+    let mut encoded = EncodedBpfStruct::new(check::SIZE);
     encoded.put_bytes(check::BASE, &check.base.to_ne_bytes());
     encoded.put_bytes(check::AT, &check.at.to_ne_bytes());
     encoded.put_bytes(check::BAD, &[check.bad.into()]);
@@ -210,8 +214,8 @@ fn check_bytes(check: &ShapeChecksum) -> Vec<u8> {
     encoded.0
 }
 
-fn op_bytes(op: &FieldChange) -> Vec<u8> {
-    let mut encoded = Encoded::new(op::SIZE);
+fn field_change_bytes(op: &FieldChange) -> Vec<u8> {
+    let mut encoded = EncodedBpfStruct::new(op::SIZE);
     encoded.put_bytes(op::START_HI, &wide_bytes(op.start));
     encoded.put_bytes(op::STEP_HI, &wide_bytes(op.step));
     encoded.put_bytes(op::COUNT, &op.count.to_ne_bytes());

@@ -50,14 +50,14 @@ impl KernelDouble {
             let address = slots.tx.entry_address(self.at);
             let number = |at: usize| u32::from_ne_bytes(entry[at..at + 4].try_into().unwrap());
             self.at = self.at.wrapping_add(1);
-            if address == NOWHERE {
+            if address == INVALID_ADDRESS {
                 self.skipped += 1;
                 continue;
             }
             frame
                 .extend_from_slice(slots.memory.bytes(usize::try_from(address).unwrap(), number(8) as usize));
             addresses.push(address);
-            if number(12) == CONTINUED {
+            if number(12) == CONTINUED_FLAG {
                 continue;
             }
             self.done.extend(addresses.drain(..));

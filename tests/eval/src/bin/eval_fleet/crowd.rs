@@ -2,9 +2,9 @@
 //! counters rise. It is a process of its own so that the kernel can say what the controller's side costs.
 
 use anyhow::{Context, ensure};
-use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine, AgentPast};
+use packetrig_fleet::agent::{AgentAction, AgentEvent, AgentMachine, PersistentAgentState};
 use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::hello::{NodeHello, PROTOCOL};
+use packetrig_fleet::hello::{FLEET_PROTOCOL_VERSION, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{MessageBody, NodeCommand, Nonce};
 use packetrig_nats::authority::{FleetAuthority, NodeAdmission, NodeKeys};
@@ -146,7 +146,7 @@ struct Member {
 
 impl Member {
     fn new(endpoint: NatsEndpoint) -> Self {
-        let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+        let past = PersistentAgentState { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
         let sample = CountSample {
             tx: vec![(0, StreamTxCounts::default())],
             rx: vec![(1, 0, StreamRxCounts::default())],
@@ -155,7 +155,7 @@ impl Member {
         };
         // Not all at the same moment.
         let phase = endpoint.incarnation() % EVERY.as_u64();
-        let agent = AgentMachine::new_leased(LeaseTerms::FLEET, past);
+        let agent = AgentMachine::new_leased(LeaseTerms::FLEET_TERMS, past);
         Self { endpoint, agent, sample, sample_at: now() + Nanos::new(phase), dropped: 0 }
     }
 
@@ -188,7 +188,8 @@ impl Member {
 
     /// Says that it is there, and in place of its incarnation when it was asked.
     fn greet(&mut self, at: u64, answers: Option<Nonce>) {
-        let hello = NodeHello { incarnation: at, protocol: PROTOCOL, answers, ..NodeHello::default() };
+        let hello =
+            NodeHello { incarnation: at, protocol: FLEET_PROTOCOL_VERSION, answers, ..NodeHello::default() };
         self.post(MessageBody::Hello(Box::new(hello)));
     }
 

@@ -1,6 +1,6 @@
 //! What a node says that sends no frames: it offers one port, and its streams are whole and in order.
 
-use packetrig_fleet::hello::{NodeHello, OfferedPort, PROTOCOL};
+use packetrig_fleet::hello::{FLEET_PROTOCOL_VERSION, NodeHello, OfferedPort};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -27,7 +27,7 @@ pub(crate) fn hello() -> NodeHello {
     };
     NodeHello {
         incarnation: 1,
-        protocol: PROTOCOL,
+        protocol: FLEET_PROTOCOL_VERSION,
         ports: vec![port],
         disk_free: u64::MAX,
         ..NodeHello::default()

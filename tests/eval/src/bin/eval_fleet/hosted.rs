@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
-use packetrig_fleet::agent::{AgentMachine, AgentPast};
+use packetrig_fleet::agent::{AgentMachine, PersistentAgentState};
 use packetrig_fleet::fabric::{Fabric, ResultOutlet};
 use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
@@ -119,8 +119,8 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
         epoch_file: home.join("epoch"),
         watch: None,
     };
-    let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
-    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, past);
+    let past = PersistentAgentState { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+    let agent = AgentMachine::new_leased(LeaseTerms::FLEET_TERMS, past);
     let membership = NodeMembership::new(site, SendGate::under_lease(), uplink);
     let failure = serve_fleet_agent(endpoint, &mut Frameless { node }, agent, membership, &host.over);
     failure.map_or(Ok(()), |failure| Err(failure.into()))

@@ -107,7 +107,7 @@ fn compare_search(
         SearchComparison::OtherResult | SearchComparison::LibraryFailed => {
             totals
                 .differences
-                .push(format!("search {index}: {:?}, library {answer}", run.search.results_so_far()));
+                .push(format!("search {index}: {:?}, library {answer}", run.search.current_results()));
         }
     }
     *totals.by_end.entry(end).or_insert(0) += 1;
@@ -178,7 +178,7 @@ fn describe_search(options: &MlrOptions) -> Value {
 
 /// Compares the end of a search: its results, or that it failed fast.
 fn compare_end(answer: &Value, search: &MlrSearch, totals: &mut Totals) -> SearchComparison {
-    let results = search.results_so_far();
+    let results = search.current_results();
     if let Some(raised) = answer["raised"].as_str() {
         let is_fast = search.options().fail_fast && raised.starts_with("No lower bound");
         let is_same =

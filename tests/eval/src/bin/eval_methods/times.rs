@@ -108,7 +108,7 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
                 fail_fast: false,
             };
             let (search, seconds) = run(MlrSearch::new(options)?, device)?;
-            let found = search.results_so_far().first().and_then(|result| result.conditional_throughput);
+            let found = search.current_results().first().and_then(|result| result.conditional_throughput);
             Ok(SearchOutcome { seconds, found: found.map(Load::frames_per_second) })
         }
         SearchedBy::Bisection { tries } => {
@@ -125,7 +125,7 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
             let (search, seconds) = run(BisectionMethod::new(plan)?, device)?;
             Ok(SearchOutcome {
                 seconds,
-                found: search.result_so_far().lower_bound.map(Load::frames_per_second),
+                found: search.current_result().lower_bound.map(Load::frames_per_second),
             })
         }
     }
@@ -134,7 +134,7 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
 fn run<M: TestMethod + Clone>(method: M, mut device: SimulatedDevice) -> anyhow::Result<(M, f64)> {
     const MAX_TRIALS: u32 = 100_000;
     let mut session = MethodSession::new(method);
-    while let Some(order) = session.next_order() {
+    while let Some(order) = session.next_trial_request() {
         session.on_result(&device.perform_trial(&order));
         anyhow::ensure!(session.trial_count() < MAX_TRIALS, "a search does not end");
     }

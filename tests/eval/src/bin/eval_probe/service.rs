@@ -14,7 +14,7 @@ use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::process::processor_time;
 use packetrig_plan::PortLocation;
 use packetrig_probe::ReleaseMechanism;
-use packetrig_probe::frame::{FrameEnds, UDP};
+use packetrig_probe::frame::{ProbeFrameEndpoints, UDP};
 use packetrig_probe_io::release::{self, DueFrame, FrameRelease, ReleaseOptions};
 use packetrig_release::message::{PacketKind, PacketOutcome, PacketReport, PacketToRelease, ReportFlags};
 use packetrig_release::{ReleaseClient, ReleaseEvent};
@@ -83,18 +83,24 @@ impl Served {
     }
 }
 
-fn ends(cable: &Cable) -> anyhow::Result<FrameEnds> {
+fn ends(cable: &Cable) -> anyhow::Result<ProbeFrameEndpoints> {
     let mac = |index: usize| cable.lab.ports()[index].link.mac.context("an Ethernet address");
-    Ok(FrameEnds { own_mac: mac(0)?, next_mac: mac(1)?, source: NEAR.into(), target: FAR.into(), class: 0 })
+    Ok(ProbeFrameEndpoints {
+        own_mac: mac(0)?,
+        next_mac: mac(1)?,
+        source: NEAR.into(),
+        target: FAR.into(),
+        class: 0,
+    })
 }
 
 /// A frame between the stations that the referee knows.
-fn frame(ends: &FrameEnds, key: Key) -> Vec<u8> {
+fn frame(ends: &ProbeFrameEndpoints, key: Key) -> Vec<u8> {
     frame_from(ends, frames::TO_PORT, key)
 }
 
 /// The same from a source port, which belongs to the client that uses it first.
-fn frame_from(ends: &FrameEnds, port: u16, key: Key) -> Vec<u8> {
+fn frame_from(ends: &ProbeFrameEndpoints, port: u16, key: Key) -> Vec<u8> {
     let known = frames::frame(key, frames::SIZE);
     let payload = &known[ends.header_bytes() + UDP..];
     let mut frame = Vec::new();
@@ -102,7 +108,7 @@ fn frame_from(ends: &FrameEnds, port: u16, key: Key) -> Vec<u8> {
     frame
 }
 
-fn train(ends: &FrameEnds, number: u32) -> Vec<Vec<u8>> {
+fn train(ends: &ProbeFrameEndpoints, number: u32) -> Vec<Vec<u8>> {
     (0..FRAMES).map(|n| frame(ends, Key { whose: 1, train: number, number: n })).collect()
 }
 
@@ -187,7 +193,7 @@ fn compare(mechanism: ReleaseMechanism, load: Load, blocks: u32, trains: u32) ->
         namespace: Some(cable.lab.ports()[0].namespace().to_owned()),
         interface: INTERFACE.to_owned(),
     };
-    let options = ReleaseOptions { stamps: false, ..ReleaseOptions::usual_for(mechanism) };
+    let options = ReleaseOptions { stamps: false, ..ReleaseOptions::default_for(mechanism) };
     // Says at once if the mechanism does not work here.
     drop(release::open_release(&location, mechanism, options)?);
     let running = load.begin(&[&cable.lab])?;
@@ -229,7 +235,7 @@ fn start() -> MonoTime {
 fn send(
     cable: &mut Cable,
     sender: &mut dyn FrameRelease,
-    ends: &FrameEnds,
+    ends: &ProbeFrameEndpoints,
     number: u32,
 ) -> anyhow::Result<SeenTrain> {
     cable.referee.clear();
@@ -242,7 +248,7 @@ fn send(
 fn hand_over(
     cable: &mut Cable,
     client: &mut ReleaseClient,
-    ends: &FrameEnds,
+    ends: &ProbeFrameEndpoints,
     number: u32,
 ) -> anyhow::Result<SeenTrain> {
     cable.referee.clear();
@@ -313,7 +319,12 @@ fn cost(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn second(served: &mut Served, ends: &FrameEnds, rate: u64, count: u64) -> anyhow::Result<RateOutcome> {
+fn second(
+    served: &mut Served,
+    ends: &ProbeFrameEndpoints,
+    rate: u64,
+    count: u64,
+) -> anyhow::Result<RateOutcome> {
     const LEAD: u64 = 50_000_000;
     let service = served.program.process();
     let cpu = || Ok::<_, anyhow::Error>(processor_time(service)? + clock::thread_cpu_ns() as f64 / 1e9);

@@ -98,7 +98,7 @@ impl Rig {
             Middle::TapXdp => rig.begin_tap("xdp"),
             Middle::TapPacket => {
                 if is_live {
-                    rig.lab.take_live_frames()?;
+                    rig.lab.enable_live_frames()?;
                 }
                 rig.begin_tap("packet");
             }

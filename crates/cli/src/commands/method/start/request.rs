@@ -1,7 +1,7 @@
 //! A method as the command line asks for it, and the arguments that all methods share.
 
 use crate::args::{
-    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
+    BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodRunOptions, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, SizeArg,
 };
 
@@ -39,7 +39,7 @@ impl MethodRequest {
         }
     }
 
-    pub(super) const fn terms(&self) -> &MethodTerms {
+    pub(super) const fn terms(&self) -> &MethodRunOptions {
         match self {
             Self::Rfc2544(arguments) => &arguments.terms,
             Self::Mlrsearch(arguments) => &arguments.terms,

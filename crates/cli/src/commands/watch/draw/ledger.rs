@@ -9,14 +9,14 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 /// Rows of the drawing: two lines of headings, and the accounts.
-pub(super) const HEIGHT: u16 = 7;
+pub(super) const LEDGER_ROWS: u16 = 7;
 /// Columns between two places.
-const GAP: u16 = 2;
+const LEDGER_COLUMN_GAP: u16 = 2;
 
 /// Accounts by their names in `report.json`, and their names here.
-const SENDER: [(&str, &str); 4] =
+const SENDER_ACCOUNT_LABELS: [(&str, &str); 4] =
     [("built", "built"), ("refused", "refused"), ("tx_dropped", "dropped"), ("on_wire", "on the wire")];
-const RECEIVER: [(&str, &str); 5] = [
+const RECEIVER_ACCOUNT_LABELS: [(&str, &str); 5] = [
     ("arrived", "arrived"),
     ("ring_dropped", "dropped"),
     ("foreign", "foreign"),
@@ -27,10 +27,12 @@ const RECEIVER: [(&str, &str); 5] = [
 pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
     let heading = Line::styled("Where frames went, and where they were lost", Theme::title_style());
     draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
-    let width = (area.width.saturating_sub(2 * GAP) / 3).min(40);
+    let width = (area.width.saturating_sub(2 * LEDGER_COLUMN_GAP) / 3).min(40);
     let [sender, path, receiver] = run.losses.loss_places();
     for (index, (place, accounts)) in
-        [(sender, &SENDER[..]), (path, &[][..]), (receiver, &RECEIVER[..])].into_iter().enumerate()
+        [(sender, &SENDER_ACCOUNT_LABELS[..]), (path, &[][..]), (receiver, &RECEIVER_ACCOUNT_LABELS[..])]
+            .into_iter()
+            .enumerate()
     {
         let mut lines = vec![build_place_line(place, width, theme)];
         for (account, name) in accounts {
@@ -38,7 +40,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
             let count = run.ledger.get(*account).map(|count| count.0);
             lines.push(name_and_count(name, &count_or_unmeasured(count), width, Style::new()));
         }
-        let x = area.x + u16::try_from(index).unwrap_or(0) * (width + GAP);
+        let x = area.x + u16::try_from(index).unwrap_or(0) * (width + LEDGER_COLUMN_GAP);
         let height = area.height.saturating_sub(1);
         frame.render_widget(Paragraph::new(lines), Rect { x, y: area.y + 1, width, height });
     }

@@ -2,10 +2,10 @@
 //! rank, the highest first.
 
 use super::super::facts::{
-    LiveRow, RunFacts, count_in, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash,
+    LiveRow, RunFacts, format_bit_rate_or_dash, format_latency_or_dash, format_rate_or_dash, json_u64_of,
     make_printable,
 };
-use super::super::state::{Pane, StreamControl, WatchState};
+use super::super::state::{SelectedPane, StreamControl, WatchState};
 use super::{ScreenRows, Theme, draw_line};
 use crate::numbers;
 use packetrig_report::columns::ColumnKind;
@@ -17,7 +17,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table};
 use serde_json::Value;
 
-const SPACING: u16 = 1;
+const TABLE_COLUMN_SPACING: u16 = 1;
 
 /// A column of a table.
 #[derive(Clone, Copy)]
@@ -38,19 +38,19 @@ impl ShownColumn {
         let value = row.value(self.name);
         let width = usize::from(self.form.width);
         match (self.name, self.kind) {
-            ("state", _) => state_word(text_of(value)),
+            ("state", _) => stream_state_text(text_of(value)),
             // One column for the whole route: a terminal has no room for two.
             ("port_tx", _) => {
                 make_printable(&format!("{} > {}", text_of(value), text_of(row.value("port_rx"))))
             }
             (_, ColumnKind::Text) => value.as_str().map_or_else(dash_text, make_printable),
-            (_, ColumnKind::YesNo) => link_word(value.as_bool()),
+            (_, ColumnKind::YesNo) => link_state_name(value.as_bool()),
             (_, ColumnKind::Percent) => format_percent_or_dash(value.as_f64()),
             (_, ColumnKind::Nanoseconds) => format_latency_or_dash(value.as_f64()),
             (_, ColumnKind::BytesPerSecond) => format_bit_rate_or_dash(value.as_f64()),
             (_, ColumnKind::BitsPerSecond) => format_rate_or_dash(value.as_f64(), "bit/s"),
             (_, ColumnKind::FramesPerSecond) => format_rate_or_dash(value.as_f64(), ""),
-            _ => fitting_count(count_in(value), width),
+            _ => fitting_count(json_u64_of(value), width),
         }
     }
 }
@@ -63,7 +63,7 @@ fn dash_text() -> String {
     "–".to_owned()
 }
 
-fn state_word(state: &str) -> String {
+fn stream_state_text(state: &str) -> String {
     match state {
         // The API's word is about the order, and the user looks for what the stream does.
         "started" => "sends".to_owned(),
@@ -71,7 +71,7 @@ fn state_word(state: &str) -> String {
     }
 }
 
-fn link_word(is_up: Option<bool>) -> String {
+fn link_state_name(is_up: Option<bool>) -> String {
     is_up.map_or("?", |is_up| if is_up { "up" } else { "DOWN" }).to_owned()
 }
 
@@ -137,7 +137,7 @@ pub(super) fn draw_ports(
         rows.take_rows(1),
         Line::styled(format!("{} ports", run.ports.len()), Theme::title_style()),
     );
-    let first = if state.pane == Pane::Ports { state.first_port } else { 0 };
+    let first = if state.pane == SelectedPane::Ports { state.first_port } else { 0 };
     let page = usize::from(rows.left.height.saturating_sub(1));
     let shown: Vec<_> =
         run.ports.iter().skip(first).take(page).map(|port| (Some(port), Style::new())).collect();
@@ -178,8 +178,9 @@ fn draw_table(
     let widths = shown.iter().enumerate().map(|(index, column)| {
         if index == 0 { Constraint::Min(column.form.width) } else { Constraint::Length(column.form.width) }
     });
-    let table =
-        Table::new(lines, widths).header(Row::new(titles).style(theme.faint_style())).column_spacing(SPACING);
+    let table = Table::new(lines, widths)
+        .header(Row::new(titles).style(theme.faint_style()))
+        .column_spacing(TABLE_COLUMN_SPACING);
     frame.render_widget(table, area);
 }
 
@@ -192,7 +193,8 @@ fn align_cell(index: usize, text: String) -> Cell<'static> {
 /// The columns that fit into this width. The first one, which names the row, gets the remaining space.
 fn fitting_columns(mut shown: Vec<ShownColumn>, width: u16) -> Vec<ShownColumn> {
     while shown.len() > 1
-        && shown.iter().map(|column| column.form.width + SPACING).sum::<u16>() > width + SPACING
+        && shown.iter().map(|column| column.form.width + TABLE_COLUMN_SPACING).sum::<u16>()
+            > width + TABLE_COLUMN_SPACING
     {
         // Of equal ranks, the column farthest to the right is left out first.
         let last = shown.iter().enumerate().max_by_key(|(index, column)| (column.form.rank, *index));

@@ -133,7 +133,7 @@ impl Bench {
     /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
     fn look(&mut self) {
         self.reading.look_at = None;
-        for _ in 0..=LATE_RUNS {
+        for _ in 0..=MAX_LATE_RUNS_READ {
             self.turn();
         }
     }
@@ -167,7 +167,7 @@ fn late_runs_are_read_few_at_a_time() {
     let mut taken = BTreeSet::new();
     for _ in 0..50 {
         bench.look();
-        assert!(bench.reading.late.len() <= LATE_RUNS);
+        assert!(bench.reading.late.len() <= MAX_LATE_RUNS_READ);
         assert!(!bench.is_drained() || taken == runs);
         taken.extend(bench.take());
     }
@@ -211,17 +211,18 @@ fn unreadable_run_delays_no_other() {
 #[test]
 fn endless_late_run_yields_its_slot() {
     let mut bench = Bench::new();
-    let endless: BTreeSet<RunId> = (0..LATE_RUNS).map(|number| run(&format!("endless-{number}"))).collect();
+    let endless: BTreeSet<RunId> =
+        (0..MAX_LATE_RUNS_READ).map(|number| run(&format!("endless-{number}"))).collect();
     bench.store.0.clone_from(&endless);
     bench.append(&endless);
     bench.look();
-    assert_eq!(bench.reading.late.len(), LATE_RUNS);
+    assert_eq!(bench.reading.late.len(), MAX_LATE_RUNS_READ);
     bench.store.0.insert(run("waits"));
     bench.append(&[run("waits")]);
     bench.look();
     assert!(!bench.reading.late.contains_key(&run("waits")), "their turn is not over");
     for since in bench.reading.late.values_mut() {
-        *since = MonoTime::from_nanos(since.as_nanos().saturating_sub(LATE_TURN.as_u64()));
+        *since = MonoTime::from_nanos(since.as_nanos().saturating_sub(LATE_RUN_READ_TIME.as_u64()));
     }
     bench.look();
     assert!(bench.reading.late.contains_key(&run("waits")));
